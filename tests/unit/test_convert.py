@@ -21,10 +21,12 @@ from arranger.cli.main import cli, main
 from arranger.convert import Conversion, NoteKind, Skipped, Unreadable, converted, documents
 from arranger.convert.rights import BASELINE
 from arranger.model.checks import below
-from arranger.model.queue_rules import validate_queue
+from arranger.model.queue_rules import queue_spec, validate_queue
 from arranger.model.validation import refused_later, validate, warnings
 
 SHAPES = Path(__file__).parents[1] / "convert"
+#: The namespaces of a Queue that is for none.
+NO_NAMESPACE = {"selector": {"matchLabels": {"kubernetes.io/metadata.name": ""}}}
 LOST, CHANGED, TO_DO = NoteKind.NO_EQUIVALENT, NoteKind.CHANGED, NoteKind.TO_DO
 
 
@@ -264,7 +266,7 @@ NOTES = [
     ("kq-flavors", "spec.flavorFungibility", {}, LOST, "spec.flavorFungibility", "a second kind of node"),
     ("kq-flavors", "spec.concurrentAdmissionPolicy", {}, LOST, "spec.concurrentAdmissionPolicy", "a second kind of node"),
     ("kq-alone", "spec.stopPolicy", "HoldAndDrain", CHANGED, "spec.stopPolicy", "run on"),
-    ("kq-alone", "spec.namespaceSelector", None, CHANGED, "spec.namespaceSelector", "the Queue is Closed"),
+    ("kq-alone", "spec.namespaceSelector", None, CHANGED, "spec.namespaceSelector", "no namespace may use it"),
     ("kq-alone", "spec.queueingStrategy", "StrictFIFO", LOST, "spec.queueingStrategy", "never blocks"),
     ("kq-alone", "spec.admissionChecks", ["a"], LOST, "spec.admissionChecks", "group checks"),
     ("kq-turns", "spec.admissionChecksStrategy", {}, LOST, "spec.admissionChecksStrategy", "group checks"),
@@ -277,7 +279,9 @@ NOTES = [
     ("kq-borrows", "spec.fairSharing.weight", 0, CHANGED, "spec.fairSharing.weight", "1: weights are whole numbers"),
     ("kq-alone", f"{FLAVOR}.resources.0.name", "cpu", LOST, "spec.resourceGroups[0].flavors[0].name", "one kind of node"),
     ("kq-reserve", "metadata.name", "c", CHANGED, "metadata.name", "all ClusterQueues of a cohort at once"),
+    ("kq-reserve", "metadata.name", "c", CHANGED, "metadata.name", "no namespace may submit jobs to this Queue itself"),
     ("kq-department", "spec.parentName", "x", CHANGED, "spec.parentName", "the Queue x above it"),
+    ("kq-department", "spec.parentName", "x", CHANGED, "spec.parentName", "no namespace may submit jobs to it itself"),
     ("kq-mine", "spec.clusterQueue", "a", TO_DO, "spec.clusterQueue", "annotate namespace NAMESPACE arranger.dev/queue=a. Convert its ClusterQueue too"),
     ("kq-mine", "spec.clusterQueue", "", LOST, "spec.clusterQueue", "no effect"),
     ("kq-mine", "spec.stopPolicy", "Hold", LOST, "spec.stopPolicy", "the namespaces of the Queue kq-lends"),
@@ -1259,7 +1263,7 @@ def test_a_cluster_queue_is_limited_and_entitled_as_its_quotas_say() -> None:
         "capability": {"x/gpu": 12},
         "preemption": {"priority": "Never", "reclaim": "Never"},
     }
-    assert found["c"] == {"capability": {"x/gpu": 8}}
+    assert found["c"] == {"capability": {"x/gpu": 8}, "namespaces": NO_NAMESPACE}
     assert "capability" not in queues(cluster_queue("q", "c", nominalQuota=8))["q"]
     assert queues(SHAPE["kq-flavors"])["kq-flavors"] == {
         "parent": "kq-institute",
@@ -1273,7 +1277,8 @@ def test_a_cluster_queue_is_limited_and_entitled_as_its_quotas_say() -> None:
 
 def test_who_may_use_a_cluster_queue_may_use_the_queue() -> None:
     none = with_field("kq-alone", "spec.namespaceSelector", None)
-    assert queues(none)["kq-alone"]["state"] == "Closed"
+    assert queues(none)["kq-alone"]["namespaces"] == NO_NAMESPACE
+    assert "state" not in queues(none)["kq-alone"]
     assert "namespaces" not in queues(SHAPE["kq-alone"])["kq-alone"]
     assert queues(with_field("kq-alone", "spec.stopPolicy", "Hold"))["kq-alone"]["state"] == "Closed"
 
@@ -1282,13 +1287,14 @@ def test_a_cohort_has_what_is_below_it_whether_an_object_stands_for_it_or_not() 
     members = [cluster_queue("a", "low", nominalQuota=3), cluster_queue("b", "low", nominalQuota=4)]
     above = cluster_queue("c", "high", nominalQuota=5)
     assert queues(*members, above) | {"a": 0, "b": 0, "c": 0} == {
-        "low": {"capability": {"x/gpu": 7}},
-        "high": {"capability": {"x/gpu": 5}},
+        "low": {"capability": {"x/gpu": 7}, "namespaces": NO_NAMESPACE},
+        "high": {"capability": {"x/gpu": 5}, "namespaces": NO_NAMESPACE},
         **{name: 0 for name in "abc"},
     }
     for version in ("v1beta1", "v1beta2"):
         found = queues(*members, above, cohort("low", "high", version))
-        assert (found["low"], found["high"]) == ({"parent": "high"}, {"capability": {"x/gpu": 12}})
+        assert found["low"] == {"parent": "high", "namespaces": NO_NAMESPACE}
+        assert found["high"] == {"capability": {"x/gpu": 12}, "namespaces": NO_NAMESPACE}
     pool = cohort("low", "high") | {"kind": "Cohort"}
     quotas = {"nominalQuota": 2, "borrowingLimit": 1, "lendingLimit": 5}
     pool["spec"]["resourceGroups"] = cluster_queue("x", **quotas)["spec"]["resourceGroups"]
@@ -1297,9 +1303,21 @@ def test_a_cohort_has_what_is_below_it_whether_an_object_stands_for_it_or_not() 
         "guarantee": {"x/gpu": 4},
         "deserved": {"x/gpu": 9},
         "capability": {"x/gpu": 10},
+        "namespaces": NO_NAMESPACE,
     }
     loop = queues(cohort("one", "two"), cohort("two", "one"), cluster_queue("q", "one", nominalQuota=1))
-    assert (loop["one"], loop["two"]) == ({"parent": "two"}, {"parent": "one"})
+    assert [loop[name].get("parent") for name in ("one", "two")] == ["two", "one"]
+
+
+def test_nobody_may_submit_to_the_queue_of_a_cohort_as_nobody_may_to_a_cohort() -> None:
+    """Else a team of one ClusterQueue would have what all of them have together, without the limits of its own."""
+    made = queues(cluster_queue("a", "named", nominalQuota=3), cohort("there", "above"))
+    labels = {"kubernetes.io/metadata.name": "team-a", "team": "a"}
+    for name in ("named", "there", "above"):
+        spec = queue_spec({"metadata": {"name": name}, "spec": made[name]})
+        assert spec.namespaces is not None
+        # Also not one of which no labels are known.
+        assert not spec.namespaces.admits("team-a", labels) and not spec.namespaces.admits("team-a", {})
 
 
 def test_a_job_of_a_local_queue_is_in_the_queue_of_its_cluster_queue() -> None:
