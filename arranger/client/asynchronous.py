@@ -131,8 +131,9 @@ class AsyncClient:
 
     async def apply(self, job: Given) -> Job:
         """Create a TYJob, or change the one of its name to what is given, as `kubectl apply` does: fields that were
-        applied before and aren't given now are removed, and lists are replaced. Takes and raises what `submit` does;
-        nothing is changed if any field is refused."""
+        applied before and aren't given now are removed, and lists are replaced. Takes and raises what `submit` does,
+        and `UsageError` for other `counts` that would have no effect, because the job was scaled (`spec.replicas`).
+        Nothing is changed if any field is refused."""
         body = self._object(job)
         metadata = body["metadata"]
         if not metadata.get("name"):
