@@ -475,6 +475,8 @@ def test_answers_have_the_fields_of_the_commands_json_and_its_words() -> None:
                 "forecast wide --at 400": await of.forecast("wide", at=400),
                 "explain wide --at 400": await of.explain("wide", at=400),
                 "what-if --at 400 --job default/wide --priority 9": await of.what_if(at=400, job="wide", priority=9),
+                "what-if --at 400 --job wide --priority 9": await of.what_if(at=400, job="default/wide", priority=9),
+                "what-if --at 400 --without wide": await of.what_if(at=400, without="wide"),
                 "what-if --at 400 --queue-policy DRF --until 30m": await of.what_if(
                     at=400, queue_policy="DRF", until="30m"
                 ),
