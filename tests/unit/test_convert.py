@@ -1036,7 +1036,13 @@ def test_an_elastic_job_says_what_becomes_of_its_minimums() -> None:
     job = with_field("pt-elastic", "spec.elasticPolicy.minReplicas", 1)
     said = {note.path: note.text for note in conversion(job).notes}
     assert "a worker set needs 1 worker (minCount)" in said["spec.elasticPolicy.minReplicas"]
+    assert "spec.elasticPolicy" not in said, "without a leader, PET_NNODES says what Kubeflow's does"
     led = next(name for name, of in SHAPE.items() if "Master" in of["spec"].get("pytorchReplicaSpecs", {}))
+    elastic = with_field(led, "spec.elasticPolicy", {"minReplicas": 1, "maxReplicas": 3})
+    elastic["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 2
+    said = {note.path: note.text for note in conversion(elastic).notes}
+    assert "PET_NNODES is 2:4, one more than in Kubeflow: the leader" in said["spec.elasticPolicy"]
+    assert '"value": "2:4"' in json.dumps(spec_of(elastic))
     gang = with_field(led, "spec.runPolicy", {"schedulingPolicy": {"minAvailable": 2}})
     gang["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 3
     said = {note.path: note.text for note in conversion(gang).notes}
