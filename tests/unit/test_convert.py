@@ -25,6 +25,8 @@ from arranger.model.queue_rules import queue_spec, validate_queue
 from arranger.model.validation import refused_later, validate, warnings
 
 SHAPES = Path(__file__).parents[1] / "convert"
+#: What is said of objects, in the order of its weight.
+WEIGHTS = ["not converted", "to do", "changed", "no equivalent"]
 #: The namespaces of a Queue that is for none.
 NO_NAMESPACE = {"selector": {"matchLabels": {"kubernetes.io/metadata.name": ""}}}
 LOST, CHANGED, TO_DO = NoteKind.NO_EQUIVALENT, NoteKind.CHANGED, NoteKind.TO_DO
@@ -1413,7 +1415,7 @@ def test_notes_go_to_standard_error_and_tyjobs_to_standard_output(tmp_path: Path
     assert status == 0
     assert yaml.safe_load(out)["kind"] == "TYJob"
     assert "standard input:6: spec.parallelism: changed: without completions" in err
-    assert err.endswith("1 TYJob of 1 object, 3 notes\n")
+    assert err.endswith("1 TYJob of 1 object, 3 notes (3 changed)\n")
     target = tmp_path / "out.yaml"
     assert run("-", "--to", str(target), text=yaml.safe_dump(SHAPE["job-pi"]))[:2] == (0, "")
     assert yaml.safe_load(target.read_text())["metadata"]["name"] == "job-pi"
@@ -1474,7 +1476,9 @@ def test_a_flavor_that_cannot_be_written_is_told() -> None:
 
 def test_queues_and_jobs_are_summed_up_apart() -> None:
     text = yaml.safe_dump_all([SHAPE["kq-lends"], SHAPE["kq-mine"], SHAPE["kq-job"]])
-    assert run("-", text=text)[2].endswith("\n2 Queues and 1 TYJob of 3 objects, 9 notes; 1 without an equivalent\n")
+    assert run("-", text=text)[2].endswith(
+        "\n2 Queues and 1 TYJob of 3 objects, 9 notes (2 to do, 6 changed, 1 no equivalent); 1 without an equivalent\n"
+    )
     assert run("-", text=yaml.safe_dump(SHAPE["vq-weighted"]))[2] == "1 Queue of 1 object, 0 notes\n"
 
 
@@ -1490,7 +1494,7 @@ def test_an_object_of_another_kind_is_named_and_the_others_are_converted() -> No
     wrong = yaml.safe_dump({"apiVersion": "v1", "metadata": {"name": "n"}})
     status, _, err = run("-", text=f"{text}---\n{wrong}")
     assert status == 1
-    assert err.endswith("\n1 TYJob of 3 objects, 1 note; 1 not converted; 1 of other kinds skipped\n")
+    assert err.endswith("\n1 TYJob of 3 objects, 1 note (1 changed); 1 not converted; 1 of other kinds skipped\n")
 
 
 def test_a_shell_completes_files(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1508,7 +1512,42 @@ def test_the_page_shows_notes_as_they_are(monkeypatch: pytest.MonkeyPatch) -> No
     page = Path("docs/convert.md").read_text()
     shown = [line for line in page.splitlines() if line.startswith("tests/convert/")]
     assert len(shown) == 3
-    assert {*shown} <= {*run("tests/convert/volcano.yaml")[2].splitlines()}
+    told = run("tests/convert/volcano.yaml")[2].splitlines()
+    assert shown == [line for line in told if line in shown] and f"\n{told[-1]}\n" in page
+
+
+def test_what_is_said_of_many_objects_is_said_once_and_what_is_to_be_done_first() -> None:
+    several = [cluster_queue(name, "all", nominalQuota=1) for name in ("a", "b", "c", "d")]
+    for of in several:
+        of["spec"]["queueingStrategy"] = "StrictFIFO"
+    local = with_field("kq-mine", "spec.clusterQueue", "a")
+    typo = with_field("job-pi", "spec.paralelism", 3)
+    typo["spec"]["completions"] = "many"
+    values = [*several, cohort("all"), local, typo, SHAPE["job-pi"] | {"kind": "Pod", "apiVersion": "v1"}]
+    given = json.dumps({"kind": "List", "items": values})
+    *lines, total = run("-", text=given)[2].splitlines()
+    words = [next(of for of in (*WEIGHTS, "skipped") if f": {of}: " in line) for line in lines]
+    # A field that nobody knows may be why an object isn't converted.
+    assert words[:2] == ["no equivalent", "not converted"] and "paralelism" in lines[0]
+    assert words[2:] == sorted(words[2:], key=[*WEIGHTS, "skipped"].index)
+    (blocks,) = [line for line in lines if "never blocks" in line]
+    assert blocks.endswith(": a job that doesn't fit never blocks those behind it (4 objects: a, b, c and 1 more)")
+    (kind,) = [line for line in lines if "flavors[0].name: no equivalent" in line]
+    assert "(4 objects: " in kind
+    answer = json.loads(run("-", "-o", "json", text=given)[1])
+    numbers = [sum(of["note"] == name for of in answer["notes"]) for name in ("toDo", "changed", "noEquivalent")]
+    to_do, changed, lost = numbers
+    assert sum("StrictFIFO" in of["text"] or "never blocks" in of["text"] for of in answer["notes"]) == 4
+    said = f"{sum(numbers)} notes ({to_do} to do, {changed} changed, {lost} no equivalent)"
+    assert said in total and len(lines) < sum(numbers)
+
+
+def test_notes_on_other_fields_or_with_other_words_stay_apart() -> None:
+    value = with_field("kq-flavors", "spec.one", 1)
+    value["spec"]["other"] = 1
+    lines = run("-", text=json.dumps(value))[2].splitlines()
+    assert sum("unknown field, left out" in line for line in lines) == 2
+    assert next(line for line in lines if "flavors[0].name" in line).endswith("as its ResourceFlavor says (3 places)")
 
 
 def test_a_volcano_task_without_a_minimum_needs_all_its_replicas_beside_one_that_says_its_own() -> None:
