@@ -2,6 +2,10 @@
 
 What was applied last is in an annotation of the job, the same that kubectl uses. What was applied then and isn't given
 now is removed. What others set meanwhile and nobody applied is left alone. Lists are replaced as a whole.
+
+So `spec.replicas`, which `kubectl scale` and autoscalers write, stays. Other `counts` of the set that it counts would
+be written without effect, and are refused: nobody who gives another number wants that. The same `counts` again are not,
+because whoever applies a manifest again and again doesn't mean to fight an autoscaler.
 """
 
 from collections.abc import Mapping
@@ -10,7 +14,9 @@ from typing import Any
 import msgspec
 
 from arranger.client.jobs import APPLIED
+from arranger.errors import UsageError
 from arranger.kube.cluster import Object
+from arranger.model.validation import scaled_set, validate
 
 
 def noted(given: Object) -> Object:
@@ -21,17 +27,37 @@ def noted(given: Object) -> Object:
 
 
 def change(now: Object, given: Object) -> Object:
-    """The merge patch that makes the job what is given; empty if it is that already."""
+    """The merge patch that makes the job what is given; empty if it is that already. Raises `UsageError` for `counts`
+    that would have no effect."""
     # Others have labels and annotations there, so that these are never removed as a whole.
     maps: Object = {name: {} for name in ("annotations", "labels") if name in now["metadata"]}
     found = _patch(_applied_last(now), {**given, "metadata": {**maps, **given["metadata"]}}, now)
     if not found:
         return {}
+    _check_counts(now, given, found)
     note = noted(given)["metadata"]["annotations"][APPLIED]
     metadata = found.get("metadata") or {}
     version = now["metadata"]["resourceVersion"]
     annotations = {**(metadata.get("annotations") or {}), APPLIED: note}
     return {**found, "metadata": {**metadata, "resourceVersion": version, "annotations": annotations}}
+
+
+def _check_counts(now: Object, given: Object, patch: Object) -> None:
+    """Raise `UsageError` if the patch changes the `counts` of the scaled set while a number that isn't given counts."""
+    if validate(given):  # the API server says what is wrong
+        return
+    spec = {**now["spec"], **(patch.get("spec") or {})}
+    replicas, number = spec.get("replicas"), scaled_set(spec)
+    if replicas is None or number is None or given["spec"].get("replicas") is not None:
+        return
+    workers = spec["workerSets"][number]
+    name, count = workers["name"], workers.get("counts")
+    before = [of.get("counts") for of in now["spec"]["workerSets"] if of["name"] == name]
+    if count not in (None, replicas, *before):
+        said = f"spec.workerSets[{number}].counts: {count} would have no effect"
+        why = f"the job was scaled, and spec.replicas ({replicas}) is the number of workers of {name}"
+        hint = f"give spec.replicas: {count} too, or use scale({now['metadata']['name']!r}, {count})"
+        raise UsageError(f"{said}: {why}", hint=hint)
 
 
 def _applied_last(now: Object) -> Object:

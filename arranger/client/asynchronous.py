@@ -10,6 +10,7 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
+from arranger.client import arguments
 from arranger.client.answers import Answer, Refused, Value, ask, ask_lines, typed
 from arranger.client.applying import change, noted
 from arranger.client.jobs import Given, Job, JobEnded, JobGone, job_object, job_pod, meant, of_wrong_type
@@ -33,7 +34,7 @@ from arranger.kube.cluster import PODS, TYJOBS, ApiError, ClusterUnavailable, Ex
 from arranger.kube.config import find_access, find_namespace
 from arranger.model.job import Stage
 from arranger.model.text import few
-from arranger.model.validation import scaled_set
+from arranger.model.validation import MAX_WORKERS, scaled_set
 from arranger.settings import SERVER_VARIABLE
 from arranger.web.naming import camel
 from arranger.web.remote import Remote
@@ -52,6 +53,9 @@ POLICIES = (
 )  # fmt: skip
 #: So many pods are named in an error.
 _NAMED = 8
+#: The most lines of a log that can be asked for.
+_MOST_LINES = 1 << 31
+_NAME = "the name of a job"
 
 
 class AsyncClient:
@@ -131,8 +135,9 @@ class AsyncClient:
 
     async def apply(self, job: Given) -> Job:
         """Create a TYJob, or change the one of its name to what is given, as `kubectl apply` does: fields that were
-        applied before and aren't given now are removed, and lists are replaced. Takes and raises what `submit` does;
-        nothing is changed if any field is refused."""
+        applied before and aren't given now are removed, and lists are replaced. Takes and raises what `submit` does,
+        and `UsageError` for other `counts` that would have no effect, because the job was scaled (`spec.replicas`).
+        Nothing is changed if any field is refused."""
         body = self._object(job)
         metadata = body["metadata"]
         if not metadata.get("name"):
@@ -173,7 +178,7 @@ class AsyncClient:
         for after `timeout_s` seconds (None: never; 0: the job as it is now decides). It watches the job, and goes on if
         the API server is away.
         """
-        awaited = {_stage(stage) for stage in stages}
+        awaited = {arguments.stage(name) for name in stages}
         return await self.wait_until(
             name, lambda job: job.stage in awaited if awaited else job.ended, timeout_s=timeout_s, ended=bool(awaited)
         )
@@ -183,6 +188,8 @@ class AsyncClient:
     ) -> Job:
         """The job as soon as `holds` is true of it. Raises as `wait` does; with `ended=False` it doesn't raise
         `JobEnded`, and goes on waiting."""
+        arguments.function("holds", holds, "Job")
+        timeout_s = arguments.seconds("timeout_s", timeout_s)
         contact = _Contact()
         try:
             if timeout_s is not None and timeout_s <= 0:
@@ -250,6 +257,9 @@ class AsyncClient:
     async def logs(self, name: str, *, pod: str = "", container: str = "", tail: int | None = None) -> str:
         """The log of a pod of the job, or its last `tail` lines: the leader's, or the first worker's, unless `pod`
         names one. If the API server refuses it, the `ApiError` names the pods and the command that reads them."""
+        tail = None if tail is None else arguments.whole_number("tail", tail, 0, _MOST_LINES)
+        for argument, value in (("pod", pod), ("container", container)):
+            arguments.text(argument, value)
         pods = [of.name for of in await self.pods(name)]
         if not pods:
             job = await self.job(name)
@@ -267,7 +277,9 @@ class AsyncClient:
     async def scale(self, name: str, count: int, *, worker_set: str = "") -> Job:
         """Set the number of workers (of worker groups, where the set has these) of the set of this name, or of the one
         that `kubectl scale` changes: of that one as `kubectl scale` does, by `spec.replicas`. Raises `UsageError` if
-        there is no such set, and `ApiError` for a number that the job doesn't allow."""
+        there is no such set and for what is no number of workers, and `ApiError` for one that the job doesn't allow."""
+        count = arguments.whole_number("count", count, 0, MAX_WORKERS)
+        arguments.text("worker_set", worker_set)
         for _ in range(_EDITS):
             job = await self.job(name)
             spec: Object = {"workerSets": [], **job.object["spec"]}
@@ -425,11 +437,12 @@ class AsyncClient:
 
     def _whole(self, job: str) -> str:
         """The name with its namespace."""
+        arguments.text(_NAME, job, empty=False)
         return job if "/" in job else f"{self.namespace}/{job}"
 
     def _own(self, name: str) -> str:
         """The name without the client's namespace. Raises `UsageError` for a name in another one."""
-        namespace, _, own = name.rpartition("/")
+        namespace, _, own = arguments.text(_NAME, name, empty=False).rpartition("/")
         if namespace not in ("", self.namespace):
             hint = f"make one with namespace={namespace!r}"
             raise UsageError(f"{name} is in another namespace than this client, {self.namespace}", hint=hint)
@@ -510,12 +523,6 @@ def _decides(job: Job, holds: Callable[[Job], bool], *, ended: bool) -> bool:
     if ended and job.ended:
         raise JobEnded(job)
     return False
-
-
-def _stage(name: Stage | str) -> Stage:
-    if name in [*Stage]:
-        return Stage(name)
-    raise UsageError(f"there is no stage {name!r}", hint=f"allowed: {', '.join(Stage)}")
 
 
 def _several(names: str | Sequence[str]) -> list[str]:

@@ -10,13 +10,16 @@ from arranger.client.jobs import Job, JobPod
 from arranger.client.tables import Columns, Tabular, columns_of, event_columns, plain, rows_by_column
 from arranger.client.words import words
 from arranger.clock import local_time, wall_clock_ms
-from arranger.model.text import counted, duration, one_line
+from arranger.model.text import counted, cut, duration, one_line
 from arranger.replay.explain import answer
 from arranger.replay.explain.headline import headline
 from arranger.replay.forecast import starts
 from arranger.replay.ledger import preemptions, waits
 from arranger.replay.reading import overview, queues
 from arranger.replay.what_if import comparison
+
+#: So many characters of an event's text are shown in a table.
+_TEXT = 100
 
 
 def _as_of(time_ms: int) -> str:
@@ -49,15 +52,14 @@ class View(Tabular):
         return html.block(html.lines(str(self)))
 
 
-class Explanation(answer.Explanation, frozen=True):
-    """Why a job waits, or why its pods are where they are."""
+class Explanation(View, answer.Explanation, frozen=True):
+    """Why a job waits, or why its pods are where they are. Its rows are the events of its timeline."""
 
-    def __repr__(self) -> str:
+    ROWS: ClassVar = "timeline"
+
+    def sentence(self) -> str:
         why = f": {self.waiting.why}" if self.waiting is not None else ""
-        return f"<Explanation: {one_line(headline(self, local_time) + why)}; {_as_of(self.time_ms)}>"
-
-    def __str__(self) -> str:
-        return words(self)
+        return f"{headline(self, local_time)}{why}; {_as_of(self.time_ms)}"
 
     def _repr_html_(self) -> str:
         return html.block(html.lines(str(self)), html.sentence(_as_of(self.time_ms)))
@@ -154,8 +156,12 @@ class Shown(Tabular):
 
     __slots__ = ()
 
+    def shown(self) -> Columns:
+        """What a notebook shows of the rows."""
+        return self.columns()
+
     def _repr_html_(self) -> str:
-        columns = self.columns()
+        columns = self.shown()
         return html.block(html.table([*columns], [*rows_by_column(columns)], empty="none"))
 
 
@@ -182,3 +188,8 @@ class EventList(Shown, list[dict[str, Any]]):
 
     def columns(self) -> Columns:
         return event_columns(self)
+
+    def shown(self) -> Columns:
+        """The columns that `arranger events` prints: all of them aren't read beside each other."""
+        names = ("offset", "time", "kind", "subject", "verdict", "text")
+        return {name: [cut(str(of[name]), _TEXT) for of in self] for name in names}

@@ -288,6 +288,9 @@ def _elastic(
         processes = None
     leaders = int(leader is not None)
     nodes = f"{(least or workers_now) + leaders}:{max(most or 0, workers_now) + leaders}"
+    if leader is not None:
+        words = f"PET_NNODES is {nodes}, one more than in Kubeflow: the leader is a node of torchrun as each worker is"
+        policy.say(NoteKind.CHANGED, "", words)
     told = _told_of_elastic(policy, nodes, processes)
     for of in (*workers, *([leader] if leader else ())):
         of.template.tell(told)

@@ -9,13 +9,13 @@ from arranger.convert.fields import Fields, NoteKind
 from arranger.convert.names import queue_name
 from arranger.convert.queue_parts import QueueHead, amount_of, quantity_of, weight, without_unknown
 from arranger.convert.templates import Json
-from arranger.convert.whole_input import Input, Totals, cohort_field, written
+from arranger.convert.whole_input import NO_NAMESPACE, Input, Totals, cohort_field, written
 from arranger.model.checks import items
 from arranger.model.schema import definition
 
 _PER_KIND = "a Queue has no amounts for one kind of node: templates select it (nodeSelector, tolerations), as its"
-#: Nobody can submit to a Cohort.
-_FOR_ALL = "every namespace may submit jobs to this Queue itself: give it the namespaces that may (spec.namespaces)"
+#: Nobody can submit to a Cohort. Whoever could submit to its Queue would pass by the limits of those below it.
+_FOR_NONE = "itself, as none may to a cohort (spec.namespaces): jobs go to the Queues below it"
 _TOGETHER = "what the input has below it is its capability, so convert all ClusterQueues of a cohort at once"
 
 _TEMPLATES = (
@@ -81,7 +81,7 @@ def cohorts_of(root: Fields, around: Input) -> list[Json]:
     whole = {name: total.get(name, of.nominal) for name, of in quotas.items()}
     if not parent and total:
         head.metadata.changed("name", _TOGETHER)
-    head.metadata.to_do("name", _FOR_ALL)
+    head.metadata.changed("name", f"no namespace may submit jobs to this Queue {_FOR_NONE}")
     capability = {name: whole[name] + of.borrowed for name, of in quotas.items() if of.borrowed is not None}
     kept = {name: whole[name] - of.lent for name, of in quotas.items() if of.lent is not None and of.lent < whole[name]}
     made: Json = {
@@ -90,6 +90,7 @@ def cohorts_of(root: Fields, around: Input) -> list[Json]:
         "guarantee": written(kept if parent else {}),
         "deserved": written({name: whole[name] for name, of in quotas.items() if of.nominal}),
         "capability": written(capability if parent else total),
+        "namespaces": NO_NAMESPACE,
     }
     return [head.queue(made)]
 
@@ -102,7 +103,7 @@ def _read(root: Fields, around: Input, kind: str, what: str) -> tuple[QueueHead,
     parent = _parent(head, spec, field, around)
     if parent in around.parents:
         spec.changed(field, f"the Queue {parent} above it is in the output too: {_TOGETHER}")
-        spec.to_do(field, f"Queue {parent}: {_FOR_ALL}")
+        spec.changed(field, f"Queue {parent}: no namespace may submit jobs to it {_FOR_NONE}")
     return head, spec, parent, _quotas(spec, field, what)
 
 
@@ -232,15 +233,12 @@ def _who(spec: Fields) -> Json:
     stopped = spec.one_of("stopPolicy", "None", "Hold", "HoldAndDrain")
     if stopped == "HoldAndDrain":
         spec.changed("stopPolicy", "jobs that have nodes run on (state: Closed)")
-    closed = stopped != "None"
+    namespaces = {"selector": selector} if selector and any(selector.values()) else None
     if "namespaceSelector" not in spec:
-        words = "no namespace may use it, so the Queue is Closed: give it namespaces, and arranger queue open NAME"
+        words = "no namespace may use it, as in Kueue, by a selector of none: give it those that may (spec.namespaces)"
         spec.say(NoteKind.CHANGED, "namespaceSelector", words)
-        closed = True
-    return {
-        "namespaces": {"selector": selector} if selector and any(selector.values()) else None,
-        "state": "Closed" if closed else None,
-    }
+        namespaces = dict(NO_NAMESPACE)
+    return {"namespaces": namespaces, "state": "Closed" if stopped != "None" else None}
 
 
 def _submitters(spec: Fields) -> bool | None:

@@ -27,6 +27,8 @@ VOLCANO = "scheduling.volcano.sh"
 VOLCANO_ROOT = "root"
 #: The path of a queue in Volcano's tree, such as root/research/robots, and the weights of its parts.
 HIERARCHY, HIERARCHY_WEIGHTS = "volcano.sh/hierarchy", "volcano.sh/hierarchy-weights"
+#: The namespaces of a Queue that is for none: the API server labels each with its own name, and no name is empty.
+NO_NAMESPACE: Mapping[str, Any] = {"selector": {"matchLabels": {"kubernetes.io/metadata.name": ""}}}
 _WEIGHT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 Totals = Mapping[str, int]
@@ -67,7 +69,8 @@ def whole_input(documents: Iterable[Document]) -> Input:
     made = _queue_names((*volcano, *cluster, *cohorts))
     totals = _totals(cluster, cohorts)
     parents: dict[str, Mapping[str, Any]] = {
-        queue_name(name): {"capability": written(total)} if total else {} for name, total in totals.items()
+        queue_name(name): ({"capability": written(total)} if total else {}) | {"namespaces": NO_NAMESPACE}
+        for name, total in totals.items()
     }
     for of in volcano:
         parents |= dict(_above(of))

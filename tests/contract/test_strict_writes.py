@@ -256,6 +256,47 @@ async def test_apply_creates_a_job_and_then_changes_it_to_what_is_given(configur
         assert (await client.submit(changed)).stage == "Pending"
 
 
+async def test_apply_refuses_counts_that_would_say_nothing_after_the_job_was_scaled(configured: Configured) -> None:
+    """`spec.replicas` belongs to whoever scales the job, and counts in place of them."""
+    given = rich(named())
+    name, sets = given["metadata"]["name"], given["spec"]["workerSets"]
+    before = sets[0]["counts"]
+    async with configured() as kubeconfig, AsyncClient(kubeconfig=kubeconfig) as client:
+        await client.apply(given)
+        scaled = await client.scale(name, 5)
+        # An autoscaler would be fought by every apply of an unchanged manifest.
+        assert (await client.apply(given)).object == scaled.object
+        sets[0]["counts"], given["spec"]["priority"] = 4, 7
+        words = rf"spec.workerSets\[0\].counts: 4 .*spec.replicas \(5\).*give spec.replicas: 4.*scale\('{name}', 4\)"
+        with pytest.raises(UsageError, match=words):
+            await client.apply(given)
+        assert (await client.job(name)).object == scaled.object, "nothing was changed"
+        given["spec"]["replicas"] = 4
+        spec = (await client.apply(given)).object["spec"]
+        assert (spec["replicas"], spec["workerSets"][0]["counts"], spec["priority"]) == (4, 4, 7)
+        # Who gave it can take it away again, and then counts count.
+        del given["spec"]["replicas"]
+        sets[0]["counts"] = before
+        spec = (await client.apply(given)).object["spec"]
+        assert (spec.get("replicas"), spec["workerSets"][0]["counts"]) == (None, before)
+
+
+async def test_apply_takes_counts_that_say_what_the_job_was_scaled_to_and_those_of_other_sets(
+    configured: Configured,
+) -> None:
+    given = rich(named())
+    name, sets = given["metadata"]["name"], given["spec"]["workerSets"]
+    sets.append({**sets[0], "name": "others", "counts": 2})
+    async with configured() as kubeconfig, AsyncClient(kubeconfig=kubeconfig) as client:
+        await client.apply(given)
+        await client.scale(name, 5)
+        sets[0]["counts"], sets[1]["counts"] = 5, 3
+        spec = (await client.apply(given)).object["spec"]
+        assert (spec["replicas"], [of["counts"] for of in spec["workerSets"]]) == (5, [5, 3])
+        del sets[0]["counts"]
+        assert (await client.apply(given)).object["spec"]["replicas"] == 5
+
+
 async def test_apply_and_kubectl_apply_remove_what_the_other_one_gave(
     configured: Configured, kubectl: Path, tmp_path: Path
 ) -> None:

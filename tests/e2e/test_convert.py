@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from arranger.convert.whole_input import NO_NAMESPACE
 from arranger.kube.cluster import QUEUES
 from arranger.sandbox.nodes import NodeTemplate
 from arranger.sandbox.pod_run import PREFIX
@@ -57,11 +58,12 @@ def test_each_shape_becomes_tyjobs_that_run_with_all_their_pods_and_queues_whose
     result = arranger("convert", str(path), "--to", str(made))
     assert result.returncode == 0, result.stderr
     objects = list(yaml.safe_load_all(made.read_text()))
-    queues = [of["metadata"]["name"] for of in objects if of["kind"] == "Queue"]
-    (tmp_path / "in_queues.yaml").write_text(yaml.safe_dump_all(map(job_in, queues)))
+    specs = {of["metadata"]["name"]: of["spec"] for of in objects if of["kind"] == "Queue"}
+    queues = [name for name, spec in specs.items() if spec.get("namespaces") != NO_NAMESPACE]
+    (tmp_path / "in_queues.yaml").write_text(yaml.safe_dump_all(map(job_in, specs)))
     names = [of["metadata"]["name"] for of in objects if of["kind"] == "TYJob"] + [f"in-{name}" for name in queues]
     kube.kubectl("apply", "-f", str(made))
-    if queues:
+    if specs:
         kube.kubectl("apply", "-f", str(tmp_path / "in_queues.yaml"))
 
     def waiting() -> dict[str, str]:
@@ -70,7 +72,12 @@ def test_each_shape_becomes_tyjobs_that_run_with_all_their_pods_and_queues_whose
 
     def unusable() -> set[str]:
         found = kube.request("GET", QUEUES.path())[1]["items"]
-        return {*queues} - {of["metadata"]["name"] for of in found if (of.get("status") or {}).get("state") == "Open"}
+        return {*specs} - {of["metadata"]["name"] for of in found if (of.get("status") or {}).get("state") == "Open"}
+
+    def kept_out() -> list[str]:
+        jobs = {job["metadata"]["name"]: job for job in kube.request("GET", TYJOBS)[1]["items"]}
+        status = [jobs[f"in-{name}"].get("status") or {} for name in specs if name not in queues]
+        return [of.get("message", "") for of in status]
 
     left = names
     try:
@@ -79,6 +86,8 @@ def test_each_shape_becomes_tyjobs_that_run_with_all_their_pods_and_queues_whose
     finally:
         if left:
             print(waiting(), unusable())
+    # Nobody can submit to a Cohort, nor to its Queue.
+    eventually("the others are kept out", lambda: all("spec.namespaces" in said for said in kept_out()))
     for name in names:
         for pod in pods_of(kube, name):
             container, environment = pod["spec"]["containers"][0], environment_of(pod)

@@ -229,7 +229,7 @@ def test_an_edit_of_a_job_is_told_as_one(tmp_path: Path, capsys: pytest.CaptureF
 def test_a_job_is_changed_without_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = to_file(crowded().entries, tmp_path / "run.log")
     found = answer(capsys, *log, "--job", "never", "--priority", "9", "--gpus", "3")
-    assert found["otherwise"] == "never with priority 9, GPUs a pod 3"
+    assert found["otherwise"] == "default/never with priority 9, GPUs a pod 3"
     (edit,) = found["edits"]
     assert edit.startswith("job default/never: priority 5 → 9, ") and edit.endswith("3 nvidia.com/gpu")
     never = next(plan for plan in found["whatIf"]["jobs"] if plan["job"] == "default/never")

@@ -11,12 +11,13 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy
 import pandas
 import pyarrow
 import pytest
@@ -474,6 +475,8 @@ def test_answers_have_the_fields_of_the_commands_json_and_its_words() -> None:
                 "forecast wide --at 400": await of.forecast("wide", at=400),
                 "explain wide --at 400": await of.explain("wide", at=400),
                 "what-if --at 400 --job default/wide --priority 9": await of.what_if(at=400, job="wide", priority=9),
+                "what-if --at 400 --job wide --priority 9": await of.what_if(at=400, job="default/wide", priority=9),
+                "what-if --at 400 --without wide": await of.what_if(at=400, without="wide"),
                 "what-if --at 400 --queue-policy DRF --until 30m": await of.what_if(
                     at=400, queue_policy="DRF", until="30m"
                 ),
@@ -517,6 +520,71 @@ def test_what_a_notebook_shows_is_escaped() -> None:
     pods = PodList([JobPod("<b>", "actors", 0, "n1", "Running", True)])
     assert "&lt;b&gt;" in JobList([shown])._repr_html_() + pods._repr_html_()
     assert "none" in JobList()._repr_html_()
+
+
+async def test_a_notebook_shows_the_columns_of_events_that_fit_beside_each_other_and_a_table_all_of_them() -> None:
+    async with serving(FileLog(HISTORY)) as api, AsyncClient(server=f"http://127.0.0.1:{api.server.port}") as client:
+        events = await client.events(last=400)
+    events[0]["text"] = "of many words " * 20
+    page = events._repr_html_()
+    assert re.findall(r'<th scope="col"[^>]*>([^<]*)</th>', page) == [
+        *("offset", "time", "kind", "subject", "verdict", "text"),
+    ]
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", page)
+    assert cells[:4] == ["1", events[0]["time"], events[0]["kind"], events[0]["subject"] or ""]
+    assert max(map(len, map(html.unescape, cells))) <= 100 and cells[5].endswith("...")
+    assert tuple(events.columns()) == EVENT_COLUMNS and events.columns()["text"][0] == events[0]["text"]
+
+
+async def test_the_rows_of_an_explanation_are_its_timeline() -> None:
+    async with serving(FileLog(HISTORY)) as api, AsyncClient(server=f"http://127.0.0.1:{api.server.port}") as client:
+        found = await client.explain("default/wide", at=400)
+        overview = await client.overview(at=400)
+    frame = found.to_pandas()
+    assert list(frame["offset"]) == [of.offset for of in found.timeline] != []
+    assert list(frame["text"]) == [of.text for of in found.timeline]
+    assert found.to_arrow().to_pydict() == found.columns()
+    # What docs/client.md says of all other lists of an answer.
+    for rows in (found.intervals, overview.nodes):
+        assert len(pandas.DataFrame(map(msgspec.structs.asdict, rows))) == len(rows) > 0
+
+
+@pytest.mark.parametrize("wrong", ["4", 2.5, True, None, -1, 10_001, [3]])
+async def test_a_number_of_workers_that_is_none_is_named_before_anything_is_sent(wrong: Any) -> None:
+    async with AsyncClient(kubeconfig="/nowhere") as client:
+        with pytest.raises(UsageError, match=r"^count must be a whole number from 0 to 10000, and not ") as refused:
+            await client.scale("ppo", wrong)
+    assert str(refused.value).endswith(repr(wrong))
+
+
+async def test_a_number_of_numpy_is_a_number_of_workers(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        await here.client.submit(job("ppo", least=1))
+        assert (await here.client.scale("ppo", numpy.int64(3))).object["spec"]["replicas"] == 3
+
+
+async def test_wrong_values_are_named_with_what_is_allowed_before_anything_is_sent(tmp_path: Path) -> None:
+    nobody = {"clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}], "current-context": "c"}
+    nobody["contexts"] = [{"name": "c", "context": {"cluster": "c", "user": ""}}]
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(nobody))
+    async with AsyncClient(kubeconfig=tmp_path / "kubeconfig", namespace="default") as client:
+        wrong: list[tuple[Awaitable[Any], str]] = [
+            (client.wait("ppo", "runing"), r"there is no stage 'runing' \(did you mean Running\? allowed: Pending, "),
+            (client.wait("ppo", 600), r"there is no stage 600 \(allowed: Pending, .*; timeout_s= is the time to wait"),  # type: ignore[arg-type]
+            (client.wait("ppo", ["Running"]), r"there is no stage \['Running'\] \(allowed: Pending"),  # type: ignore[arg-type]
+            (client.wait("ppo", timeout_s="60"), r"timeout_s must be a number of seconds or None, and not '60'"),  # type: ignore[arg-type]
+            (client.wait("ppo", timeout_s=float("nan")), r"timeout_s must be a number of seconds or None, and not nan"),
+            (client.wait_until("ppo", "Running"), r"holds must be a function of a Job, and not 'Running'"),  # type: ignore[arg-type]
+            (client.scale("ppo", 3, worker_set=1), r"worker_set must be a text, and not 1"),  # type: ignore[arg-type]
+            (client.logs("ppo", tail="9"), r"tail must be a whole number from 0 to \d+, and not '9'"),  # type: ignore[arg-type]
+            (client.logs("ppo", pod=3), r"pod must be a text, and not 3"),  # type: ignore[arg-type]
+            (client.job(3), r"the name of a job must be a text that isn't empty, and not 3"),  # type: ignore[arg-type]
+            (client.delete(""), r"the name of a job must be a text that isn't empty, and not ''"),
+            (client.explain(None), r"the name of a job must be a text that isn't empty, and not None"),  # type: ignore[arg-type]
+        ]
+        for asked, words in wrong:
+            with pytest.raises(UsageError, match=words):
+                await asked
 
 
 @pytest.mark.parametrize("given", ["hello", [1], None, 7, "- a\n- b\n"])

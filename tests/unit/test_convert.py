@@ -21,10 +21,14 @@ from arranger.cli.main import cli, main
 from arranger.convert import Conversion, NoteKind, Skipped, Unreadable, converted, documents
 from arranger.convert.rights import BASELINE
 from arranger.model.checks import below
-from arranger.model.queue_rules import validate_queue
+from arranger.model.queue_rules import queue_spec, validate_queue
 from arranger.model.validation import refused_later, validate, warnings
 
 SHAPES = Path(__file__).parents[1] / "convert"
+#: What is said of objects, in the order of its weight.
+WEIGHTS = ["not converted", "to do", "changed", "no equivalent"]
+#: The namespaces of a Queue that is for none.
+NO_NAMESPACE = {"selector": {"matchLabels": {"kubernetes.io/metadata.name": ""}}}
 LOST, CHANGED, TO_DO = NoteKind.NO_EQUIVALENT, NoteKind.CHANGED, NoteKind.TO_DO
 
 
@@ -264,7 +268,7 @@ NOTES = [
     ("kq-flavors", "spec.flavorFungibility", {}, LOST, "spec.flavorFungibility", "a second kind of node"),
     ("kq-flavors", "spec.concurrentAdmissionPolicy", {}, LOST, "spec.concurrentAdmissionPolicy", "a second kind of node"),
     ("kq-alone", "spec.stopPolicy", "HoldAndDrain", CHANGED, "spec.stopPolicy", "run on"),
-    ("kq-alone", "spec.namespaceSelector", None, CHANGED, "spec.namespaceSelector", "the Queue is Closed"),
+    ("kq-alone", "spec.namespaceSelector", None, CHANGED, "spec.namespaceSelector", "no namespace may use it"),
     ("kq-alone", "spec.queueingStrategy", "StrictFIFO", LOST, "spec.queueingStrategy", "never blocks"),
     ("kq-alone", "spec.admissionChecks", ["a"], LOST, "spec.admissionChecks", "group checks"),
     ("kq-turns", "spec.admissionChecksStrategy", {}, LOST, "spec.admissionChecksStrategy", "group checks"),
@@ -277,7 +281,9 @@ NOTES = [
     ("kq-borrows", "spec.fairSharing.weight", 0, CHANGED, "spec.fairSharing.weight", "1: weights are whole numbers"),
     ("kq-alone", f"{FLAVOR}.resources.0.name", "cpu", LOST, "spec.resourceGroups[0].flavors[0].name", "one kind of node"),
     ("kq-reserve", "metadata.name", "c", CHANGED, "metadata.name", "all ClusterQueues of a cohort at once"),
+    ("kq-reserve", "metadata.name", "c", CHANGED, "metadata.name", "no namespace may submit jobs to this Queue itself"),
     ("kq-department", "spec.parentName", "x", CHANGED, "spec.parentName", "the Queue x above it"),
+    ("kq-department", "spec.parentName", "x", CHANGED, "spec.parentName", "no namespace may submit jobs to it itself"),
     ("kq-mine", "spec.clusterQueue", "a", TO_DO, "spec.clusterQueue", "annotate namespace NAMESPACE arranger.dev/queue=a. Convert its ClusterQueue too"),
     ("kq-mine", "spec.clusterQueue", "", LOST, "spec.clusterQueue", "no effect"),
     ("kq-mine", "spec.stopPolicy", "Hold", LOST, "spec.stopPolicy", "the namespaces of the Queue kq-lends"),
@@ -1032,7 +1038,13 @@ def test_an_elastic_job_says_what_becomes_of_its_minimums() -> None:
     job = with_field("pt-elastic", "spec.elasticPolicy.minReplicas", 1)
     said = {note.path: note.text for note in conversion(job).notes}
     assert "a worker set needs 1 worker (minCount)" in said["spec.elasticPolicy.minReplicas"]
+    assert "spec.elasticPolicy" not in said, "without a leader, PET_NNODES says what Kubeflow's does"
     led = next(name for name, of in SHAPE.items() if "Master" in of["spec"].get("pytorchReplicaSpecs", {}))
+    elastic = with_field(led, "spec.elasticPolicy", {"minReplicas": 1, "maxReplicas": 3})
+    elastic["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 2
+    said = {note.path: note.text for note in conversion(elastic).notes}
+    assert "PET_NNODES is 2:4, one more than in Kubeflow: the leader" in said["spec.elasticPolicy"]
+    assert '"value": "2:4"' in json.dumps(spec_of(elastic))
     gang = with_field(led, "spec.runPolicy", {"schedulingPolicy": {"minAvailable": 2}})
     gang["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 3
     said = {note.path: note.text for note in conversion(gang).notes}
@@ -1259,7 +1271,7 @@ def test_a_cluster_queue_is_limited_and_entitled_as_its_quotas_say() -> None:
         "capability": {"x/gpu": 12},
         "preemption": {"priority": "Never", "reclaim": "Never"},
     }
-    assert found["c"] == {"capability": {"x/gpu": 8}}
+    assert found["c"] == {"capability": {"x/gpu": 8}, "namespaces": NO_NAMESPACE}
     assert "capability" not in queues(cluster_queue("q", "c", nominalQuota=8))["q"]
     assert queues(SHAPE["kq-flavors"])["kq-flavors"] == {
         "parent": "kq-institute",
@@ -1273,7 +1285,8 @@ def test_a_cluster_queue_is_limited_and_entitled_as_its_quotas_say() -> None:
 
 def test_who_may_use_a_cluster_queue_may_use_the_queue() -> None:
     none = with_field("kq-alone", "spec.namespaceSelector", None)
-    assert queues(none)["kq-alone"]["state"] == "Closed"
+    assert queues(none)["kq-alone"]["namespaces"] == NO_NAMESPACE
+    assert "state" not in queues(none)["kq-alone"]
     assert "namespaces" not in queues(SHAPE["kq-alone"])["kq-alone"]
     assert queues(with_field("kq-alone", "spec.stopPolicy", "Hold"))["kq-alone"]["state"] == "Closed"
 
@@ -1282,13 +1295,14 @@ def test_a_cohort_has_what_is_below_it_whether_an_object_stands_for_it_or_not() 
     members = [cluster_queue("a", "low", nominalQuota=3), cluster_queue("b", "low", nominalQuota=4)]
     above = cluster_queue("c", "high", nominalQuota=5)
     assert queues(*members, above) | {"a": 0, "b": 0, "c": 0} == {
-        "low": {"capability": {"x/gpu": 7}},
-        "high": {"capability": {"x/gpu": 5}},
+        "low": {"capability": {"x/gpu": 7}, "namespaces": NO_NAMESPACE},
+        "high": {"capability": {"x/gpu": 5}, "namespaces": NO_NAMESPACE},
         **{name: 0 for name in "abc"},
     }
     for version in ("v1beta1", "v1beta2"):
         found = queues(*members, above, cohort("low", "high", version))
-        assert (found["low"], found["high"]) == ({"parent": "high"}, {"capability": {"x/gpu": 12}})
+        assert found["low"] == {"parent": "high", "namespaces": NO_NAMESPACE}
+        assert found["high"] == {"capability": {"x/gpu": 12}, "namespaces": NO_NAMESPACE}
     pool = cohort("low", "high") | {"kind": "Cohort"}
     quotas = {"nominalQuota": 2, "borrowingLimit": 1, "lendingLimit": 5}
     pool["spec"]["resourceGroups"] = cluster_queue("x", **quotas)["spec"]["resourceGroups"]
@@ -1297,9 +1311,21 @@ def test_a_cohort_has_what_is_below_it_whether_an_object_stands_for_it_or_not() 
         "guarantee": {"x/gpu": 4},
         "deserved": {"x/gpu": 9},
         "capability": {"x/gpu": 10},
+        "namespaces": NO_NAMESPACE,
     }
     loop = queues(cohort("one", "two"), cohort("two", "one"), cluster_queue("q", "one", nominalQuota=1))
-    assert (loop["one"], loop["two"]) == ({"parent": "two"}, {"parent": "one"})
+    assert [loop[name].get("parent") for name in ("one", "two")] == ["two", "one"]
+
+
+def test_nobody_may_submit_to_the_queue_of_a_cohort_as_nobody_may_to_a_cohort() -> None:
+    """Else a team of one ClusterQueue would have what all of them have together, without the limits of its own."""
+    made = queues(cluster_queue("a", "named", nominalQuota=3), cohort("there", "above"))
+    labels = {"kubernetes.io/metadata.name": "team-a", "team": "a"}
+    for name in ("named", "there", "above"):
+        spec = queue_spec({"metadata": {"name": name}, "spec": made[name]})
+        assert spec.namespaces is not None
+        # Also not one of which no labels are known.
+        assert not spec.namespaces.admits("team-a", labels) and not spec.namespaces.admits("team-a", {})
 
 
 def test_a_job_of_a_local_queue_is_in_the_queue_of_its_cluster_queue() -> None:
@@ -1389,7 +1415,7 @@ def test_notes_go_to_standard_error_and_tyjobs_to_standard_output(tmp_path: Path
     assert status == 0
     assert yaml.safe_load(out)["kind"] == "TYJob"
     assert "standard input:6: spec.parallelism: changed: without completions" in err
-    assert err.endswith("1 TYJob of 1 object, 3 notes\n")
+    assert err.endswith("1 TYJob of 1 object, 3 notes (3 changed)\n")
     target = tmp_path / "out.yaml"
     assert run("-", "--to", str(target), text=yaml.safe_dump(SHAPE["job-pi"]))[:2] == (0, "")
     assert yaml.safe_load(target.read_text())["metadata"]["name"] == "job-pi"
@@ -1450,7 +1476,9 @@ def test_a_flavor_that_cannot_be_written_is_told() -> None:
 
 def test_queues_and_jobs_are_summed_up_apart() -> None:
     text = yaml.safe_dump_all([SHAPE["kq-lends"], SHAPE["kq-mine"], SHAPE["kq-job"]])
-    assert run("-", text=text)[2].endswith("\n2 Queues and 1 TYJob of 3 objects, 9 notes; 1 without an equivalent\n")
+    assert run("-", text=text)[2].endswith(
+        "\n2 Queues and 1 TYJob of 3 objects, 9 notes (2 to do, 6 changed, 1 no equivalent); 1 without an equivalent\n"
+    )
     assert run("-", text=yaml.safe_dump(SHAPE["vq-weighted"]))[2] == "1 Queue of 1 object, 0 notes\n"
 
 
@@ -1466,7 +1494,7 @@ def test_an_object_of_another_kind_is_named_and_the_others_are_converted() -> No
     wrong = yaml.safe_dump({"apiVersion": "v1", "metadata": {"name": "n"}})
     status, _, err = run("-", text=f"{text}---\n{wrong}")
     assert status == 1
-    assert err.endswith("\n1 TYJob of 3 objects, 1 note; 1 not converted; 1 of other kinds skipped\n")
+    assert err.endswith("\n1 TYJob of 3 objects, 1 note (1 changed); 1 not converted; 1 of other kinds skipped\n")
 
 
 def test_a_shell_completes_files(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1484,7 +1512,42 @@ def test_the_page_shows_notes_as_they_are(monkeypatch: pytest.MonkeyPatch) -> No
     page = Path("docs/convert.md").read_text()
     shown = [line for line in page.splitlines() if line.startswith("tests/convert/")]
     assert len(shown) == 3
-    assert {*shown} <= {*run("tests/convert/volcano.yaml")[2].splitlines()}
+    told = run("tests/convert/volcano.yaml")[2].splitlines()
+    assert shown == [line for line in told if line in shown] and f"\n{told[-1]}\n" in page
+
+
+def test_what_is_said_of_many_objects_is_said_once_and_what_is_to_be_done_first() -> None:
+    several = [cluster_queue(name, "all", nominalQuota=1) for name in ("a", "b", "c", "d")]
+    for of in several:
+        of["spec"]["queueingStrategy"] = "StrictFIFO"
+    local = with_field("kq-mine", "spec.clusterQueue", "a")
+    typo = with_field("job-pi", "spec.paralelism", 3)
+    typo["spec"]["completions"] = "many"
+    values = [*several, cohort("all"), local, typo, SHAPE["job-pi"] | {"kind": "Pod", "apiVersion": "v1"}]
+    given = json.dumps({"kind": "List", "items": values})
+    *lines, total = run("-", text=given)[2].splitlines()
+    words = [next(of for of in (*WEIGHTS, "skipped") if f": {of}: " in line) for line in lines]
+    # A field that nobody knows may be why an object isn't converted.
+    assert words[:2] == ["no equivalent", "not converted"] and "paralelism" in lines[0]
+    assert words[2:] == sorted(words[2:], key=[*WEIGHTS, "skipped"].index)
+    (blocks,) = [line for line in lines if "never blocks" in line]
+    assert blocks.endswith(": a job that doesn't fit never blocks those behind it (4 objects: a, b, c and 1 more)")
+    (kind,) = [line for line in lines if "flavors[0].name: no equivalent" in line]
+    assert "(4 objects: " in kind
+    answer = json.loads(run("-", "-o", "json", text=given)[1])
+    numbers = [sum(of["note"] == name for of in answer["notes"]) for name in ("toDo", "changed", "noEquivalent")]
+    to_do, changed, lost = numbers
+    assert sum("StrictFIFO" in of["text"] or "never blocks" in of["text"] for of in answer["notes"]) == 4
+    said = f"{sum(numbers)} notes ({to_do} to do, {changed} changed, {lost} no equivalent)"
+    assert said in total and len(lines) < sum(numbers)
+
+
+def test_notes_on_other_fields_or_with_other_words_stay_apart() -> None:
+    value = with_field("kq-flavors", "spec.one", 1)
+    value["spec"]["other"] = 1
+    lines = run("-", text=json.dumps(value))[2].splitlines()
+    assert sum("unknown field, left out" in line for line in lines) == 2
+    assert next(line for line in lines if "flavors[0].name" in line).endswith("as its ResourceFlavor says (3 places)")
 
 
 def test_a_volcano_task_without_a_minimum_needs_all_its_replicas_beside_one_that_says_its_own() -> None:

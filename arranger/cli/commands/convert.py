@@ -35,10 +35,11 @@ def command(files: Sequence[str], target: Path | None, output: str) -> int:
     Nothing is stopped: an object that runs goes on beside its TYJob, on the same volumes. Delete it before you apply
     the TYJob.
 
-    Notes go to standard error, with file, line and field: what has no equivalent, what means something else now, and
-    what is left to do. A field without a note is carried over, or has no effect. The exit status is 1 if an object
-    can't be converted; the others are converted all the same. All wrong fields of an object are told at once. Objects
-    of other kinds are skipped, with what to do with them.
+    Notes go to standard error, with file, line and field: first what is left to do, then what means something else now,
+    then what has no equivalent. What is to be said of many objects is said once, with their number and the place of the
+    first; the JSON has each. A field without a note is carried over, or has no effect. The exit status is 1 if an
+    object can't be converted; the others are converted all the same. All wrong fields of an object are told at once.
+    Objects of other kinds are skipped, with what to do with them.
 
     \b
       arranger convert train.yaml > tyjob.yaml

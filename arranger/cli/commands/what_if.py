@@ -201,7 +201,7 @@ async def _what_if(target: str | None, settings: Settings, asked: _Asked) -> Ans
     other, supposed = changed_plan(changed, state, one, config, by)
     same = events == record if record is not None else None
     answer = Answer(
-        inputs, asked.otherwise.words, one, other, same, edits, supposed, asked.otherwise.changed_job(state)
+        inputs, asked.otherwise.words(state), one, other, same, edits, supposed, asked.otherwise.changed_job(state)
     )
     if recording is not None:
         answer.lasting_ms = asked.lasting_ms

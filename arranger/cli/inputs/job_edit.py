@@ -25,7 +25,7 @@ class JobEdit(msgspec.Struct, frozen=True):
     @property
     def words(self) -> str:
         given = (("priority", self.priority), ("queue", self.queue), ("GPUs a pod", self.gpus))
-        return f"{self.job} with " + ", ".join(f"{name} {value}" for name, value in given if value is not None)
+        return "with " + ", ".join(f"{name} {value}" for name, value in given if value is not None)
 
     def seen(self, job: JobRecord) -> tuple[k.JobSeen, str]:
         """The observation of this job after the edit, and the edit in words. Raises `UsageError` for a job that can't

@@ -45,13 +45,13 @@ class Otherwise(msgspec.Struct, frozen=True):
     scheduler: str = ""
     edit: JobEdit | None = None
 
-    @property
-    def words(self) -> str:
+    def words(self, state: State) -> str:
+        """The changes in words, of which no job is unknown: jobs have their namespaces, however they were asked for."""
         parts = [self.other.text] if self.other else []
         parts += [f"with {'standard input' if name == STDIN else name}" for name in self.manifests]
-        parts += [self.edit.words] if self.edit is not None else []
+        parts += [f"{self.changed_job(state)} {self.edit.words}"] if self.edit is not None else []
         parts += [f"with a copy of node {name}" for name in self.copies]
-        parts += [f"without {name}" for name in self.jobs]
+        parts += [f"without {_label(state, name)}" for name in self.jobs]
         parts += [f"without node {name}" for name in self.nodes]
         parts += [f"without queue {name}" for name in self.queues]
         return ", ".join(parts) or "nothing"
@@ -75,7 +75,7 @@ class Otherwise(msgspec.Struct, frozen=True):
 
     def changed_job(self, state: State) -> str:
         """The namespace/name of the job that is changed by name; empty for none."""
-        return label(state.jobs[_job(state, self.edit.job)]) if self.edit is not None else ""
+        return _label(state, self.edit.job) if self.edit is not None else ""
 
     def _edited_job(self, edit: JobEdit, state: State, taken: set[str], edits: list[str]) -> k.Event:
         """The observation of the job after its edit. `taken` are UIDs of the jobs that other options change."""
@@ -160,6 +160,10 @@ def _job(state: State, asked: str) -> str:
         hint = did_you_mean(near_names(name, known, most=3), "arranger replay lists the jobs")
         raise NotFound(f"there is no job {asked!r} at offset {state.offset}", hint=hint)
     return found[0].uid
+
+
+def _label(state: State, asked: str) -> str:
+    return label(state.jobs[_job(state, asked)])
 
 
 def _as_edit(event: k.Event, state: State, nodes: Mapping[str, Mapping[str, Any]]) -> k.Event:
