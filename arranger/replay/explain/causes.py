@@ -166,9 +166,8 @@ class PodHistories:
             found += self._next_pod(offset, time_ms, pod, key, job=job if fills else None, state=state)
         history.node = pod.node or history.node
         if fills and pod.restarts > history.restarts:
-            message = f"a container of {pod.name} was restarted by its kubelet"
             budget = budget_text(job, state, (number,))
-            found.append(Consequence(offset, time_ms, "Restarted", RESTARTED, message, (), budget))
+            found.append(Consequence(offset, time_ms, "Restarted", RESTARTED, _restarted(pod), (), budget))
         self._keep_cause(offset, time_ms, pod, history)
         return found
 
@@ -449,6 +448,11 @@ class PodHistories:
                 how = "was deleted" if turn.after is None else "became not ready"
                 lost = Cause(turn.offset, turn.time_ms, f"node {node} {how}")
         return lost
+
+
+def _restarted(pod: k.PodSeen) -> str:
+    why = f" ({failure_text(pod.ended, '')})" if pod.ended is not None else ""
+    return f"a container of {pod.name} was restarted by its kubelet{why}"
 
 
 def _deleted(pod: k.PodSeen, disrupted: str) -> str:
