@@ -3,8 +3,8 @@ cycle, with the same answers of the API server as `arranger what-if` supposes: b
 that a successful change reverts are those that keep the job waiting.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -89,6 +89,35 @@ def blockers(case: Case, found: Sequence[Remedy]) -> tuple[tuple[Blocker, ...], 
     return tuple(one for one in events if one.offset >= since), tuple(one for one in events if one.offset < since)
 
 
+@dataclass(frozen=True)
+class _Outcome:
+    """What a cycle with a change does: the number of the job's `pods` that it places (-1 if it isn't in the queue), the
+    jobs that give room to it, in words, and how many of the added nodes go to how many jobs ahead of it."""
+
+    pods: int = -1
+    givers: tuple[str, ...] = ()
+    nodes_ahead: int = 0
+    jobs_ahead: int = 0
+
+    @property
+    def ahead_text(self) -> str:
+        if not self.nodes_ahead:
+            return ""
+        nodes = "one" if self.nodes_ahead == 1 else self.nodes_ahead
+        jobs = "a job" if self.jobs_ahead == 1 else f"{self.jobs_ahead} jobs"
+        return f" ({nodes} of them for {jobs} ahead of it)"
+
+
+def _taken_by_others(state: State, added: Set[str], tries: Iterable[PlacementTry], uid: str) -> tuple[int, int]:
+    """How many of the added nodes have pods of jobs ahead and none of this one, and how many such jobs there are."""
+    rows = {state.nodes.rows[name] for name in added if state.nodes.has(name)}
+    if not rows:
+        return 0, 0
+    used = {one.job.uid: rows.intersection(piece.row for piece in one.pieces) for one in tries}
+    others = {other: on - used.get(uid, set()) for other, on in used.items() if other != uid}
+    return len(set().union(*others.values())), sum(map(bool, others.values()))
+
+
 class _Search:
     """Takes cycles with changes, up to the allowed number."""
 
@@ -98,7 +127,7 @@ class _Search:
         nodes = max(len(case.state.nodes.by_name()), 1)
         self._left = max(_FEWEST_TRIES, min(TRIES, TRIES * _SMALL // nodes))
         self.tried = self.untried = 0
-        self._now = self._cycle(Change("", ""))[0]
+        self._now = self._cycle(Change("", "")).pods
 
     def alone(self, changes: Sequence[Change]) -> list[Remedy]:
         tried = min(len(changes), self._left)
@@ -140,33 +169,32 @@ class _Search:
             return []
         self._left -= 1
         self.tried += 1
-        pods, givers = self._cycle(change)
+        outcome = self._cycle(change)
+        pods, givers = outcome.pods, outcome.givers
         if pods <= self._now:
             return []
         alone = replace(change, events=change.alone)
-        several = change.several and not (change.alone and self._cycle(alone)[0] > self._now)
+        several = change.several and not (change.alone and self._cycle(alone).pods > self._now)
         more = pods - max(self._now, 0)
-        text = change.text
+        text = change.text + outcome.ahead_text
         if givers:
             named, more_givers = "; ".join(givers[:_NAMED]), counted(len(givers) - _NAMED, "other job")
             named += f"; and {more_givers}" if len(givers) > _NAMED else ""
             text = f"{change.taking or f'{text}; it would'} take room from {named}"
         return [Remedy(change.kind, text, more, change.undoes, change.undone, several, givers)]
 
-    def _cycle(self, change: Change) -> tuple[int, tuple[str, ...]]:
-        """The number of pods that a cycle places with the change (-1 if the job isn't in its queue), and the jobs that
-        give room to it, in words."""
+    def _cycle(self, change: Change) -> "_Outcome":
         case = self._case
         time_ms = change.time_ms or case.state.time_ms
         config, uid = change.config or case.config, case.job.uid
 
-        def take(state: State) -> tuple[tuple[int, tuple[str, ...]], list[str]]:
+        def take(state: State) -> tuple[_Outcome, list[str]]:
             tries = turns_to(state, uid, config, time_ms, policies=case.policies, further=True)
             tried = next((one for one in tries if one.job.uid == uid), None)
             if tried is None:
-                return (-1, ()), []
+                return _Outcome(), []
             givers = room_from(tried.preempted, state) if tried.preempted is not None else ()
-            return (tried.pods, givers), _untried(tries)
+            return _Outcome(tried.pods, givers, *_taken_by_others(state, change.added, tries, uid)), _untried(tries)
 
         return answered(supposed(case.state, change.events), case.state, self._untried, take, supposed)[0]
 
