@@ -13,7 +13,8 @@ from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.case import Case
 from arranger.replay.explain.candidate_changes.change import Change, Join, Steps
 from arranger.replay.explain.candidate_changes.families import families
-from arranger.replay.reading.describe import label, room_from
+from arranger.replay.explain.shortfall import untried_jobs
+from arranger.replay.reading.describe import room_from
 from arranger.replay.what_if.hypothesis import answered, supposed
 from arranger.replay.what_if.one_cycle import Turns
 from arranger.scheduling import PlacementTry, take_cycle, turns_to
@@ -194,7 +195,7 @@ class _Search:
             if tried is None:
                 return _Outcome(), []
             givers = room_from(tried.preempted, state) if tried.preempted is not None else ()
-            return _Outcome(tried.pods, givers, *_taken_by_others(state, change.added, tries, uid)), _untried(tries)
+            return _Outcome(tried.pods, givers, *_taken_by_others(state, change.added, tries, uid)), untried_jobs(tries)
 
         return answered(supposed(case.state, change.events), case.state, self._untried, take, supposed)[0]
 
@@ -203,11 +204,8 @@ def _untried_now(case: Case) -> list[str]:
     """The jobs that would take room in a cycle without changes, but for a dry run that is still to come."""
     if not case.config.dry_run or not case.state.synced:
         return []
+    if case.untried is not None:
+        return list(case.untried)
     turns = Turns()
     take_cycle(case.state, case.config, case.state.time_ms, turns, policies=case.policies)
-    return _untried(turns.tries.values())
-
-
-def _untried(tries: Iterable[PlacementTry]) -> list[str]:
-    short = [one for one in tries if one.shortage is not None and one.preempted is None]
-    return [label(one.job) for one in short if one.shortage is not None and one.shortage.untried]
+    return untried_jobs(turns.tries.values())
