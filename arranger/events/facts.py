@@ -216,7 +216,8 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     window. `count` counts restarts of the leader or workers, `limit` is their limit of restarts, `needed` the number of
     workers that a quorum needs. With `worker_set`, `count` and `needed` are that set's, or the decision is about its
     worker `index`. `address` is the leader's, `was` the one before it. `words` come from another program, or are the
-    namespace and name of the pod that took the room of the node, or didn't leave it in time (with `count` pods in all).
+    namespace and name of the pod that took the room of the node, or didn't leave it in time (with `count` pods in all);
+    of a leader whose pod is gone, they are the reason of its disruption.
     `ended` is the container that failed, of the leader or of that worker. `faults` say what is wrong with the spec;
     before there were faults, `words` did. `job` is the one that had to succeed first. `leaderless`: the job has none.
     `cause` is why that worker ended, or the first of the workers that were lost; earlier versions gave `words` and

@@ -22,14 +22,15 @@ from arranger.messages.provisioning import request_text
 from arranger.messages.readiness import (
     below_quorum_text,
     claims_text,
+    crashing_text,
     ending_text,
+    failed_workers_text,
     finished_text,
     finished_workers,
     guest_text,
     held_text,
     reserved_text,
     stuck_slots,
-    stuck_text,
     unset_text,
 )
 from arranger.messages.shortages import shortage_text
@@ -48,7 +49,7 @@ from arranger.model.job import (
 )
 from arranger.model.names import WORKER_GROUP_LABEL, group_labels, known_labels, pod_name
 from arranger.model.pod import TERMINAL, Failure, Phase, gpus_of
-from arranger.model.text import one_line, rfc3339
+from arranger.model.text import one_line, rfc3339, rfc3339_from
 from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord, compact, runs
 from arranger.projections.state import State
@@ -386,7 +387,14 @@ def _message(state: State, job: JobRecord) -> str:
     claims = claims_text(state, job)
     hanging = "" if below else hanging_text(state, job, state.time_ms)
     said = _joined(
-        below, claims, stuck_text(state, job), waits, kept, back_off_text(job), _to_be_replaced(state, job), hanging
+        below,
+        claims,
+        crashing_text(state, job),
+        waits,
+        kept,
+        back_off_text(job),
+        to_be_replaced_text(state, job),
+        hanging,
     )
     return _joined(said or _awaited(state, job), held_text(job), behind) or decided
 
@@ -442,25 +450,24 @@ def back_off_text(job: JobRecord) -> str:
         return ""
     if job.stage in (Stage.STARTING, Stage.RUNNING):
         replaced = replaced_text(job.replaced.causes, job.spec, job.slots.names)
-        return f"{replaced}; placed again from {_from(job.not_before_ms)}"
+        return f"{replaced}; placed again from {rfc3339_from(job.not_before_ms)}"
     decided = f"{stage_text(job.decided)}; " if job.decided is not None else ""
-    return f"{decided}scheduled again from {_from(job.not_before_ms)}"
+    return f"{decided}scheduled again from {rfc3339_from(job.not_before_ms)}"
 
 
-def _to_be_replaced(state: State, job: JobRecord) -> str:
-    """When failed workers are due for replacement, by worker set."""
-    failing = job.failing
-    if not failing or job.spec is None:
+def to_be_replaced_text(state: State, job: JobRecord) -> str:
+    """When failed workers are due for replacement, by worker set, and how the first of them failed."""
+    if not job.failing or job.spec is None or job.ended:
         return ""
-    failed = {slot[0] for slot, uid in job.bound.items() if (p := state.pods.get(uid)) and p.phase == Phase.FAILED}
-    names = [group.name for number, group in enumerate(job.spec.groups) if number in failed and number]
-    due = [(again_ms(job, name, LifecycleConfig(), state.time_ms), name) for name in names if name in failing]
-    return "; ".join(f"failed workers of {name} come again from {_from(due_ms)}" for due_ms, name in sorted(due))
-
-
-def _from(time_ms: int) -> str:
-    """The time before which nothing happens, rounded up to whole seconds."""
-    return rfc3339(time_ms + 999)
+    failed: dict[str, list[tuple[int, PodSeen]]] = {}
+    for (number, index), uid in sorted(job.bound.items()):
+        pod = state.pods.get(uid)
+        if number and pod is not None and pod.phase == Phase.FAILED:
+            failed.setdefault(job.spec.groups[number].name, []).append((index, pod))
+    due = sorted(
+        (again_ms(job, name, LifecycleConfig(), state.time_ms), name) for name in failed if name in job.failing
+    )
+    return "; ".join(failed_workers_text(name, failed[name], due_ms) for due_ms, name in due)
 
 
 def _awaited(state: State, job: JobRecord) -> str:

@@ -27,7 +27,7 @@ from arranger.lifecycle.refusals import refused_by_nodes, refused_quorum, refuse
 from arranger.lifecycle.replacements import Fallen, barred, cause_of, fallen, replacement, room_taken
 from arranger.lifecycle.start_timeouts import start_timeout
 from arranger.model.job import LEADER_GROUP, JobSpec, Replacement, RestartScope, ScheduleState, Stage
-from arranger.model.pod import Phase
+from arranger.model.pod import DISRUPTED, Phase
 from arranger.model.stages import TRANSITIONS
 from arranger.model.stages import StageReason as R
 from arranger.projections.deadlines import active_ms, not_overdue, won
@@ -189,7 +189,10 @@ def _leader_missing(state: State, job: JobRecord) -> StageDecided | None:
         return _succeeded(job)
     node = job.placements.get(LEADER, "")
     if job.leader.address:
-        return _decide(job, R.LEADER_LOST, _closed(state, job, node))
+        facts, disrupted = _closed(state, job, node), ended is not None and ended.reason.startswith(DISRUPTED)
+        # The cordon of a drain may be known later than the eviction.
+        words = ended.reason if ended is not None and disrupted else ""
+        return _decide(job, R.LEADER_LOST, msgspec.structs.replace(facts, node=node, words=words) if words else facts)
     if not state.nodes.has(node):
         return _decide(job, R.NODE_LOST, StageFacts(node, gone=True))
     if room_taken(state, job, LEADER):

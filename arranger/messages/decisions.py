@@ -9,7 +9,7 @@ from arranger.messages.faults import faults_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import JobSpec, PodGroup
 from arranger.model.node import Taint
-from arranger.model.pod import ContainerEnd
+from arranger.model.pod import DISRUPTED, ContainerEnd
 from arranger.model.stages import StageReason
 from arranger.model.taints import taint_text
 from arranger.model.text import counted
@@ -45,11 +45,31 @@ def _closed(facts: StageFacts) -> str:
 
 
 def _from_closed(facts: StageFacts) -> str:
-    """What is so of a node from which a pod is gone: somebody deleted it too, or drains it."""
+    """How a pod is gone, as far as it said so, and what is so of its node: somebody deleted it too, or drains it."""
+    how = f": it {disrupted}" if (disrupted := disruption_text(facts.words)) else ""
     if facts.gone:
-        return f", and so is its node {facts.node}"
-    drained = " (drained)" if facts.cordoned else ""
-    return f", and its node {facts.node} {_closed(facts)}{drained}" if facts.node else ""
+        return f"{how}, and its node {facts.node} is gone" if how else f", and so is its node {facts.node}"
+    if closed := _closed(facts):
+        return f"{how}, and its node {facts.node} {closed}{' (drained)' if facts.cordoned else ''}"
+    return f"{how} (node {facts.node})" if how else ""
+
+
+#: The reasons of Kubernetes' condition `DisruptionTarget`, as what happened to a pod.
+_DISRUPTIONS = {
+    "EvictionByEvictionAPI": "was evicted through the API, as a drain does",
+    "PreemptionByScheduler": "was preempted by another scheduler",
+    "DeletionByTaintManager": "was deleted because of a taint of its node",
+    "DeletionByPodGC": "was deleted by Kubernetes' pod garbage collection",
+    "TerminationByKubelet": "was terminated by its kubelet",
+}
+
+
+def disruption_text(reason: str) -> str:
+    """What Kubernetes did to a pod, by the condition `DisruptionTarget`, as a pod's reason names it; empty for other
+    reasons of a pod."""
+    if not reason.startswith(DISRUPTED):
+        return ""
+    return _DISRUPTIONS.get(reason.removeprefix(f"{DISRUPTED}: "), f"was disrupted by Kubernetes ({reason})")
 
 
 def closed_text(*, cordoned: bool, taint: Taint | None, claim: str = "") -> str:

@@ -1,16 +1,60 @@
-"""What the user of a failed job can do about it, in one sentence for each reason."""
+"""How pods failed and when they come again, and what the user of a failed job can do about it, in one line each."""
 
 from collections.abc import Callable
+from enum import StrEnum
 
 from arranger.events.facts import StageFacts
-from arranger.events.kinds import StageDecided
+from arranger.events.kinds import PodSeen, StageDecided
+from arranger.messages.decisions import container_text
 from arranger.model.job import Stage
+from arranger.model.pod import ContainerEnd
 from arranger.model.reasons import ReasonKind
 from arranger.model.stages import StageReason
-from arranger.model.text import few
+from arranger.model.text import few, rfc3339_from
 
 #: The kubelet's reason for a container that needed more memory than its limit.
 _OUT_OF_MEMORY = "OOMKilled"
+
+
+def failed_times_text(times: int, ended: ContainerEnd) -> str:
+    """How often a pod failed, and how it did last."""
+    return f"failed {f'{times} times, last ' if times > 1 else ''}with {container_text(ended)}"
+
+
+class Again(StrEnum):
+    """What becomes of a pod that failed."""
+
+    NOT = "Not"
+    WITH_JOB = "WithJob"
+    REPLACED = "Replaced"
+    GIVEN_UP = "GivenUp"
+    BY_KUBELET = "ByKubelet"
+    RUNS = "Runs"
+    READY = "Ready"
+
+
+def again_text(again: Again, due_ms: int, pod: PodSeen | None) -> str:
+    """What becomes of a pod that failed; `due_ms` is when, in milliseconds since 1970, and `pod` its present state."""
+    match again:
+        case Again.WITH_JOB:
+            return f"the job is scheduled again from {rfc3339_from(due_ms)} on"
+        case Again.REPLACED:
+            return f"replaced from {rfc3339_from(due_ms)} on"
+        case Again.BY_KUBELET if pod is not None:
+            return f"started again by its kubelet: {waiting_text(pod)}"
+    return _AGAIN.get(again, "")
+
+
+_AGAIN = {
+    Again.GIVEN_UP: "given up",
+    Again.RUNS: "it runs and isn't ready",
+    Again.READY: "it is ready again",
+}
+
+
+def waiting_text(pod: PodSeen) -> str:
+    """Why a kubelet can't start a pod."""
+    return f"{pod.waiting}: {pod.message}" if pod.message else pod.waiting
 
 
 def failure_remedy_text(decided: StageDecided) -> str:

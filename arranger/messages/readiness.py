@@ -3,13 +3,16 @@
 import math
 from collections.abc import Sequence
 
+from arranger.events.kinds import PodSeen
+from arranger.messages.decisions import container_text, failure_text
 from arranger.messages.departures import deleted_pods_text
+from arranger.messages.failures import waiting_text
 from arranger.messages.faults import faults_text
 from arranger.model.faults import FaultKind
 from arranger.model.job import LEADER_GROUP, Stage
-from arranger.model.pod import Phase
+from arranger.model.pod import TERMINAL, Phase
 from arranger.model.reasons import ReasonKind
-from arranger.model.text import rfc3339
+from arranger.model.text import counted, rfc3339, rfc3339_from
 from arranger.projections.devices import claim_for, needs_of, uses_devices
 from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord, blameless, by_group
@@ -192,5 +195,39 @@ def stuck_text(state: State, job: JobRecord) -> str:
         return ""
     pod = state.pods[job.bound[min(found)]]
     others = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    why = f"{pod.waiting}: {pod.message}" if pod.message else pod.waiting
-    return f"pod {pod.name}{others} can't start on {pod.node}: {why}"
+    restarted = f"; it {of}" if (of := restarted_text(pod)) else ""
+    return f"pod {pod.name}{others} can't start on {pod.node}: {waiting_text(pod)}{restarted}"
+
+
+def crashing_text(state: State, job: JobRecord) -> str:
+    """The first pod that its kubelet can't start; or else the first that runs again after its program failed and isn't
+    ready, as between two ends of a program that fails at each start. With the reasons; empty for none."""
+    if stuck := stuck_text(state, job):
+        return stuck
+    found = [slot for slot, uid in job.bound.items() if (pod := state.pods.get(uid)) is not None and _crashed(pod)]
+    if not found:
+        return ""
+    pod = state.pods[job.bound[min(found)]]
+    others = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return f"pod {pod.name}{others} on {pod.node} {restarted_text(pod)}"
+
+
+def _crashed(pod: PodSeen) -> bool:
+    """Whether a pod runs again after a failure, and isn't ready."""
+    return bool(pod.restarts and pod.ended) and not (pod.ready or pod.deleting or pod.phase in TERMINAL)
+
+
+def restarted_text(pod: PodSeen) -> str:
+    """How often a pod's containers were restarted, and how one of them failed last; empty if none has failed."""
+    if not pod.restarts or pod.ended is None:
+        return ""
+    last = "after" if pod.restarts == 1 else "the last time after"
+    return f"was restarted {counted(pod.restarts, 'time')}, {last} {container_text(pod.ended)}"
+
+
+def failed_workers_text(worker_set: str, failed: Sequence[tuple[int, PodSeen]], due_ms: int) -> str:
+    """When the failed workers of a set come again, and how the first of these (index, pod) failed."""
+    (index, pod), more = failed[0], f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+    why = failure_text(pod.ended, pod.reason or pod.message)
+    first = f"{worker_set}-{index}{f' ({why})' if why else ''}"
+    return f"failed workers of {worker_set} come again from {rfc3339_from(due_ms)}: {first}{more}"

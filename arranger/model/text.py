@@ -55,6 +55,11 @@ def rfc3339(ms: int) -> str:
     return _rfc3339(ms // 1000)
 
 
+def rfc3339_from(ms: int) -> str:
+    """The time before which nothing happens, rounded up to whole seconds."""
+    return rfc3339(ms + 999)
+
+
 @lru_cache(maxsize=4096)
 def _rfc3339(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -466,8 +466,8 @@ class JobLife(Slots):
         if job is None or slot is None or job.bound.get(slot) != pod.uid:
             return
         job.slots.vacate(slot)
-        if slot == LEADER and pod.phase in TERMINAL:
-            job.leader.ended = pod
+        if slot == LEADER:
+            self._keep_last(job, pod)
         self._count_restarts(job, slot, pod)
         self._keep_or_release(job, slot, pod)
         if not replaced:
@@ -476,6 +476,13 @@ class JobLife(Slots):
         self._bind_waiting(job)  # the next pod of that name may have been observed before this deletion
         self._note_short(job)
         self._note_ready(job)
+
+    def _keep_last(self, job: JobRecord, pod: k.PodSeen) -> None:
+        """Keep the last observation of a leader's pod that is gone: how it ended, or what it said of its deletion. How
+        one ended counts more than what a later one said, and is all that older logs keep."""
+        ended = job.leader.ended
+        if pod.phase in TERMINAL or (self.state.exact_ends and (ended is None or ended.phase not in TERMINAL)):
+            job.leader.ended = pod
 
     def _restart_group(self, job: JobRecord, slot: SlotKey) -> None:
         """Retire the others of a worker group of which somebody else deleted a pod: they begin again together."""

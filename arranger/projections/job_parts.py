@@ -149,7 +149,7 @@ class LeaderRecord:
 
     address: str = ""
     restarts: int = 0
-    #: The last observation of this attempt's leader, if it ended and was deleted before a decision on it.
+    #: The last observation of this attempt's leader, if it was deleted before a decision on it.
     ended: PodSeen | None = None
     #: How containers of its pods failed in all attempts, the oldest first; the last few.
     failures: tuple[Failure, ...] = ()

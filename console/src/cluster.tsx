@@ -190,7 +190,7 @@ function Totals({ now }: { now: Moment }) {
       <Figure name="GPUs reserved" value={totals.gpusReserved} />
       <Figure name="GPUs free beside used ones" value={totals.gpusBesideUsed} />
       <Figure name="Jobs waiting" value={totals.jobsWaiting} />
-      <Figure name="Jobs running" value={totals.jobsRunning} />
+      <Figure name="Jobs running or starting" value={totals.jobsRunning} />
       <Figure name="Jobs ended" value={totals.jobsEnded} />
     </dl>
   );

@@ -35,6 +35,10 @@ export function Facts({ value, now }: { value: Omit<Explained, "intervals" | "pl
     const again = standing.attempt ? `scheduled again ${many(standing.attempt, "time")}; ` : "";
     facts.push(["Restarts", `${again}counted against the limits: ${shown(standing.budget)}`]);
   }
+  for (const one of standing.failed ?? []) {
+    const again = one.again ? `; ${shown(one.again)}` : "";
+    facts.push([`Failed ${clock(one.lastMs / 1000)}`, `${shown(one.pod)} on ${shown(one.node)} ${shown(one.text)}${again}`]);
+  }
   if (standing.createdBy) facts.push(["Created by", person(standing.createdBy)]);
   // The earlier ones stand in the history.
   const last = (name: string, of: readonly unknown[]): string => (of.length > 1 ? `${name}, last of ${of.length}` : name);

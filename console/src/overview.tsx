@@ -29,7 +29,7 @@ export function Overview() {
       <dl class="figures">
         <Figure name="Jobs" value={now.jobs.length} />
         <Figure name="Jobs waiting" value={now.totals.jobsWaiting} />
-        <Figure name="Jobs running" value={now.totals.jobsRunning} />
+        <Figure name="Jobs running or starting" value={now.totals.jobsRunning} />
         <Figure name="Jobs ended" value={now.totals.jobsEnded} />
         <Figure name="Jobs deleted" value={gone.left ? undefined : gone.rows.length} />
         {now.nodes.length > 0 && (

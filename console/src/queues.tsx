@@ -275,7 +275,7 @@ function queuesOverTime(of: Series): Course[] {
       height: 180,
       lines: [
         { name: "waiting", values: of.jobsWaiting, colour: "#d55e00" },
-        { name: "running", values: of.jobsRunning, colour: "#0072b2" },
+        { name: "running or starting", values: of.jobsRunning, colour: "#0072b2" },
       ],
     },
   ];

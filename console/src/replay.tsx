@@ -199,7 +199,7 @@ function Figures() {
   const figures: [string, string, string][] = [
     ["GPUs used", amount(gpusUsed[number] ?? 0), ` of ${amount(gpus[number] ?? 0)}`],
     ["Jobs waiting", count(jobsWaiting[number] ?? 0), ""],
-    ["Jobs running", count(jobsRunning[number] ?? 0), ""],
+    ["Jobs running or starting", count(jobsRunning[number] ?? 0), ""],
   ];
   return (
     <dl class="figures">

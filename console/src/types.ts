@@ -171,6 +171,8 @@ export interface Explained {
     podsPresent: number;
     /** What can be done about a failure; empty if the job hasn't failed. */
     remedy: string;
+    /** Its pods whose containers failed last, the newest first; what is played doesn't have them. */
+    failed?: { pod: string; node: string; lastMs: number; text: string; again: string }[];
   };
   /** What would have given a job nodes that failed for want of them; the page of a replay doesn't have it. */
   wouldHaveHelped?: { offset: number; remedies: { text: string }[] } | null;

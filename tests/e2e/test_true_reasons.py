@@ -423,6 +423,12 @@ def a_worker_fails_too_often(stage: Stage) -> None:
     stage.apply(tyjob(leader=template(), workers=failing, restartLimit=0))
 
 
+@row(r"restarted \d+ times?, (the last time )?after .*exit code 7 of container main")
+def its_learner_fails_at_each_start(stage: Stage) -> None:
+    failing = template(run_seconds=0.3, exit_code=7, spec={"restartPolicy": "OnFailure"})
+    stage.apply(tyjob(leader=failing, restartLimit=100))
+
+
 @row(r"active for \d+ s, and activeDeadlineSeconds is 2")
 def it_was_active_for_too_long(stage: Stage) -> None:
     stage.apply(tyjob(workers=template(), activeDeadlineSeconds=2))
@@ -449,7 +455,8 @@ def the_leaders_node_is_deleted(stage: Stage) -> None:
     stage.kubectl("delete", "node", "leaves-0")
 
 
-@row(r"drained-0 .*(cordoned|drained)", *pool("drained"))
+# The cordon may be known later than the eviction.
+@row(r"drained-0 .*(cordoned|drained)|evicted through the API, as a drain does \(node drained-0\)", *pool("drained"))
 def the_leaders_node_is_drained(stage: Stage) -> None:
     stage.apply(tyjob(leader=template(spec=on("drained"))))
     stage.staged("job", "Running")

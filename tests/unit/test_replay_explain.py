@@ -14,6 +14,7 @@ from arranger.model.job import Dependency, RestartPolicy, RestartScope, Topology
 from arranger.model.near_names import near_names
 from arranger.model.node import Taint
 from arranger.model.pod import STOPPED, PodOwner
+from arranger.model.queue import Preemption
 from arranger.model.reasons import Reason, ReasonKind
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
@@ -289,6 +290,45 @@ def test_a_job_of_which_more_than_the_quorum_fits_now_has_room_and_says_how_many
     assert [(remedy.text, remedy.pods) for remedy in waiting.remedies] == [("one more node like n1", 4)]
     world.cycle()
     assert len(world.state.jobs["uid-j"].placements) == 4
+
+
+def test_where_dry_runs_are_on_the_cycle_without_changes_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(config=CycleConfig(preemption=Preemption(), dry_run=True))
+    world.node("n1", gpus=8)
+    world.job("runs", leader=shape(gpus=8))
+    world.settle()
+    world.job("waits", leader=shape(gpus=8), priority=1)
+    world.cycle()
+
+    def again(*_: object, **__: object) -> None:
+        raise AssertionError("a cycle that was taken before")
+
+    monkeypatch.setattr("arranger.replay.explain.remedies.take_cycle", again)
+    waiting = explained(world.entries, "waits").waiting
+    assert waiting is not None and waiting.tried and waiting.remedies
+
+
+@pytest.mark.parametrize(
+    ("ahead", "each", "own", "text"),
+    [
+        (0, 0, 1, "one more node like n1"),
+        (1, 1, 1, "2 more nodes like n1 (one of them for a job ahead of it)"),
+        (4, 1, 1, "5 more nodes like n1 (4 of them for 4 jobs ahead of it)"),
+        (4, 2, 2, "10 more nodes like n1 (8 of them for 4 jobs ahead of it)"),
+    ],
+)
+def test_added_nodes_that_jobs_ahead_would_take_are_said_to_be_for_them(
+    ahead: int, each: int, own: int, text: str
+) -> None:
+    world = World()
+    world.node("n1", gpus=8)
+    world.pod("stranger", "n1", gpus=8)
+    for number in range(ahead):
+        world.job(f"a{number}", workers=each, worker=shape(gpus=8), min_workers=each, created=number, priority=9)
+    world.job("last", workers=own, worker=shape(gpus=8), min_workers=own, created=99)
+    waiting = explained(world.entries, "last").waiting
+    assert waiting is not None
+    assert [remedy.text for remedy in waiting.remedies if remedy.kind == "node"] == [text]
 
 
 def test_a_job_with_its_quorum_says_how_many_of_the_further_pods_find_room() -> None:

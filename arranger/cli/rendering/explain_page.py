@@ -141,6 +141,10 @@ class Page:
         for one in answer.waited if self._waits else ():
             self._waited(one)
         self._rows(room_rows(answer, self._time), 9)
+        if job.failed:
+            heading("Pods of it that failed, the last first")
+            failed = [(Told(one.last_ms), one.pod, one.node, one.text, one.again) for one in job.failed]
+            self._table(("last", "pod", "node", "how", "again"), failed)
 
     @staticmethod
     def _rows(rows: Iterable[tuple[str, str]], width: int) -> None:

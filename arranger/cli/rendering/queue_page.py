@@ -61,7 +61,7 @@ def print_queue(found: QueueDetail, resource: str, *, everything: bool) -> None:
         ("share", _claims(queue.share) or "-"),
         ("demand", _claims(queue.demand) or "-"),
         *([("used before", _claims(queue.usage))] if queue.usage else []),
-        ("jobs", f"{queue.waiting} waiting, {queue.running} running"),
+        ("jobs", f"{queue.waiting} waiting, {queue.running} running or starting"),
     ]
     print_table(("what", "now"), facts)
     if found.below:

@@ -16,6 +16,7 @@ from arranger.projections.state import State
 from arranger.replay.explain.awaited import What, reasons_text
 from arranger.replay.explain.causes import Consequence, budget_text, restarts_used
 from arranger.replay.explain.expected import Start, start_of
+from arranger.replay.explain.failed_pods import FailedPod, failed_pods
 from arranger.replay.explain.job_history import Retaken
 from arranger.replay.explain.placement_explanations import PlacementExplanation
 from arranger.replay.explain.story import Interval, Moment, Story
@@ -67,12 +68,15 @@ class Standing(msgspec.Struct, frozen=True):
     reason: str = ""
     #: What can be done about a failure, in words; "" if the job hasn't failed.
     remedy: str = ""
-    #: The first of its pods that a kubelet can't start, and why, in words; "" for none.
+    #: The first of its pods that a kubelet can't start, or that isn't ready after a failure, and the failed workers
+    #: that come again, in words; "" for none.
     stuck: str = ""
     #: The references of its templates to variables that its pods won't have, in words; "" for none.
     unset: str = ""
     #: Its labels that only another scheduler reads, in words; "" for none.
     labels: str = ""
+    #: Its pods whose containers failed last, the newest first; none of an ended job.
+    failed: tuple[FailedPod, ...] = ()
 
 
 class Waited(msgspec.Struct, frozen=True):
@@ -274,4 +278,5 @@ def _standing(story: Story, job: JobRecord) -> Standing:
         stuck=stuck_of(story.state, job),
         unset=unset_of(job),
         labels=labels_of(job),
+        failed=failed_pods(story.state, job),
     )

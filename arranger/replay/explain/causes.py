@@ -10,10 +10,10 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.facts import EndCause, EndKind, ShortageFacts, StageFacts
-from arranger.messages.decisions import failure_text, replaced_text, scaled_text, stage_text
+from arranger.messages.decisions import disruption_text, failure_text, replaced_text, scaled_text, stage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PodGroup, Slot, Stage
 from arranger.model.node import NodeFacts
-from arranger.model.pod import DISRUPTED, REFUSALS, Phase
+from arranger.model.pod import REFUSALS, Phase
 from arranger.model.stages import StageReason
 from arranger.model.text import counted, gpu_time
 from arranger.projections.job_parts import LEADER, SlotKey
@@ -50,15 +50,6 @@ RECREATED = "PodRecreated"
 DELETED = "PodDeleted"
 RESTARTED = "ContainerRestarted"
 SCALED_DOWN = "ScaledDown"
-
-#: The reasons of Kubernetes' condition `DisruptionTarget`, as what happened to a pod.
-_DISRUPTIONS = {
-    "EvictionByEvictionAPI": "was evicted through the API, as a drain does",
-    "PreemptionByScheduler": "was preempted by another scheduler",
-    "DeletionByTaintManager": "was deleted because of a taint of its node",
-    "DeletionByPodGC": "was deleted by Kubernetes' pod garbage collection",
-    "TerminationByKubelet": "was terminated by its kubelet",
-}
 
 #: Of pods that leave together, so many are named.
 _NAMED = 3
@@ -99,7 +90,7 @@ class _PodHistory(msgspec.Struct):
     cause: Cause | None = None
     pod_uid: str = ""
     restarts: int = 0
-    #: The event since which the pod is being deleted or is deleted, and the reason of its `DisruptionTarget` then.
+    #: The event since which the pod is being deleted or is deleted, and what disrupted it then, in words.
     going: Cause | None = None
     disrupted: str = ""
     failed: bool = False
@@ -166,9 +157,8 @@ class PodHistories:
             found += self._next_pod(offset, time_ms, pod, key, job=job if fills else None, state=state)
         history.node = pod.node or history.node
         if fills and pod.restarts > history.restarts:
-            message = f"a container of {pod.name} was restarted by its kubelet"
             budget = budget_text(job, state, (number,))
-            found.append(Consequence(offset, time_ms, "Restarted", RESTARTED, message, (), budget))
+            found.append(Consequence(offset, time_ms, "Restarted", RESTARTED, _restarted(pod), (), budget))
         self._keep_cause(offset, time_ms, pod, history)
         return found
 
@@ -260,7 +250,7 @@ class PodHistories:
             history.cause = Cause(offset, time_ms, f"pod {pod.name} restarted {times}{said}")
         words = ""
         if pod.deleting and history.going is None:
-            history.disrupted = pod.reason.removeprefix(f"{DISRUPTED}: ")
+            history.disrupted = disruption_text(pod.reason)
             history.going = Cause(offset, time_ms, _deleted(pod, history.disrupted))
         if pod.phase == Phase.FAILED:
             history.failed = True
@@ -451,8 +441,13 @@ class PodHistories:
         return lost
 
 
+def _restarted(pod: k.PodSeen) -> str:
+    why = f" ({failure_text(pod.ended, '')})" if pod.ended is not None else ""
+    return f"a container of {pod.name} was restarted by its kubelet{why}"
+
+
 def _deleted(pod: k.PodSeen, disrupted: str) -> str:
-    return f"pod {pod.name} {_DISRUPTIONS.get(disrupted, 'is being deleted')}"
+    return f"pod {pod.name} {disrupted or 'is being deleted'}"
 
 
 def _offers_less(before: NodeFacts, after: NodeFacts) -> bool:
@@ -472,7 +467,7 @@ def _how(history: _PodHistory, lost: Cause | None) -> str:
     """What happened to a pod that was deleted without a decision."""
     if lost is not None:
         return "was lost with its node"
-    return _DISRUPTIONS.get(history.disrupted, "was deleted by another client")
+    return history.disrupted or "was deleted by another client"
 
 
 def _in_order(causes: Iterable[Cause | None]) -> tuple[Cause, ...]:

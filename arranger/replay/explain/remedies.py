@@ -3,8 +3,8 @@ cycle, with the same answers of the API server as `arranger what-if` supposes: b
 that a successful change reverts are those that keep the job waiting.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -13,7 +13,8 @@ from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.case import Case
 from arranger.replay.explain.candidate_changes.change import Change, Join, Steps
 from arranger.replay.explain.candidate_changes.families import families
-from arranger.replay.reading.describe import label, room_from
+from arranger.replay.explain.shortfall import untried_jobs
+from arranger.replay.reading.describe import room_from
 from arranger.replay.what_if.hypothesis import answered, supposed
 from arranger.replay.what_if.one_cycle import Turns
 from arranger.scheduling import PlacementTry, take_cycle, turns_to
@@ -89,6 +90,35 @@ def blockers(case: Case, found: Sequence[Remedy]) -> tuple[tuple[Blocker, ...], 
     return tuple(one for one in events if one.offset >= since), tuple(one for one in events if one.offset < since)
 
 
+@dataclass(frozen=True)
+class _Outcome:
+    """What a cycle with a change does: the number of the job's `pods` that it places (-1 if it isn't in the queue), the
+    jobs that give room to it, in words, and how many of the added nodes go to how many jobs ahead of it."""
+
+    pods: int = -1
+    givers: tuple[str, ...] = ()
+    nodes_ahead: int = 0
+    jobs_ahead: int = 0
+
+    @property
+    def ahead_text(self) -> str:
+        if not self.nodes_ahead:
+            return ""
+        nodes = "one" if self.nodes_ahead == 1 else self.nodes_ahead
+        jobs = "a job" if self.jobs_ahead == 1 else f"{self.jobs_ahead} jobs"
+        return f" ({nodes} of them for {jobs} ahead of it)"
+
+
+def _taken_by_others(state: State, added: Set[str], tries: Iterable[PlacementTry], uid: str) -> tuple[int, int]:
+    """How many of the added nodes have pods of jobs ahead and none of this one, and how many such jobs there are."""
+    rows = {state.nodes.rows[name] for name in added if state.nodes.has(name)}
+    if not rows:
+        return 0, 0
+    used = {one.job.uid: rows.intersection(piece.row for piece in one.pieces) for one in tries}
+    others = {other: on - used.get(uid, set()) for other, on in used.items() if other != uid}
+    return len(set().union(*others.values())), sum(map(bool, others.values()))
+
+
 class _Search:
     """Takes cycles with changes, up to the allowed number."""
 
@@ -98,7 +128,7 @@ class _Search:
         nodes = max(len(case.state.nodes.by_name()), 1)
         self._left = max(_FEWEST_TRIES, min(TRIES, TRIES * _SMALL // nodes))
         self.tried = self.untried = 0
-        self._now = self._cycle(Change("", ""))[0]
+        self._now = self._cycle(Change("", "")).pods
 
     def alone(self, changes: Sequence[Change]) -> list[Remedy]:
         tried = min(len(changes), self._left)
@@ -140,33 +170,32 @@ class _Search:
             return []
         self._left -= 1
         self.tried += 1
-        pods, givers = self._cycle(change)
+        outcome = self._cycle(change)
+        pods, givers = outcome.pods, outcome.givers
         if pods <= self._now:
             return []
         alone = replace(change, events=change.alone)
-        several = change.several and not (change.alone and self._cycle(alone)[0] > self._now)
+        several = change.several and not (change.alone and self._cycle(alone).pods > self._now)
         more = pods - max(self._now, 0)
-        text = change.text
+        text = change.text + outcome.ahead_text
         if givers:
             named, more_givers = "; ".join(givers[:_NAMED]), counted(len(givers) - _NAMED, "other job")
             named += f"; and {more_givers}" if len(givers) > _NAMED else ""
             text = f"{change.taking or f'{text}; it would'} take room from {named}"
         return [Remedy(change.kind, text, more, change.undoes, change.undone, several, givers)]
 
-    def _cycle(self, change: Change) -> tuple[int, tuple[str, ...]]:
-        """The number of pods that a cycle places with the change (-1 if the job isn't in its queue), and the jobs that
-        give room to it, in words."""
+    def _cycle(self, change: Change) -> "_Outcome":
         case = self._case
         time_ms = change.time_ms or case.state.time_ms
         config, uid = change.config or case.config, case.job.uid
 
-        def take(state: State) -> tuple[tuple[int, tuple[str, ...]], list[str]]:
+        def take(state: State) -> tuple[_Outcome, list[str]]:
             tries = turns_to(state, uid, config, time_ms, policies=case.policies, further=True)
             tried = next((one for one in tries if one.job.uid == uid), None)
             if tried is None:
-                return (-1, ()), []
+                return _Outcome(), []
             givers = room_from(tried.preempted, state) if tried.preempted is not None else ()
-            return (tried.pods, givers), _untried(tries)
+            return _Outcome(tried.pods, givers, *_taken_by_others(state, change.added, tries, uid)), untried_jobs(tries)
 
         return answered(supposed(case.state, change.events), case.state, self._untried, take, supposed)[0]
 
@@ -175,11 +204,8 @@ def _untried_now(case: Case) -> list[str]:
     """The jobs that would take room in a cycle without changes, but for a dry run that is still to come."""
     if not case.config.dry_run or not case.state.synced:
         return []
+    if case.untried is not None:
+        return list(case.untried)
     turns = Turns()
     take_cycle(case.state, case.config, case.state.time_ms, turns, policies=case.policies)
-    return _untried(turns.tries.values())
-
-
-def _untried(tries: Iterable[PlacementTry]) -> list[str]:
-    short = [one for one in tries if one.shortage is not None and one.preempted is None]
-    return [label(one.job) for one in short if one.shortage is not None and one.shortage.untried]
+    return untried_jobs(turns.tries.values())

@@ -1,6 +1,6 @@
 """Where a cycle stops placing a job: the pod that fits no node, the reasons, and the node that lacks the least."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts
 from arranger.projections.runtime_classes import added_by_admission
 from arranger.projections.state import State
+from arranger.replay.reading.describe import label
 from arranger.scheduling import ClusterView, CycleObserver, Filters, Neighbour, PlacementTry, Shortage, neighbour_of
 
 #: The maximum number of nodes that are compared with the closest one.
@@ -85,6 +86,12 @@ def added_to(state: State, job: JobRecord, short: Shortfall) -> tuple[Added, ...
     return tuple([Added(*of) for of in added_by_admission(state, job, short.group_number)])
 
 
+def untried_jobs(tries: Iterable[PlacementTry]) -> list[str]:
+    """The jobs that would take room by these tries, but for a dry run that is still to come."""
+    short = [one for one in tries if one.shortage is not None and one.preempted is None]
+    return [label(one.job) for one in short if one.shortage is not None and one.shortage.untried]
+
+
 class ShortfallObserver(CycleObserver):
     """Records where a cycle stops placing one job."""
 
@@ -95,6 +102,13 @@ class ShortfallObserver(CycleObserver):
         self._found: list[tuple[Shortage, Shortfall]] = []
         #: Jobs that have found room in this cycle.
         self._served: dict[str, PlacementTry] = {}
+        #: The last try of each job.
+        self._tries: dict[str, PlacementTry] = {}
+
+    @property
+    def untried(self) -> list[str]:
+        """The jobs that would take room in the cycle, but for a dry run that is still to come."""
+        return untried_jobs(self._tries.values())
 
     @property
     def shortfall(self) -> Shortfall | None:
@@ -109,10 +123,11 @@ class ShortfallObserver(CycleObserver):
 
     def placing(self, tried: PlacementTry, group: int, **_: Any) -> None:
         """Note the job, because its pods use room when the observed job's turn comes."""
-        self._served[tried.job.uid] = tried
+        self._served[tried.job.uid] = self._tries[tried.job.uid] = tried
 
     def fell_short(self, tried: PlacementTry, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
         """Record the shortfall while the view still holds the job's pods."""
+        self._tries[tried.job.uid] = tried
         if tried.job.uid != self.uid:
             return
         self._try = tried

@@ -105,7 +105,8 @@ def explain_waiting(
     given, givers = _given(state, config, policies, observer) if position else ({}, ())
     shortfall, gets = observer.shortfall, given.get(job.uid, 0)
     before, counted_job = tuple(waiting[: max(position - 1, 0)]), waiting[position - 1] if position else job
-    case = Case(story, state, job, config, policies, _lack(shortfall), before)
+    untried = tuple(observer.untried) if position else None
+    case = Case(story, state, job, config, policies, _lack(shortfall), before, untried)
     if recorded is not None:
         sought = _sought_then(case, recorded)
     else:
@@ -144,13 +145,14 @@ def _sought_then(case: Case, state: State) -> Sought:
     if job is None or job.spec is None or not state.synced:
         return Sought()
     waiting = in_order(state, case.config, case.policies)
-    position = _position(waiting, job)
+    position, untried = _position(waiting, job), None
     if position:
         take_cycle(state, case.config, state.time_ms, observer, policies=case.policies)
         if observer.shortfall is None:
             return Sought()
+        untried = tuple(observer.untried)
     before, lack = tuple(waiting[: max(position - 1, 0)]), _lack(observer.shortfall)
-    return remedies(replace(case, state=state, job=job, ahead=before, lack=lack))
+    return remedies(replace(case, state=state, job=job, ahead=before, lack=lack, untried=untried))
 
 
 def _position(waiting: Sequence[JobRecord], job: JobRecord) -> int:

@@ -8,20 +8,20 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind, Victim
-from arranger.lifecycle.desired import standing_text
+from arranger.lifecycle.desired import standing_text, to_be_replaced_text
 from arranger.messages.decisions import failure_text, replaced_text, stage_text
 from arranger.messages.faults import faults_text
 from arranger.messages.prerequisites import prerequisites_text
 from arranger.messages.readiness import (
     below_quorum_text,
     claims_text,
+    crashing_text,
     deleting_text,
     down_text,
     ending_text,
     guest_text,
     labels_text,
     reserved_text,
-    stuck_text,
     unset_text,
 )
 from arranger.messages.shortages import shortage_text
@@ -71,8 +71,10 @@ def message_of(state: State, job: JobRecord) -> str:
 
 
 def stuck_of(state: State, job: JobRecord) -> str:
-    """The first of its pods that a kubelet can't start, and why; empty for none, and for a job that has ended."""
-    return "" if job.ended else stuck_text(state, job)
+    """The first of its pods that a kubelet can't start, or that isn't ready after a failure, and the failed workers
+    that come again, with the reasons; empty for none, and for a job that has ended."""
+    parts = () if job.ended else (crashing_text(state, job), to_be_replaced_text(state, job))
+    return "; ".join(part for part in parts if part)
 
 
 def unset_of(job: JobRecord) -> str:
@@ -96,8 +98,7 @@ def told_of(state: State, job: JobRecord) -> str:
     if waits is not None and (reserved := reserved_text(state, job)):
         waiting = f"{waiting}; {reserved}"
     below = below_quorum_text(state, job) or ending_text(state, job)
-    stuck = stuck_text(state, job)
-    told = "; ".join(part for part in (below, claims_text(state, job), stuck, waiting) if part)
+    told = "; ".join(part for part in (below, claims_text(state, job), stuck_of(state, job), waiting) if part)
     told = told or (stage_text(job.decided) if job.decided is not None else "")
     return "; ".join(part for part in (told, *_aside(state, job), guest_text(state, job)) if part)
 
@@ -230,7 +231,9 @@ def _facts(facts: NodeFacts) -> str:
 def _pod_seen(event: k.PodSeen, _state: State) -> str:
     parts = [event.phase + (f" on {event.node}" if event.node else "")]
     parts += [word for word, true in (("ready", event.ready), ("being deleted", event.deleting)) if true]
-    parts += [f"restarted {event.restarts} times"] if event.restarts else []
+    running = event.phase != Phase.FAILED and event.restarts
+    after = f" after {failure_text(event.ended, '')}" if running and event.ended is not None else ""
+    parts += [f"restarted {counted(event.restarts, 'time')}{after}"] if event.restarts else []
     # Kubernetes gives both times in whole seconds. If a pod ended in the second of its deletion request, the order is
     # unknown.
     reason = "told to terminate before it ended, or in the same second" if event.reason == STOPPED else event.reason

@@ -308,6 +308,15 @@ def test_on_a_phone_it_shows_that_more_views_follow(room: str, opened: Opener) -
     expect(views).to_have_class("")
 
 
+@pytest.mark.parametrize("view", ["overview", "cluster"])
+def test_on_a_phone_the_words_for_jobs_that_have_nodes_take_one_line(view: str, room: str, opened: Opener) -> None:
+    page = opened(f"{room}/#/{view}?at=192", width=390)
+    word, other = page.get_by_text("Jobs running or starting"), page.get_by_text("Jobs waiting", exact=True)
+    expect(word).to_be_visible()
+    height = "of => of.getBoundingClientRect().height"
+    assert word.evaluate(height) == other.evaluate(height)
+
+
 def test_names_are_offered_for_the_last_of_a_list(room: str, opened: Opener) -> None:
     page = opened(f"{room}/#/what-if?at=150")
     ready(page)

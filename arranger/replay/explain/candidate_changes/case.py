@@ -43,6 +43,8 @@ class Case:
     policies: Policies
     lack: Lack | None
     ahead: tuple[JobRecord, ...]
+    #: The jobs that would take room in that cycle, but for a dry run that is still to come; None if it wasn't taken.
+    untried: tuple[str, ...] | None = None
 
     @property
     def around(self) -> ClusterContext:

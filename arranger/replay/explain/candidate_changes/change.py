@@ -30,6 +30,8 @@ class Change:
     several: bool = False
     alone: tuple[k.Event, ...] = ()
     taking: str = ""
+    #: The names of the nodes that it adds to the cluster and that no node had.
+    added: frozenset[str] = frozenset()
 
 
 Join = Callable[[Sequence[Change]], Change]

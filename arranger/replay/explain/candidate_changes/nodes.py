@@ -242,7 +242,7 @@ def more_nodes(case: Case) -> Sequence[Change]:
         seen = tuple(hypothesis.node_seen(state, name, hypothesis.renamed(larger, like, name)) for name in names)
         nodes = f"{'one more node' if count == 1 else f'{count} more nodes'} {kind}" if count else ""
         text = ", and ".join(part for part in (words, nodes) if part)
-        return Change("node" if nodes else "spec", text, (*changed, *seen))
+        return Change("node" if nodes else "spec", text, (*changed, *seen), added=frozenset(names))
 
     most = min(lack.missing * (1 + len(case.ahead)), _NODES_MORE)
     return Steps(most + 1, more) if words else Steps(most, lambda number: more(number + 1))

@@ -1,0 +1,109 @@
+"""Pods that fail and are tried again: `explain` says which, how often, with which exit code, and until when."""
+
+from arranger.cli.rendering import output
+from arranger.cli.rendering.explain_page import Page
+from arranger.lifecycle.desired import desired_status
+from arranger.model.job import Stage
+from arranger.model.pod import ContainerEnd
+from arranger.model.text import rfc3339
+from arranger.projections.jobs import JobRecord
+from arranger.replay.explain.answer import Explanation
+from arranger.replay.reading.describe import message_of
+from tests.unit.replay_worlds import explained
+from tests.unit.test_lifecycle_workers import LEADER, fail, later, running
+from tests.world import World
+
+KILLED = ContainerEnd("main", 137, 0, "OOMKilled")
+ERROR = ContainerEnd("main", 1, 0, "Error")
+KILLED_TEXT = "OOMKilled, exit code 137 (SIGKILL) of container main"
+
+
+def crash_loop(world: World, job: JobRecord, times: int) -> None:
+    """The leader's kubelet restarts its container after each end, with a back-off."""
+    for number in range(1, times + 1):
+        more = {"waiting": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}
+        world.change_pod(job.bound[LEADER], restarts=number, ended=KILLED, ready=False, **more)
+        world.pass_time(10)
+
+
+def page(answer: Explanation) -> str:
+    with output.captured() as lines:
+        Page(answer, again="arranger explain ppo --at", everything=False).print()
+    return "\n".join(lines)
+
+
+def test_a_crash_looping_learner_is_told_with_its_exit_code_and_how_often() -> None:
+    world, job = running(restart_limit=50)
+    crash_loop(world, job, 7)
+    said = (
+        "pod ppo-learner-0 can't start on n1: CrashLoopBackOff: back-off 10s restarting failed container; "
+        f"it was restarted 7 times, the last time after {KILLED_TEXT}"
+    )
+    assert said in message_of(world.state, job) and said in desired_status(world.state, job)["message"]
+    answer = explained(world.entries, "ppo")
+    assert answer.standing.stuck == said
+    [failed] = answer.standing.failed
+    assert (failed.pod, failed.node, failed.times, failed.ended) == ("ppo-learner-0", "n1", 7, KILLED)
+    assert failed.again == "started again by its kubelet: CrashLoopBackOff: back-off 10s restarting failed container"
+    assert failed.last_ms == world.now_ms - 10_000 and failed.text == f"failed 7 times, last with {KILLED_TEXT}"
+    restarted = [one.message for one in answer.consequences]
+    assert restarted == [f"a container of ppo-learner-0 was restarted by its kubelet ({KILLED_TEXT})"] * 7
+    told = page(answer).split("Pods of it that failed, the last first")[1]
+    assert all(words in told for words in (failed.pod, failed.text, failed.again))
+
+
+def test_a_learner_that_runs_between_two_crashes_is_told_with_its_exit_code() -> None:
+    world, job = running(restart_limit=50)
+    crash_loop(world, job, 2)
+    world.change_pod(job.bound[LEADER], waiting="", message="")
+    said = f"pod ppo-learner-0 on n1 was restarted 2 times, the last time after {KILLED_TEXT}"
+    assert said in message_of(world.state, job) and said in desired_status(world.state, job)["message"]
+    assert [one.again for one in explained(world.entries, "ppo").standing.failed] == ["it runs and isn't ready"]
+    world.change_pod(job.bound[LEADER], ready=True)
+    assert "restarted" not in message_of(world.state, job)
+    assert [one.again for one in explained(world.entries, "ppo").standing.failed] == ["it is ready again"]
+
+
+def test_failed_workers_in_back_off_are_told_with_exit_code_and_time() -> None:
+    world, job = running(restart_limit=50)
+    fail(world, job, 1, ended=ERROR)
+    later(world)
+    fail(world, job, 1, ended=ERROR)
+    world.pass_time(1)
+    fail(world, job, 2, ended=KILLED)
+    failing = f"failed workers of actors come again from {rfc3339(job.sets['actors'].replaced_ms + 20_000)}"
+    said = f"{failing}: actors-1 (exit code 1 of container main) and 1 more"
+    assert said in message_of(world.state, job) and said in desired_status(world.state, job)["message"]
+    answer = explained(world.entries, "ppo")
+    assert said in answer.standing.message and said == answer.standing.stuck
+    again_ms = job.sets["actors"].replaced_ms + 20_000
+    assert [(one.pod, one.times, one.ended, one.again_ms) for one in answer.standing.failed] == [
+        ("ppo-actors-2", 1, KILLED, again_ms),
+        ("ppo-actors-1", 2, ERROR, again_ms),
+    ]
+    assert {one.again for one in answer.standing.failed} == {f"replaced from {rfc3339(again_ms)} on"}
+
+
+def test_a_job_in_back_off_is_told_with_the_pod_that_failed() -> None:
+    world, job = running(restart_limit=50)
+    world.change_pod(job.bound[LEADER], phase="Failed", ready=False, ended=KILLED)
+    world.settle()
+    assert str(job.stage) == "Rescheduling"
+    [failed] = explained(world.entries, "ppo").standing.failed
+    assert (failed.pod, failed.times, failed.again_ms) == ("ppo-learner-0", 1, job.not_before_ms)
+    assert failed.again == f"the job is scheduled again from {rfc3339(job.not_before_ms)} on"
+    assert failed.text == f"failed with {KILLED_TEXT}"
+    later(world, 60)
+    assert str(job.stage) == "Running"
+    [failed] = explained(world.entries, "ppo").standing.failed
+    assert (failed.pod, failed.again, failed.again_ms) == ("ppo-learner-0", "", 0)
+
+
+def test_a_worker_that_is_given_up_and_an_ended_job() -> None:
+    world, job = running(restart_limit=0, min_workers=1)
+    fail(world, job, 1, ended=ERROR)
+    later(world)
+    assert [one.again for one in explained(world.entries, "ppo").standing.failed] == ["given up"]
+    world.change_pod(job.bound[LEADER], phase="Succeeded", ready=False)
+    world.settle()
+    assert job.stage == Stage.SUCCEEDED and explained(world.entries, "ppo").standing.failed == ()
