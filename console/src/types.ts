@@ -92,7 +92,9 @@ export interface Series {
   gpusBesideUsed: number[];
   jobsWaiting: number[];
   jobsRunning: number[];
+  /** What each queue uses with the queues below it, and by itself, in the tree of queues of then. */
   queues: Record<string, number[]>;
+  queuesOwn: Record<string, number[]>;
   complete?: boolean;
 }
 export interface Bar {

@@ -38,6 +38,7 @@ from arranger.replay.console.timeline import Thinned, TimelineIndex
 from arranger.replay.reading.gpus import gpu_totals
 from arranger.replay.reading.overview import overview
 from arranger.replay.what_if.hypothesis import private_copy
+from arranger.scheduling import queues_view
 from arranger.web import damage
 from arranger.web import moments as moments_module
 from arranger.web.moment_process import MomentReply, MomentRequest
@@ -409,7 +410,9 @@ def test_the_series_ends_with_the_present() -> None:
 def lines_of(state: State) -> dict[str, int]:
     """What the series has of a state."""
     use, left = gpu_totals(state), [job for job in state.jobs.values() if not job.ended]
-    queues = {name: gpus_of(amounts.items()) for name, amounts in state.queue_totals.items()}
+    queues = queues_view(state).queues.values()
+    totals = {f"queue {queue.name}": gpus_of(queue.used.items()) for queue in queues}
+    own = {f"own of {queue.name}": gpus_of(queue.own_used.items()) for queue in queues}
     return {
         "gpus": use.gpus,
         "gpusUsed": use.used,
@@ -418,13 +421,14 @@ def lines_of(state: State) -> dict[str, int]:
         "gpusBesideUsed": use.beside_used,
         "jobsWaiting": sum(waits(job) for job in left),
         "jobsRunning": sum(job.quorum_placed() for job in left),
-        **{f"queue {name}": gpus for name, gpus in queues.items() if gpus},
+        **{name: gpus for name, gpus in (totals | own).items() if gpus},
     }
 
 
 def lines_at(series: dict[str, Any], place: int) -> dict[str, int]:
     """What the series has at one of its places."""
     of_queues = {f"queue {name}": values[place] for name, values in series["queues"].items() if values[place]}
+    of_queues |= {f"own of {name}": values[place] for name, values in series["queuesOwn"].items() if values[place]}
     names = ("gpus", "gpusUsed", "gpusIdle", "gpusReserved", "gpusBesideUsed", "jobsWaiting", "jobsRunning")
     return {**{name: series[name][place] for name in names}, **of_queues}
 
@@ -474,7 +478,9 @@ def test_each_part_of_a_thinned_series_keeps_its_first_last_lowest_and_highest_v
     for number, (gap_ms, used, of_queue) in enumerate(steps):
         time_ms += gap_ms
         values = series_module._Values(10, used, 10 - used, 0, 0, number % 3, 1)
-        samples.append(series_module._Sample(time_ms, number, values, {"q": of_queue}))
+        samples.append(
+            series_module._Sample(time_ms, number, values, series_module._Queues({"q": of_queue}, {"q": used}))
+        )
     kept, width_ms = index._thinned(samples, most, 0)
     assert len(kept) <= most
     if len(samples) <= most:
@@ -489,7 +495,8 @@ def test_each_part_of_a_thinned_series_keeps_its_first_last_lowest_and_highest_v
     assert left.keys() == whole.keys()
     for number, part in whole.items():
         assert (left[number][0], left[number][-1]) == (part[0], part[-1])
-        for line in (*(lambda one, at=at: one.values[at] for at in range(7)), lambda one: one.queues["q"]):
+        of_queues = (lambda one: one.queues.totals["q"]), (lambda one: one.queues.own["q"])
+        for line in (*(lambda one, at=at: one.values[at] for at in range(7)), *of_queues):
             assert {min(map(line, left[number])), max(map(line, left[number]))} == {
                 min(map(line, part)), max(map(line, part)),
             }  # fmt: skip
