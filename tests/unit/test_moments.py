@@ -48,7 +48,7 @@ from tests.commands import to_file
 from tests.members import connected, member
 from tests.memory_log import DamagedLog, MemoryLog
 from tests.servers import RealRedis
-from tests.world import World, shape
+from tests.world import Edited, World, shape
 
 HISTORIES = Path(__file__).parents[1] / "histories"
 NAMES = ("room-for-what-matters.log", "a-job-that-waits.log", "demo-through-the-archive.log")
@@ -860,3 +860,20 @@ def test_a_job_that_waits_is_expected_to_start_when_the_log_forecast_it(tmp_path
     assert [(one["job"], one["position"]) for one in found["jobs"]] == [("default/first", 0), ("default/late", 1)]
     assert found["jobs"][0]["expected"] is None
     assert found["jobs"][1]["expected"] == world.state.time_ms / 1000 + 60
+
+
+def test_a_suspended_job_waits_for_its_user_and_did_not_have_to_start_again(tmp_path: Path) -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    of = Edited(world, leader=shape(gpus=2))
+    world.settle()
+    world.pass_time(60)
+    of.edit(suspend=True)
+    world.settle()
+    world.pass_time(60)
+    of.edit(suspend=False)
+    world.settle()
+    to_file(world.entries, tmp_path / "suspended.log")
+    (gantt,) = ask(FileLog(tmp_path / "suspended.log"), ("gantt", {}))
+    bars = [(bar["kind"], bar["cause"], bar["outcome"]) for bar in gantt["jobs"][0]["bars"]]
+    assert bars == [("running", None, "Suspended"), ("waiting", "Suspended", ""), ("running", None, "")]
