@@ -877,3 +877,15 @@ def test_a_suspended_job_waits_for_its_user_and_did_not_have_to_start_again(tmp_
     (gantt,) = ask(FileLog(tmp_path / "suspended.log"), ("gantt", {}))
     bars = [(bar["kind"], bar["cause"], bar["outcome"]) for bar in gantt["jobs"][0]["bars"]]
     assert bars == [("running", None, "Suspended"), ("waiting", "Suspended", ""), ("running", None, "")]
+
+
+def test_an_unknown_job_has_the_names_beside_it_that_the_command_has() -> None:
+    wrong, elsewhere, later, unlike = at_history(
+        NAMES[0],
+        *(("job", {"job": job, "at": at}) for job, at in (
+            ("default/hotfx", "192"), ("other/hotfix", "192"), ("default/hotfx", "20"), ("default/nobody", "192"),
+        )),
+    )  # fmt: skip
+    assert "(did you mean default/hotfix?)" in str(wrong)
+    assert "(did you mean default/hotfix or default/fix?)" in str(elsewhere)
+    assert "did you mean" not in f"{later} {unlike}"
