@@ -21,7 +21,6 @@ from arranger.events.file_log import FileLog
 from arranger.events.kinds import Event
 from arranger.events.log import Entry, Log, Position
 from arranger.model.config import CycleConfig
-from arranger.model.near_names import did_you_mean
 from arranger.model.text import safe_json
 from arranger.plugins import installed
 from arranger.points import parse_at
@@ -315,7 +314,7 @@ class Moments:
         if not uid and at < asked:
             refuse("ServiceUnavailable", f"the log is read up to offset {at} so far", hint="try again soon")
         if not uid:
-            hint = did_you_mean(index.jobs.nearest(values["job"], at))
+            hint = index.jobs.meant(values["job"], at)
             refuse("NotFound", f"the log has no job {values['job']!r} up to that point", hint=hint)
         state = await self._at(index, at)
         offsets = index.jobs.offsets(uid, at)

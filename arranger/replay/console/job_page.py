@@ -7,7 +7,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
-from arranger.model.near_names import near_names
+from arranger.model.near_names import did_you_mean, near_names
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import Changes, State
@@ -105,13 +105,13 @@ class JobEvents:
         there = [(one, uid) for one in names for uid in self._uids.get(one, ()) if self._first(uid) <= at]
         return there[-1] if there else ("", "")
 
-    def nearest(self, name: str, at: int) -> list[str]:
-        """Labels of jobs that were seen up to an offset and whose name is similar to this one, or to that of this
-        namespace/name."""
+    def meant(self, name: str, at: int) -> str:
+        """A hint with the labels of jobs that were seen up to an offset and whose name is similar to this one, or to
+        that of this namespace/name; empty if there are none."""
         there = [one for one, uids in self._uids.items() if any(self._first(uid) <= at for uid in uids)]
         names = {one: one.rpartition("/")[2] for one in sorted(there)}
         close = near_names(name.rpartition("/")[2], set(names.values()), most=3)
-        return [one for wanted in close for one, known in names.items() if known == wanted]
+        return did_you_mean([one for wanted in close for one, known in names.items() if known == wanted])
 
     def _first(self, uid: str) -> int:
         """The offset of the first event about a job; 0 if it was seen before reading began."""
