@@ -168,8 +168,19 @@ function lasted({ stage, ended, stageSinceMs }: Explained["standing"], now: numb
   return ended ? `${stage} ${spent} ago` : `${stage} for ${spent}`;
 }
 
+/** For how long it waited and ran, over all attempts, as the first sentence of `arranger explain` says it. */
+function times({ standing, spent = [] }: Explained): string {
+  if (standing.stage !== "Succeeded" && standing.stage !== "Running") return "";
+  const all = (...stages: string[]): number => spent.reduce((sum, one) => sum + (stages.includes(one.stage) ? one.spanMs : 0), 0);
+  const [waitedMs, ranMs] = [all("Pending", "Rescheduling"), all("Running")];
+  const ran = standing.ended ? `ran ${duration(ranMs / 1000)}` : "";
+  const parts = [waitedMs > 0 && `waited ${duration(waitedMs / 1000)}`, ran].filter(Boolean);
+  return parts.length ? `; it ${parts.join(" and ")}` : "";
+}
+
 /** The state in a sentence. */
-function State({ value: { standing, waiting, timeMs } }: { value: Explained }) {
+function State({ value }: { value: Explained }) {
+  const { standing, waiting, timeMs } = value;
   const why = waiting?.why || standing.message;
   return (
     <p class="lead">
@@ -177,7 +188,8 @@ function State({ value: { standing, waiting, timeMs } }: { value: Explained }) {
         <strong>
           {lasted(standing, until(timeMs / 1000))}
         </strong>
-        {why && `: ${shown(why)}`} {!waiting && standing.messageAt > 0 && <Point at={standing.messageAt} />}
+        {why && `: ${shown(why)}`}
+        {times(value)} {!waiting && standing.messageAt > 0 && <Point at={standing.messageAt} />}
       </Brief>
     </p>
   );

@@ -174,6 +174,8 @@ export interface Explained {
     /** What can be done about a failure; empty if the job hasn't failed. */
     remedy: string;
   };
+  /** How long it was in each stage, waiting for one thing each; the page of a replay doesn't have it. */
+  spent?: { stage: string; spanMs: number }[];
   /** What would have given a job nodes that failed for want of them; the page of a replay doesn't have it. */
   wouldHaveHelped?: { offset: number; remedies: { text: string }[] } | null;
   takings: {
