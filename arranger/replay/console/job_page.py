@@ -111,7 +111,7 @@ class JobEvents:
         there = [one for one, uids in self._uids.items() if any(self._first(uid) <= at for uid in uids)]
         names = {one: one.rpartition("/")[2] for one in sorted(there)}
         close = near_names(name.rpartition("/")[2], set(names.values()), most=3)
-        return did_you_mean([one for wanted in close for one, known in names.items() if known == wanted])
+        return did_you_mean([one for desired in close for one, known in names.items() if known == desired])
 
     def _first(self, uid: str) -> int:
         """The offset of the first event about a job; 0 if it was seen before reading began."""
