@@ -1,6 +1,6 @@
 """The known names that somebody who wrote an unknown one probably meant."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 #: How alike two names are at least, from 0 to 1 as `difflib` measures it: `quick` and `quickstart` are, `vision` and
@@ -16,3 +16,8 @@ def near_names(name: str, known: Iterable[str], *, most: int = 1, alike: float =
     for one in sorted(known):
         folded.setdefault(one.casefold(), one)
     return [folded[of] for of in get_close_matches(name[:_LONGEST].casefold(), folded, n=most, cutoff=alike)]
+
+
+def did_you_mean(close: Sequence[str], otherwise: str = "") -> str:
+    """A hint with similar names, or `otherwise` if there are none."""
+    return f"did you mean {' or '.join(close)}?" if close else otherwise

@@ -79,7 +79,7 @@ def _series(answer: Json, sight: Sight) -> Json:
     return {
         **{name: answer[name] for name in ("times", "offsets", "jobsWaiting", "jobsRunning", "complete")},
         **{name: answer[name] if sight.nodes else [] for name in _SERIES_OF_NODES},
-        "queues": answer["queues"] if sight.queues else {},
+        **{name: answer[name] if sight.queues else {} for name in ("queues", "queuesOwn")},
     }
 
 

@@ -314,7 +314,8 @@ class Moments:
         if not uid and at < asked:
             refuse("ServiceUnavailable", f"the log is read up to offset {at} so far", hint="try again soon")
         if not uid:
-            refuse("NotFound", f"the log has no job {values['job']!r} up to that point")
+            hint = index.jobs.meant(values["job"], at)
+            refuse("NotFound", f"the log has no job {values['job']!r} up to that point", hint=hint)
         state = await self._at(index, at)
         offsets = index.jobs.offsets(uid, at)
         life = await self._life(index, uid, offsets[-MOST_OF_A_JOB:])

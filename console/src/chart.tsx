@@ -125,7 +125,7 @@ function options(props: Shown, width: number, span: { current: Span }): uPlot.Op
       { ...axis, values: times, space: 90, size: 28 },
       { ...axis, size: high, incrs: WHOLE },
     ],
-    cursor: { points: { size: 6 }, drag: { x: false, y: false } },
+    cursor: { points: { size: 6 }, drag: { x: false, y: false }, dataIdx: (plot, _line, nearest, time) => valid(plot, nearest, time) },
     legend: { live: width > 500 },
     series: [
       { label: "Time", value: (_: uPlot, time: number | null) => (time == null ? "–" : stamp(time)) },
@@ -152,13 +152,19 @@ function copyOf(canvas: HTMLCanvasElement): HTMLCanvasElement {
   return copy;
 }
 
+/** The place of the values that are valid at a time: the last ones up to it, rather than the nearest. */
+function valid(plot: uPlot, from: number, time: number): number {
+  const times = plot.data[0];
+  let place = from;
+  while (place > 0 && times[place]! > time) place--;
+  while (place < times.length - 1 && times[place + 1]! <= time) place++;
+  return place;
+}
+
 /** While nothing is pointed at, the legend has the values at the mark. */
 function tell(plot: uPlot, time: number | undefined): void {
   if (time === undefined || plot.cursor.idx != null) return;
-  const times = plot.data[0];
-  let place = times.length - 1;
-  while (place > 0 && times[place]! > time) place--;
-  plot.setLegend({ idx: place }, false);
+  plot.setLegend({ idx: valid(plot, plot.data[0].length - 1, time) }, false);
 }
 
 function drawMark(plot: uPlot, time: number | undefined): void {

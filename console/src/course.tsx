@@ -25,9 +25,10 @@ const MIN_GRAIN_S = 10;
 function lasting(of: Series, until: number): Series {
   if (!of.times.length || until <= of.times.at(-1)!) return of;
   const longer = (values: number[]): number[] => (values.length ? [...values, values.at(-1)!] : values);
-  const queues = Object.fromEntries(Object.entries(of.queues).map(([name, values]) => [name, longer(values)]));
+  const each = (lines: Series["queues"]): Series["queues"] =>
+    Object.fromEntries(Object.entries(lines).map(([name, values]) => [name, longer(values)]));
   const lines = Object.fromEntries(Object.entries(of).map(([name, values]) => [name, Array.isArray(values) ? longer(values) : values]));
-  return { ...of, ...lines, times: [...of.times, until], queues };
+  return { ...of, ...lines, times: [...of.times, until], queues: each(of.queues), queuesOwn: each(of.queuesOwn) };
 }
 
 export function OverTime({ courses }: { courses: (of: Series) => Course[] }) {

@@ -41,8 +41,8 @@ function About({ job }: { job: string }) {
   if (!value) {
     return (
       <>
-        <Missing {...life} none="Nothing is known of this job at this point." />
-        {life.problem && <Elsewhere job={job} />}
+        <Missing {...life} problem={life.problem.replace(MEANT, "")} none="Nothing is known of this job at this point." />
+        {life.problem && <Elsewhere job={job} problem={life.problem} />}
       </>
     );
   }
@@ -64,8 +64,11 @@ function About({ job }: { job: string }) {
   );
 }
 
+/** The names in a refusal that are like the one that was asked about. */
+const MEANT = / \(did you mean (.*)\?\)$/;
+
 /** Of a name that no job has at the point: when a job of that name comes, or which names are like it. */
-function Elsewhere({ job }: { job: string }) {
+function Elsewhere({ job, problem }: { job: string; problem: string }) {
   const log = timeline.value;
   const answer = useAnswer<Gantt>(log ? "gantt" : "", { from: log?.first, to: log?.last });
   const jobs = answer.value?.jobs ?? [];
@@ -80,36 +83,20 @@ function Elsewhere({ job }: { job: string }) {
       </p>
     );
   }
-  const name = (of: string): string => of.slice(of.indexOf("/") + 1);
-  const near = jobs
-    .map((one) => ({ job: one.job, far: distance(name(one.job), name(job)) }))
-    .filter((one) => one.far <= Math.max(1, name(job).length / 4))
-    .sort((one, other) => one.far - other.far)
-    .slice(0, 3);
+  const near = MEANT.exec(problem)?.[1]?.split(" or ") ?? [];
   if (!near.length) return null;
   return (
     <p>
       Did you mean{" "}
       {near.map((one, place) => (
-        <Fragment key={one.job}>
+        <Fragment key={one}>
           {place > 0 && " or "}
-          <JobLink job={one.job} />
+          <JobLink job={one} />
         </Fragment>
       ))}
       ?
     </p>
   );
-}
-
-/** How many letters have to be changed, added or left out to make one name of the other. */
-function distance(one: string, other: string): number {
-  let last = [...other, ""].map((_, place) => place);
-  for (const [row, letter] of [...one].entries()) {
-    const next = [row + 1];
-    [...other].forEach((of, place) => next.push(Math.min(last[place + 1]! + 1, next[place]! + 1, last[place]! + Number(of !== letter))));
-    last = next;
-  }
-  return last[other.length]!;
 }
 
 function Pods({ life }: { life: Life }) {
@@ -181,8 +168,19 @@ function lasted({ stage, ended, stageSinceMs }: Explained["standing"], now: numb
   return ended ? `${stage} ${spent} ago` : `${stage} for ${spent}`;
 }
 
+/** For how long it waited and ran, over all attempts, as the first sentence of `arranger explain` says it. */
+function times({ standing, spent = [] }: Explained): string {
+  if (standing.stage !== "Succeeded" && standing.stage !== "Running") return "";
+  const all = (...stages: string[]): number => spent.reduce((sum, one) => sum + (stages.includes(one.stage) ? one.spanMs : 0), 0);
+  const [waitedMs, ranMs] = [all("Pending", "Rescheduling"), all("Running")];
+  const ran = standing.ended ? `ran ${duration(ranMs / 1000)}` : "";
+  const parts = [waitedMs > 0 && `waited ${duration(waitedMs / 1000)}`, ran].filter(Boolean);
+  return parts.length ? `; it ${parts.join(" and ")}` : "";
+}
+
 /** The state in a sentence. */
-function State({ value: { standing, waiting, timeMs } }: { value: Explained }) {
+function State({ value }: { value: Explained }) {
+  const { standing, waiting, timeMs } = value;
   const why = waiting?.why || standing.message;
   return (
     <p class="lead">
@@ -190,7 +188,8 @@ function State({ value: { standing, waiting, timeMs } }: { value: Explained }) {
         <strong>
           {lasted(standing, until(timeMs / 1000))}
         </strong>
-        {why && `: ${shown(why)}`} {!waiting && standing.messageAt > 0 && <Point at={standing.messageAt} />}
+        {why && `: ${shown(why)}`}
+        {times(value)} {!waiting && standing.messageAt > 0 && <Point at={standing.messageAt} />}
       </Brief>
     </p>
   );

@@ -5,8 +5,8 @@ import { VICTIMS } from "./explained";
 import { useDeleted } from "./jobs";
 import { AsOf, Figure, JobLink, Missing, Note, Point, Table } from "./parts";
 import { see } from "./seen";
-import { moment, problem, settledPoint, timeline } from "./store";
-import type { Mark, Preemptions, Waits } from "./types";
+import { ended, live, moment, problem, settledPoint, timeline } from "./store";
+import type { Mark, Preemptions, Timeline, Waits } from "./types";
 import { useAnswer } from "./use";
 import { awaited, clock, count, duration, hours, many, person, plain, shown, stamp } from "./words";
 
@@ -24,7 +24,7 @@ export function Overview() {
     <>
       <p class="lead">
         From {stamp(log.firstTime)} to this point, {duration(now.time - log.firstTime)}:{" "}
-        {many(Math.max(0, now.at - log.first + 1), "event")}. The log ends at {stamp(log.lastTime)}.
+        {many(Math.max(0, now.at - log.first + 1), "event")}. {ending(log)}
       </p>
       <dl class="figures">
         <Figure name="Jobs" value={now.jobs.length} />
@@ -46,6 +46,12 @@ export function Overview() {
       <Preempted to={settledPoint.value} />
     </>
   );
+}
+
+/** Where the log ends; while it is followed, the point is its end. */
+function ending(log: Timeline): string {
+  if (ended.value) return `The log ends at ${stamp(log.lastTime)}.`;
+  return live.value ? "" : `The log goes on; its last event so far is of ${stamp(log.lastTime)}.`;
 }
 
 function Marks({ marks }: { marks: readonly Mark[] }) {

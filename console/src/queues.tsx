@@ -230,21 +230,12 @@ function Tree({ now }: { now: Moment }) {
 /** So many queues have a colour of their own: the server keeps the peaks of these. */
 const QUEUES = 12;
 
-/** What each queue uses by itself, without the queues below it: so the queues add up to what all use. */
-function ownUse(of: Series): Map<string, number[]> {
-  const own = new Map(Object.entries(of.queues).map(([name, used]) => [name, [...used]]));
-  for (const { name, parent } of moment.value?.queues ?? []) {
-    const above = parent === name ? undefined : own.get(parent);
-    of.queues[name]?.forEach((used, place) => above && (above[place]! -= used));
-  }
-  return own;
-}
-
 const sum = (lines: readonly number[][], length: number): number[] =>
   Array.from({ length }, (_, place) => lines.reduce((all, line) => all + line[place]!, 0));
 
 function queuesOverTime(of: Series): Course[] {
-  const own = [...ownUse(of)].filter(([, used]) => used.some(Boolean));
+  // What each queue uses by itself, so the queues add up to what all use.
+  const own = Object.entries(of.queuesOwn).filter(([, used]) => used.some(Boolean));
   const peaks = new Map(own.map(([name, used]) => [name, used.reduce((most, one) => Math.max(most, one), 0)]));
   const byPeak = [...own].sort(([a], [b]) => peaks.get(b)! - peaks.get(a)! || (a < b ? -1 : 1));
   const named = byPeak.slice(0, QUEUES).sort(([a], [b]) => (a < b ? -1 : 1));

@@ -92,7 +92,9 @@ export interface Series {
   gpusBesideUsed: number[];
   jobsWaiting: number[];
   jobsRunning: number[];
+  /** What each queue uses with the queues below it, and by itself, in the tree of queues of then. */
   queues: Record<string, number[]>;
+  queuesOwn: Record<string, number[]>;
   complete?: boolean;
 }
 export interface Bar {
@@ -174,6 +176,8 @@ export interface Explained {
     /** Its pods whose containers failed last, the newest first; what is played doesn't have them. */
     failed?: { pod: string; node: string; lastMs: number; text: string; again: string }[];
   };
+  /** How long it was in each stage, waiting for one thing each; the page of a replay doesn't have it. */
+  spent?: { stage: string; spanMs: number }[];
   /** What would have given a job nodes that failed for want of them; the page of a replay doesn't have it. */
   wouldHaveHelped?: { offset: number; remedies: { text: string }[] } | null;
   takings: {

@@ -175,11 +175,13 @@ const CAUSES: Record<string, string> = {
   PriorityClass: "its PriorityClass",
   RuntimeClass: "its RuntimeClass",
   BackOff: "back-off",
+  Suspended: "its user to resume it",
+  Pods: "scheduling gates, claims or further pods of its group",
 };
 
 // The first six are Okabe and Ito's, without black and yellow: people with a colour vision deficiency tell them apart. Each
 // is there in every shape, so that no two causes look alike, and the most frequent ones differ in colour.
-const CAUSE_COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8a63c7"];
+const CAUSE_COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8a63c7", "#7f7f7f"];
 
 /** How a bar of a cause is drawn: its colour and its shape. Another cause than those has a colour that follows from its name. */
 export function causeLook(cause: string): [colour: string, shape: Shape] {

@@ -12,7 +12,30 @@ from arranger.events.file_log import FileLog
 from tests.commands import Run
 
 LOG = Path(__file__).parents[1] / "histories" / "demo.log"
+AGAIN = "has all of its pods again"
 _WAITED = re.compile(r"(\S+) runs; it waited( again)? for (\S+)")
+
+
+async def lines_of(story: Story) -> list[list[str]]:
+    """The lines of each entry."""
+    log = FileLog(LOG)
+    await log.open()
+    entries = await log.read(await log.start())
+    return [[*story.feed(entry)] for entry in entries]
+
+
+def test_the_story_tells_that_all_pods_are_there_again_once_the_table_beside_it_shows_that() -> None:
+    """The status of a job, which the table shows, is written once a second at most."""
+    at_once = asyncio.run(lines_of(Story()))
+    when = next(place for place, lines in enumerate(at_once) if any(AGAIN in line for line in lines))
+    shown: list[bool] = []
+    late = Story(shows_all=lambda name: name == "loses-a-worker" and bool(shown))
+    told = asyncio.run(lines_of(late))
+    assert not any(AGAIN in line for lines in told for line in lines)
+    assert [*late.shown()] == []
+    shown.append(True)
+    assert [*late.shown()] == at_once[when]
+    assert [*late.shown()] == []
 
 
 async def waits_told() -> list[tuple[str, bool, str]]:

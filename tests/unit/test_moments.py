@@ -38,6 +38,7 @@ from arranger.replay.console.timeline import Thinned, TimelineIndex
 from arranger.replay.reading.gpus import gpu_totals
 from arranger.replay.reading.overview import overview
 from arranger.replay.what_if.hypothesis import private_copy
+from arranger.scheduling import queues_view
 from arranger.web import damage
 from arranger.web import moments as moments_module
 from arranger.web.moment_process import MomentReply, MomentRequest
@@ -47,7 +48,7 @@ from tests.commands import to_file
 from tests.members import connected, member
 from tests.memory_log import DamagedLog, MemoryLog
 from tests.servers import RealRedis
-from tests.world import World, shape
+from tests.world import Edited, World, shape
 
 HISTORIES = Path(__file__).parents[1] / "histories"
 NAMES = ("room-for-what-matters.log", "a-job-that-waits.log", "demo-through-the-archive.log")
@@ -409,7 +410,9 @@ def test_the_series_ends_with_the_present() -> None:
 def lines_of(state: State) -> dict[str, int]:
     """What the series has of a state."""
     use, left = gpu_totals(state), [job for job in state.jobs.values() if not job.ended]
-    queues = {name: gpus_of(amounts.items()) for name, amounts in state.queue_totals.items()}
+    queues = queues_view(state).queues.values()
+    totals = {f"queue {queue.name}": gpus_of(queue.used.items()) for queue in queues}
+    own = {f"own of {queue.name}": gpus_of(queue.own_used.items()) for queue in queues}
     return {
         "gpus": use.gpus,
         "gpusUsed": use.used,
@@ -418,13 +421,14 @@ def lines_of(state: State) -> dict[str, int]:
         "gpusBesideUsed": use.beside_used,
         "jobsWaiting": sum(waits(job) for job in left),
         "jobsRunning": sum(job.quorum_placed() for job in left),
-        **{f"queue {name}": gpus for name, gpus in queues.items() if gpus},
+        **{name: gpus for name, gpus in (totals | own).items() if gpus},
     }
 
 
 def lines_at(series: dict[str, Any], place: int) -> dict[str, int]:
     """What the series has at one of its places."""
     of_queues = {f"queue {name}": values[place] for name, values in series["queues"].items() if values[place]}
+    of_queues |= {f"own of {name}": values[place] for name, values in series["queuesOwn"].items() if values[place]}
     names = ("gpus", "gpusUsed", "gpusIdle", "gpusReserved", "gpusBesideUsed", "jobsWaiting", "jobsRunning")
     return {**{name: series[name][place] for name in names}, **of_queues}
 
@@ -474,7 +478,9 @@ def test_each_part_of_a_thinned_series_keeps_its_first_last_lowest_and_highest_v
     for number, (gap_ms, used, of_queue) in enumerate(steps):
         time_ms += gap_ms
         values = series_module._Values(10, used, 10 - used, 0, 0, number % 3, 1)
-        samples.append(series_module._Sample(time_ms, number, values, {"q": of_queue}))
+        samples.append(
+            series_module._Sample(time_ms, number, values, series_module._Queues({"q": of_queue}, {"q": used}))
+        )
     kept, width_ms = index._thinned(samples, most, 0)
     assert len(kept) <= most
     if len(samples) <= most:
@@ -489,7 +495,8 @@ def test_each_part_of_a_thinned_series_keeps_its_first_last_lowest_and_highest_v
     assert left.keys() == whole.keys()
     for number, part in whole.items():
         assert (left[number][0], left[number][-1]) == (part[0], part[-1])
-        for line in (*(lambda one, at=at: one.values[at] for at in range(7)), lambda one: one.queues["q"]):
+        of_queues = (lambda one: one.queues.totals["q"]), (lambda one: one.queues.own["q"])
+        for line in (*(lambda one, at=at: one.values[at] for at in range(7)), *of_queues):
             assert {min(map(line, left[number])), max(map(line, left[number]))} == {
                 min(map(line, part)), max(map(line, part)),
             }  # fmt: skip
@@ -853,3 +860,32 @@ def test_a_job_that_waits_is_expected_to_start_when_the_log_forecast_it(tmp_path
     assert [(one["job"], one["position"]) for one in found["jobs"]] == [("default/first", 0), ("default/late", 1)]
     assert found["jobs"][0]["expected"] is None
     assert found["jobs"][1]["expected"] == world.state.time_ms / 1000 + 60
+
+
+def test_a_suspended_job_waits_for_its_user_and_did_not_have_to_start_again(tmp_path: Path) -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    of = Edited(world, leader=shape(gpus=2))
+    world.settle()
+    world.pass_time(60)
+    of.edit(suspend=True)
+    world.settle()
+    world.pass_time(60)
+    of.edit(suspend=False)
+    world.settle()
+    to_file(world.entries, tmp_path / "suspended.log")
+    (gantt,) = ask(FileLog(tmp_path / "suspended.log"), ("gantt", {}))
+    bars = [(bar["kind"], bar["cause"], bar["outcome"]) for bar in gantt["jobs"][0]["bars"]]
+    assert bars == [("running", None, "Suspended"), ("waiting", "Suspended", ""), ("running", None, "")]
+
+
+def test_an_unknown_job_has_the_names_beside_it_that_the_command_has() -> None:
+    wrong, elsewhere, later, unlike = at_history(
+        NAMES[0],
+        *(("job", {"job": job, "at": at}) for job, at in (
+            ("default/hotfx", "192"), ("other/hotfix", "192"), ("default/hotfx", "20"), ("default/nobody", "192"),
+        )),
+    )  # fmt: skip
+    assert "(did you mean default/hotfix?)" in str(wrong)
+    assert "(did you mean default/hotfix or default/fix?)" in str(elsewhere)
+    assert "did you mean" not in f"{later} {unlike}"

@@ -184,7 +184,9 @@ def test_the_console_shows_the_part_of_each_answer_that_the_viewer_may_see(tmp_p
     assert any(holders(whole))
     assert (little["nodes"], little["queues"], little["topologyLevels"]) == ([], [], [])
     assert found["planner"]["moment"]["queues"] == whole["queues"]
-    assert found["planner"]["series"]["queues"] == found["admin"]["series"]["queues"]
+    for name in ("queues", "queuesOwn"):
+        assert found["planner"]["series"][name] == found["admin"]["series"][name]
+        assert found["stranger"]["series"][name] == {}
     assert found["member"]["series"]["gpus"] == found["admin"]["series"]["gpus"]
     assert found["stranger"]["series"]["gpus"] == []
     bars = {row["job"]: row["bars"] for row in found["admin"]["gantt"]["jobs"]}

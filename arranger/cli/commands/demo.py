@@ -16,7 +16,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -181,7 +181,7 @@ class _Demo:
                             self._say_how_to_use(redis.url, address)
                         user = DirectCluster(cluster.store, strict=True)
                         await self._apply(user)
-                        async with _story(redis.url) as self._story:
+                        async with _story(redis.url, self._rows) as self._story:
                             await self._watch(cluster.direct, user, processes, redis, address)
                     await self._until_clean(cluster.direct)
                 finally:  # also of a demo that fails
@@ -504,10 +504,11 @@ class _Demo:
 class _Told:
     """The story of a log, as far as it was told."""
 
-    def __init__(self, log: RedisLog, position: Position) -> None:
+    def __init__(self, log: RedisLog, position: Position, rows: Mapping[str, JobRow]) -> None:
+        """`rows`: those of the table beside the story."""
         self._log = log
         self._position = position
-        self._story = Story()
+        self._story = Story(lambda name: name not in rows or rows[name].whole)
 
     @property
     def room_taken(self) -> bool:
@@ -520,14 +521,16 @@ class _Told:
             self._position = Position(self._position.epoch, entry.last, entry.chain)
             for line in self._story.feed(entry):
                 yield entry.batch.time_ms, line
+        for line in self._story.shown():
+            yield round(time.time() * 1000), line
 
 
 @contextlib.asynccontextmanager
-async def _story(redis_url: str) -> AsyncIterator[_Told]:
+async def _story(redis_url: str, rows: Mapping[str, JobRow]) -> AsyncIterator[_Told]:
     log = RedisLog(redis_url, "default")
     await log.open()
     try:
-        yield _Told(log, await log.start())
+        yield _Told(log, await log.start(), rows)
     finally:
         await log.close()
 

@@ -10,7 +10,6 @@ from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import (
     NotFound,
     begin_at_span,
-    did_you_mean,
     feed,
     job_index_of,
     opened,
@@ -24,7 +23,7 @@ from arranger.cli.rendering.log_line import as_json
 from arranger.cli.rendering.output import Times, Told, fitting, output_option, print_json_lines, print_table, say
 from arranger.events import kinds
 from arranger.events.log import Entry, Log, Position
-from arranger.model.near_names import near_names
+from arranger.model.near_names import did_you_mean, near_names
 from arranger.model.text import one_line
 from arranger.replay.reading.history import END, Span
 from arranger.replay.reading.listing import Filter, Line, Listing

@@ -12,7 +12,6 @@ from arranger.cli.inputs.flags import with_settings
 from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import (
     NotFound,
-    did_you_mean,
     point_option,
     resource_option,
     state_at,
@@ -23,7 +22,7 @@ from arranger.errors import ArrangerError
 from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import QUEUES, ApiError, Object
 from arranger.kube.config import find_access
-from arranger.model.near_names import near_names
+from arranger.model.near_names import did_you_mean, near_names
 from arranger.model.queue import DEFAULT_QUEUE, QUEUE_KIND, QueueState
 from arranger.plugins import installed
 from arranger.projections.state import State

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from arranger.cli.inputs.reading import NotFound, did_you_mean, namespace_and_name
+from arranger.cli.inputs.reading import NotFound, namespace_and_name
 from arranger.model.job import Stage
-from arranger.model.near_names import near_names
+from arranger.model.near_names import did_you_mean, near_names
 from arranger.model.text import counted
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State

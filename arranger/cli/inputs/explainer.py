@@ -14,7 +14,6 @@ from arranger.cli.inputs.reading import (
     as_of,
     before_beginning,
     begin_without,
-    did_you_mean,
     feed,
     job_index_of,
     job_label,
@@ -27,7 +26,7 @@ from arranger.cli.rendering.output import local_time
 from arranger.errors import LogError, UsageError
 from arranger.events.log import Entry, Log, Position
 from arranger.model.job import Stage
-from arranger.model.near_names import near_names
+from arranger.model.near_names import did_you_mean, near_names
 from arranger.model.stages import StageReason
 from arranger.plugins import installed
 from arranger.projections.state import State

@@ -6,7 +6,7 @@ Nothing here writes to a log. Messages and progress go to standard error, so tha
 import asyncio
 import gc
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ from arranger.events.key_source import log_keys
 from arranger.events.log import Entry, Log, Position, StoredSnapshot, entries
 from arranger.events.open_log import open_log
 from arranger.model.names import GROUP_PREFIX
-from arranger.model.near_names import near_names
+from arranger.model.near_names import did_you_mean, near_names
 from arranger.model.pods_to_place import group_name
 from arranger.points import parse_at, parse_duration
 from arranger.projections import snapshot
@@ -418,11 +418,6 @@ def namespace_and_name(text: str) -> tuple[str | None, str]:
 def job_label(namespace: str | None, name: str) -> str:
     """The reverse of `namespace_and_name`."""
     return f"{namespace}/{name}" if namespace else name
-
-
-def did_you_mean(close: Sequence[str], otherwise: str = "") -> str:
-    """A hint with similar names, or `otherwise` if there are none."""
-    return f"did you mean {' or '.join(close)}?" if close else otherwise
 
 
 _NOT_SEEN = "was it refused at apply? arranger replay lists the jobs; if the cluster has it, look at arranger status"

@@ -12,12 +12,12 @@ import msgspec
 from arranger.cli.inputs.cluster_files import STDIN, read_objects
 from arranger.cli.inputs.cluster_input import described, say_left_out
 from arranger.cli.inputs.job_edit import JobEdit
-from arranger.cli.inputs.reading import NotFound, did_you_mean, unknown_node
+from arranger.cli.inputs.reading import NotFound, unknown_node
 from arranger.errors import UsageError
 from arranger.events import kinds as k
 from arranger.messages.faults import faults_text
 from arranger.model.names import KIND
-from arranger.model.near_names import near_names
+from arranger.model.near_names import did_you_mean, near_names
 from arranger.model.node import NodeFacts
 from arranger.model.queue import DEFAULT_QUEUE, QUEUE_KIND
 from arranger.model.validation import tyjob_checks

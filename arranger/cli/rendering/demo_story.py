@@ -4,7 +4,7 @@ Told are gangs that wait and why, room that is taken back, pods that fail while 
 queues that use more than they deserve.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from arranger.cli.rendering.output import duration
 from arranger.events import kinds as k
@@ -25,9 +25,12 @@ _TOLD = (k.Waits, k.Preempted, k.StageDecided, k.PodSeen)
 
 
 class Story:
-    """Folds entries of a log from its beginning, and tells what is new in each."""
+    """Folds entries of a log from its beginning, and tells what is new in each. `shows_all` says of a job's name
+    whether what is shown beside the story has all of its pods: statuses come later than the log, and a line that says
+    so waits for them (`shown`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, shows_all: Callable[[str], bool] = lambda _: True) -> None:
+        self._shows_all = shows_all
         self._state = State()
         #: Job UID → how its wait is called when it is over, of those that were told to wait.
         self._waits: dict[str, str] = {}
@@ -37,6 +40,8 @@ class Story:
         self._waited_ms: dict[str, int] = {}
         #: Job UID → when the first of its pods ended that are being replaced.
         self._replaces: dict[str, int] = {}
+        #: Name of a job that has all of its pods again, which isn't shown yet → the line.
+        self._whole: dict[str, str] = {}
         self.room_taken = False
         self._failed: set[str] = set()
         self._borrowers: set[str] = set()
@@ -52,9 +57,15 @@ class Story:
             elif job is not None and judged.verdict == ACCEPTED:
                 yield from self._told(judged, job, entry.batch.time_ms)
         self._time_waits(changes)
-        yield from self._whole_again(changes, entry.batch.time_ms)
+        self._whole_again(changes, entry.batch.time_ms)
+        yield from self.shown()
         if any(isinstance(event, k.Placed) for event in entry.batch.events):
             yield from self._borrowing()
+
+    def shown(self) -> Iterator[str]:
+        """The lines that waited for what they say to be shown."""
+        for name in [name for name in self._whole if self._shows_all(name)]:
+            yield self._whole.pop(name)
 
     def _told(self, judged: Judged, job: JobRecord, time_ms: int) -> Iterator[str]:
         name, event = job.seen.name, judged.event
@@ -98,14 +109,15 @@ class Story:
             elif uid in self._waiting:
                 self._waited_ms[uid] = job.times.stage_ms - self._waiting.pop(uid)
 
-    def _whole_again(self, changes: Changes, time_ms: int) -> Iterator[str]:
-        """The jobs all of whose pods are ready again."""
+    def _whole_again(self, changes: Changes, time_ms: int) -> None:
+        """Note the jobs all of whose pods are ready again."""
         for uid in changes.jobs:
             job = self._state.jobs.get(uid)
             if uid in self._replaces and (job is None or job.ended):
                 del self._replaces[uid]
             elif uid in self._replaces and job is not None and sum(job.ready) == job.pods_desired():
-                yield f"{job.seen.name} has all of its pods again, after {duration(time_ms - self._replaces.pop(uid))}"
+                after = duration(time_ms - self._replaces.pop(uid))
+                self._whole[job.seen.name] = f"{job.seen.name} has all of its pods again, after {after}"
 
     def _borrowing(self) -> Iterator[str]:
         """The queues that use more GPUs than they deserve, each once."""

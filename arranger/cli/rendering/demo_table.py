@@ -73,6 +73,11 @@ class JobRow:
         return (one_line(self.stage) or "-", one_line(self.schedule) or "-", ready, one_line(self.message))
 
     @property
+    def whole(self) -> bool:
+        """Whether all of its workers are shown as ready; of an ended job none are shown."""
+        return self.ended or self.ready >= self.workers
+
+    @property
     def ended(self) -> bool:
         return self.stage in ("Succeeded", "Failed", "Refused")
 

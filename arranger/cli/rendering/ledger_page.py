@@ -59,6 +59,8 @@ _CAUSES = {
     Cause.BACK_OFF: "back-off",
     Cause.EARLIER_PODS: "pods of its earlier attempt",
     Cause.SCHEDULER: "a scheduling cycle or a controller",
+    Cause.SUSPENDED: "its user to resume it",
+    Cause.PODS: "scheduling gates, claims or further pods of its group",
 }
 
 

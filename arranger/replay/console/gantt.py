@@ -5,6 +5,7 @@ from itertools import islice
 import msgspec
 
 from arranger.model.job import Stage
+from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import State
@@ -20,7 +21,7 @@ _WAITING, _RUNNING = "waiting", "running"
 class Bar(msgspec.Struct, frozen=True, rename="camel"):
     """A time (seconds since 1970) in which a job was waiting for one main `cause`, or running. `nodes` names at most 50
     of its nodes. `outcome` is the stage in which it ended: Succeeded, Failed, or Rescheduling if the job ran and had to
-    start again; empty where another bar of the job goes on, or it was deleted."""
+    start again; Suspended if its user suspended it; empty where another bar of the job goes on, or it was deleted."""
 
     begin: float = msgspec.field(name="from")
     end: float = msgspec.field(name="to")
@@ -163,5 +164,5 @@ def _tell_outcome(phases: list[_Phase], job: JobRecord, *, waiting: bool) -> Non
     """Note how the last phase ended once the job has ended, and the last run of one that waits again."""
     if job.ended and phases[-1].end_ms >= 0:
         phases[-1].outcome = job.stage
-    elif waiting and len(phases) > 1 and phases[-2].what[0] == _RUNNING:
-        phases[-2].outcome = Stage.RESCHEDULING
+    elif waiting and len(phases) > 1 and phases[-2].what[0] == _RUNNING and not phases[-2].outcome:
+        phases[-2].outcome = StageReason.SUSPENDED if job.suspended else Stage.RESCHEDULING

@@ -7,6 +7,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
+from arranger.model.near_names import did_you_mean, near_names
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import Changes, State
@@ -103,6 +104,14 @@ class JobEvents:
         names = [name] if "/" in name else [one for one in self._uids if one.rpartition("/")[2] == name]
         there = [(one, uid) for one in names for uid in self._uids.get(one, ()) if self._first(uid) <= at]
         return there[-1] if there else ("", "")
+
+    def meant(self, name: str, at: int) -> str:
+        """A hint with the labels of jobs that were seen up to an offset and whose name is similar to this one, or to
+        that of this namespace/name; empty if there are none."""
+        there = [one for one, uids in self._uids.items() if any(self._first(uid) <= at for uid in uids)]
+        names = {one: one.rpartition("/")[2] for one in sorted(there)}
+        close = near_names(name.rpartition("/")[2], set(names.values()), most=3)
+        return did_you_mean([one for desired in close for one, known in names.items() if known == desired])
 
     def _first(self, uid: str) -> int:
         """The offset of the first event about a job; 0 if it was seen before reading began."""

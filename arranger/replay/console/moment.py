@@ -21,7 +21,7 @@ from arranger.projections.queue_membership import submitter_of
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import State
 from arranger.replay.explain.expected import NoStart, Start, start_of
-from arranger.replay.ledger.causes import causes_of
+from arranger.replay.ledger.causes import Cause, every_cause
 from arranger.replay.reading.describe import label
 from arranger.replay.reading.gpus import gpu_totals, gpu_use
 from arranger.scheduling import BUILT_IN, Policies, QueueView, in_order, queues_view
@@ -191,7 +191,9 @@ def waits(job: JobRecord) -> bool:
 
 def main_cause(state: State, job: JobRecord) -> str | None:
     """The cause of a job's waiting that counts most; None if it doesn't wait."""
-    causes = causes_of(state, job)
+    causes = every_cause(state, job)
+    if not causes and waits(job):  # it has just lost its quorum, or is to be ended
+        return Cause.SCHEDULER
     return str(max(causes, key=lambda of: of[1])[0]) if causes else None
 
 

@@ -25,9 +25,10 @@ _QUEUES = 12
 class Series(msgspec.Struct, frozen=True, rename="camel"):
     """The values after each entry that changed any, up to the next one; those of equal index belong together. Where
     there would be too many, each of equal parts of the time has the first, the last, and those in which a line is
-    lowest and highest. Times in seconds since 1970; `queues` has the GPUs that each queue, with those below it, uses.
-    Idle GPUs are used by nothing, on nodes that take pods; reserved ones and those beside used ones are those of
-    `Totals`."""
+    lowest and highest. Times in seconds since 1970; `queues` has the GPUs that each queue, with those below it, uses,
+    and `queues_own` those that its own jobs use, both in the tree of queues of then: together the latter are what all
+    queues use. Idle GPUs are used by nothing, on nodes that take pods; reserved ones and those beside used ones are
+    those of `Totals`."""
 
     times: tuple[float, ...]
     offsets: tuple[int, ...]
@@ -36,6 +37,7 @@ class Series(msgspec.Struct, frozen=True, rename="camel"):
     jobs_waiting: tuple[int, ...]
     jobs_running: tuple[int, ...]
     queues: dict[str, tuple[int, ...]]
+    queues_own: dict[str, tuple[int, ...]]
     gpus_idle: tuple[int, ...]
     gpus_reserved: tuple[int, ...]
     gpus_beside_used: tuple[int, ...]
@@ -52,13 +54,20 @@ class _Values(NamedTuple):
     running: int
 
 
+class _Queues(NamedTuple):
+    """The GPUs that each queue uses: with the queues below it, and its own jobs alone."""
+
+    totals: Mapping[str, int]
+    own: Mapping[str, int]
+
+
 class _Sample(NamedTuple):
     """The cluster at one offset."""
 
     time_ms: int
     offset: int
     values: _Values
-    queues: Mapping[str, int]
+    queues: _Queues
 
 
 _time_ms = attrgetter("time_ms")
@@ -77,7 +86,7 @@ class SeriesIndex:
         self._nodes = _NodeSums()
         #: Reservation of a job, with its spec and its GPUs.
         self._reserved: dict[str, tuple[Reservation, JobSpec | None, int]] = {}
-        self._queues: dict[str, int] = {}
+        self._queues = _Queues({}, {})
         self._totals: Mapping[str, Mapping[str, int]] | None = None
         #: Queue → the most that it has used.
         self._peaks: dict[str, int] = {}
@@ -129,7 +138,6 @@ class SeriesIndex:
         found, _ = self._thinned(found, points, self._width_ms)
         if len(found) > points:
             found = [*found[: points - 1], found[-1]]
-        names = sorted({name for one in found for name in one.queues})
         columns = zip(*(one.values for one in found), strict=True) if found else [()] * len(_Values._fields)
         gpus, used, idle, beside_used, reserved, waiting, running = columns
         return Series(
@@ -139,7 +147,8 @@ class SeriesIndex:
             gpus_used=used,
             jobs_waiting=waiting,
             jobs_running=running,
-            queues={name: tuple([one.queues.get(name, 0) for one in found]) for name in names},
+            queues=_lines([one.queues.totals for one in found]),
+            queues_own=_lines([one.queues.own for one in found]),
             gpus_idle=idle,
             gpus_reserved=reserved,
             gpus_beside_used=beside_used,
@@ -185,7 +194,10 @@ class SeriesIndex:
         if len(part) <= 2:
             return part
         lines: list[Sequence[int]] = [*zip(*(one.values for one in part), strict=True)]
-        lines += [[one.queues.get(name, 0) for one in part] for name in self._highest()]
+        for name in self._highest():
+            totals = [one.queues.totals.get(name, 0) for one in part]
+            own = [one.queues.own.get(name, 0) for one in part]
+            lines += [totals] if own == totals else [totals, own]
         kept = {0, len(part) - 1}
         for line in lines:
             low, high = min(line), max(line)
@@ -214,13 +226,22 @@ class SeriesIndex:
 
     def _note_queues(self, state: State) -> None:
         self._totals = state.queue_totals
-        found = {name: gpus_of(amounts.items()) for name, amounts in self._totals.items()}
+        own = {name: gpus_of(amounts.items()) for name, amounts in state.queue_use.own.items()}
+        # One without a way to the root has no totals, but its jobs may have nodes, as in `queues_view`.
+        totals = own | {name: gpus_of(amounts.items()) for name, amounts in self._totals.items()}
+        found = _Queues(totals, own)
         if found == self._queues:  # equal ones are kept once
             return
         self._queues = found
-        for name, gpus in found.items():
+        for name, gpus in totals.items():
             if gpus > self._peaks.get(name, -1):
                 self._peaks[name] = gpus
+
+
+def _lines(of: Sequence[Mapping[str, int]]) -> dict[str, tuple[int, ...]]:
+    """The GPUs of each queue in one sample after the other."""
+    names = sorted({name for one in of for name in one})
+    return {name: tuple([one.get(name, 0) for one in of]) for name in names}
 
 
 class _NodeSums:

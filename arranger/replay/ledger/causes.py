@@ -17,7 +17,8 @@ class Cause(StrEnum):
     refused for. CAPABILITY, GUARANTEES, MAX_RUNNING and MAX_WAITING are limits of queues, QUOTA one of a namespace.
     PLUGIN: a group check or a permit of another package. RESERVATION: free room that is kept for a job before it.
     PREEMPTED_ROOM: it has nodes, which others are still to leave. INFEASIBLE: no cluster of these nodes has room.
-    QUEUE: it can't use its queue. SCHEDULER: a cycle, or a controller.
+    QUEUE: it can't use its queue. SCHEDULER: a cycle, or a controller. SUSPENDED: its user is to resume it. PODS: what
+    keeps pods that no TYJob owns out of the order.
     """
 
     ROOM = "Room"
@@ -41,7 +42,12 @@ class Cause(StrEnum):
     BACK_OFF = "BackOff"
     EARLIER_PODS = "EarlierPods"
     SCHEDULER = "Scheduler"
+    SUSPENDED = "Suspended"
+    PODS = "Pods"
 
+
+#: Causes that are the wish of who submitted the job: their time isn't counted as waiting.
+WISHED = frozenset({Cause.SUSPENDED, Cause.PODS})
 
 #: Causes with their weights: one cause, or those of the nodes that refuse a pod, by their number.
 Weights = tuple[tuple[Cause, int], ...]
@@ -62,6 +68,8 @@ _OF_WHAT = {
     What.EARLIER_PODS: Cause.EARLIER_PODS,
     What.BACK_OFF: Cause.BACK_OFF,
     What.ROOM: Cause.PREEMPTED_ROOM,
+    What.RESUME: Cause.SUSPENDED,
+    **dict.fromkeys((What.GATES, What.CLAIMS, What.MORE_PODS, What.POD_GROUP), Cause.PODS),
 }
 _OF_REASON = {
     ReasonKind.RESERVED: Cause.RESERVATION,
@@ -84,7 +92,14 @@ _OWN_CHOICE = (ReasonKind.NODE_SELECTOR, ReasonKind.NODE_AFFINITY)
 
 
 def causes_of(state: State, job: JobRecord) -> Weights:
-    """Why a job has no quorum that runs; empty if it doesn't wait, or only because its user wants that."""
+    """Why a job has no quorum that runs, as far as its user wants it to; empty if it doesn't wait, or only because of
+    that."""
+    causes = every_cause(state, job)
+    return () if causes and causes[0][0] in WISHED else causes
+
+
+def every_cause(state: State, job: JobRecord) -> Weights:
+    """Why a job has no quorum that runs; empty if it doesn't wait."""
     if job.stage not in (Stage.PENDING, Stage.RESCHEDULING) and job.schedule_state != ScheduleState.PARTLY:
         return ()  # it has all that it needs nodes for; most jobs do
     if job.spec is None or job.ended or not job.active or job.spec.terminating:

@@ -234,6 +234,7 @@ def test_what_the_server_refuses_is_shown_in_its_words(room: str, browser: Brows
 def test_a_job_name_that_nobody_has_yet_or_that_is_mistyped_leads_on(room: str, browser: Browser) -> None:
     page = browser.new_page()
     page.goto(f"{room}/#/job?at=192&job=default/hotfx")
+    expect(page.get_by_role("alert")).to_have_text("the log has no job 'default/hotfx' up to that point")
     page.get_by_text("Did you mean default/hotfix?").get_by_role("link").click()
     expect(page.get_by_role("heading", name="default/hotfix")).to_be_visible()
     page.close()

@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,12 @@ def said(*words: str) -> bytes:
     """What a command prints for programs."""
     command = [sys.executable, "-m", "arranger.cli.main", *words, f"--log={HISTORIES / LOG}", "--output=json"]
     return subprocess.check_output(command, cwd=REPOSITORY)
+
+
+def said_as_text(*words: str) -> str:
+    """What a command prints for people, without its lines."""
+    command = [sys.executable, "-m", "arranger.cli.main", *words, f"--log={HISTORIES / LOG}"]
+    return " ".join(subprocess.check_output(command, cwd=REPOSITORY, text=True).split())
 
 
 def told(*words: str) -> Any:
@@ -263,6 +269,37 @@ def test_the_history_of_a_job_begins_when_its_first_sentence_does(opened: Opener
     page.close()
     for _ in serving:
         pass
+
+
+def test_the_page_of_an_ended_job_says_for_how_long_it_waited_and_ran(room: str, opened: Opener) -> None:
+    told = said_as_text("explain", "default/hotfix")
+    assert "the leader has finished; it waited 653ms and ran 7.8s" in told
+    page = opened(f"{room}/#/job?at=end&job=default/hotfix")
+    expect(page.locator(".lead")).to_contain_text("the leader has finished; it waited 0.7 s and ran 7.8 s")
+    page.goto(f"{room}/#/job?at=158&job=default/hotfix")
+    expect_at(page, 158)
+    expect(page.locator(".lead")).to_contain_text("Running for")
+    expect(page.locator(".lead")).not_to_contain_text("and ran")
+
+
+def test_the_overview_says_when_the_log_ends_only_where_it_does(
+    room: str, growing: tuple[str, Callable[[], int]], opened: Opener
+) -> None:
+    page = opened(f"{room}/#/overview?at=201")
+    ready(page)
+    expect(page.locator(".lead")).to_contain_text("The log ends at")
+    page.close()
+    address, grow = growing
+    page = opened(f"{address}/#/overview?at=end")
+    ready(page)
+    here = grow()
+    expect_at(page, here)
+    expect(page.get_by_role("button", name="Following · stay")).to_be_visible()
+    expect(page.locator(".lead")).not_to_contain_text("The log")
+    page.goto(f"{address}/#/overview?at=2")
+    expect_at(page, 2)
+    expect(page.locator(".lead")).to_contain_text("The log goes on; its last event so far is of")
+    page.close()
 
 
 def test_a_question_in_a_link_is_about_the_point_at_which_the_page_opens(room: str, opened: Opener) -> None:
