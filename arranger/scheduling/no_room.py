@@ -21,6 +21,7 @@ from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.queues import seniority
 from arranger.scheduling.preemption import Preemption as Preempting
 from arranger.scheduling.queue import waiting_jobs
+from arranger.scheduling.quotas import Quotas
 from arranger.scheduling.registry import BUILT_IN, Policies
 
 _BEGUN = (Stage.STARTING, Stage.RUNNING)
@@ -30,7 +31,8 @@ _ALLOWED = PreemptionMode.ALLOWED
 class NoRoomKind(StrEnum):
     """What forbids it. About the quorum: room is taken back nowhere (OFF) or not for its queue (QUEUE_NEVER), it lacks
     a quota (QUOTA) or would fit no empty cluster (INFEASIBLE), it would fit but for room that is reserved for others
-    (RESERVED), it fits once pods have left that leave anyway (COMES), or its job has nodes already (HAS_NODES).
+    (RESERVED), it fits once pods have left that leave anyway (COMES), its queue has more than a limit allows, which
+    those with nodes keep (OVER_LIMIT), or its job has nodes already (HAS_NODES).
 
     About jobs that run where its pods may run: they don't have a lower priority in its queue, they aren't preemptible,
     they haven't run for as long as their queue says (TOO_YOUNG) or, on nodes that they took, the configuration
@@ -46,6 +48,7 @@ class NoRoomKind(StrEnum):
     INFEASIBLE = "Infeasible"
     RESERVED = "Reserved"
     COMES = "Comes"
+    OVER_LIMIT = "OverLimit"
     HAS_NODES = "HasNodes"
     NOT_LOWER = "NotLower"
     NOT_PREEMPTIBLE = "NotPreemptible"
@@ -93,7 +96,8 @@ def why_no_room(
         NoRoomKind.INFEASIBLE: lambda: infeasible,
         NoRoomKind.QUOTA: lambda: lacks not in limits,
         NoRoomKind.RESERVED: lambda: reserved,
-        NoRoomKind.COMES: lambda: config.verdicts >= 7 and _comes(state, job, config, time_ms, policies),
+        NoRoomKind.COMES: lambda: _comes(state, job, config, time_ms, policies),
+        NoRoomKind.OVER_LIMIT: lambda: _over_limit(state, job, config, time_ms, lacks),
         NoRoomKind.OFF: lambda: _none_of(config.preemption),
         NoRoomKind.QUEUE_NEVER: lambda: _none_of(rules),
         NoRoomKind.REFUSED: lambda: config.dry_run and refused_by_dry_run(job),
@@ -135,8 +139,14 @@ def _open_nodes(state: State, job: JobRecord, config: CycleConfig, time_ms: int,
 
 
 def _comes(state: State, job: JobRecord, config: CycleConfig, time_ms: int, policies: Policies) -> bool:
+    if config.verdicts < 7:
+        return False
     placer = Placer(state, config, policies, time_ms=time_ms)
     return Preempting(state, config, placer, [], policies=policies, time_ms=time_ms).comes_by_itself(job)
+
+
+def _over_limit(state: State, job: JobRecord, config: CycleConfig, time_ms: int, lacks: LimitKind | None) -> bool:
+    return config.verdicts >= 8 and lacks is not None and Quotas(state, time_ms, verdicts=config.verdicts).over(job)
 
 
 def _none_of(rules: Preemption | None) -> bool:

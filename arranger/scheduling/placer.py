@@ -190,11 +190,13 @@ class Placer:
         return quotas.least(job, pods, free) if any_set else quotas.lack(job, pods)
 
     def _short_of(self, tried: PlacementTry, needs: Needs, lack: QuotaLack) -> Shortage:
-        """The shortage of a whole quorum for such a lack: that of nodes, where guarantees keep nothing from it."""
-        if not self._placing.quotas.keep_nothing(lack):
+        """The shortage of a whole quorum for such a lack: that of nodes, where guarantees keep nothing from it, or
+        where it would fit no empty cluster."""
+        quotas = self._placing.quotas
+        if not quotas.keep_nothing(lack) and not (quotas.of_guarantees(lack) and self._memory.never_fits(tried)):
             return self._short(tried, needs, lack)
         mark = self._placing.mark()
-        with self._placing.quotas.without_guarantees():
+        with quotas.without_guarantees():
             shortage = self._search.simply(tried, needs)
             self._placing.undo(tried, mark)
         # Nodes may have the room all the same: that of ended pods counts as use of their queue until their job's end.

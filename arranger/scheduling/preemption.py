@@ -160,7 +160,11 @@ class Preemption:
             return False
         if job.placements or job.suspended or job.stage not in _WAITING or shortage.objection is not None:
             return False
-        return shortage.quota is None or shortage.quota.limit in _OF_QUEUES
+        if shortage.quota is None:
+            return True
+        if self._config.verdicts >= 8 and self._placer.placing.quotas.over(job):
+            return False  # else one small job might end many, until the queue is within its limit
+        return shortage.quota.limit in _OF_QUEUES
 
     def _search(self, tried: PlacementTry, find: Callable[[], Outcome | None]) -> PlacementTry | None:
         """The quorum of a failed try, placed with what `find` finds once those have left who leave anyway. None if it

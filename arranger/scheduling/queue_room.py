@@ -234,6 +234,17 @@ class QueueRoom:
         of = self._resources.get(resource)
         return of.limits(self._limits.at.get(name, _ROOT)) if of is not None else iter(())
 
+    def over(self, name: str) -> bool:
+        """Whether a queue, or one above it, has more than a limit allows."""
+        at = self._limits.at.get(name)
+        while at is not None and at != _ROOT:
+            most = self._limits.max_running[at]
+            if most is not None and self._running[at] > most:
+                return True
+            at = self._limits.parents[at]
+        limits = (limit for resource in self.limited(name) for limit in self.limits(name, resource))
+        return any(limit.left < 0 for limit in limits if limit.kind == LimitKind.CAPABILITY)
+
     def full(self, name: str) -> QuotaLack | None:
         """The lack if no more jobs of a queue may get their first nodes."""
         at = self._limits.at.get(name, _ROOT) if self.counts_jobs else _ROOT

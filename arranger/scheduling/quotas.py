@@ -228,12 +228,15 @@ class Quotas:
         """Whether some queue has a guarantee. They never leave less than 0, so `exceeded` knows nothing of them."""
         return self._room is not None and bool(self._room.guaranteed)
 
+    def of_guarantees(self, lack: QuotaLack) -> bool:
+        """Whether guarantees keep what lacks from all that the nodes offer. Within a queue's capability, that is named
+        first. In older logs nobody asks further."""
+        return self._verdicts >= 8 and lack.limit == LimitKind.GUARANTEES and not lack.queue
+
     def keep_nothing(self, lack: QuotaLack) -> bool:
-        """Whether as much would lack if no guarantee kept anything: then it is nodes that lack. Within a queue's
-        capability, that is named first."""
-        if self._room is None or self._verdicts < 8 or lack.limit != LimitKind.GUARANTEES or lack.queue:
-            return False
-        return lack.needed > self._room.unused(lack.resource)
+        """Whether as much would lack if no guarantee kept anything: then it is nodes that lack."""
+        room = self._room
+        return room is not None and self.of_guarantees(lack) and lack.needed > room.unused(lack.resource)
 
     @contextmanager
     def without_guarantees(self) -> Iterator[None]:
@@ -246,6 +249,10 @@ class Quotas:
         finally:
             self._roomy = None
             self._room.lend(False)
+
+    def over(self, job: JobRecord) -> bool:
+        """Whether the job's queue, or one above it, has more than a limit allows, as after the limit was lowered."""
+        return self._room is not None and self._room.over(queue_of(self._state, job))
 
     def exceeded(self, job: JobRecord) -> bool:
         """Whether what the cycle placed exceeds a limit of the job's queue."""

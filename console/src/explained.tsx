@@ -137,6 +137,7 @@ const TAKES_NONE: Record<string, string> = {
   Infeasible: "not even an empty cluster would have room",
   Reserved: "the room that it would have is reserved for a job before it",
   Comes: "it has room once the pods have left that leave anyway",
+  OverLimit: "its queue has more than a limit allows, and jobs that have nodes keep them",
   Refused: "the API server refuses a pod of it in a dry run, which is repeated now and then",
   InVain: "it took room in vain, and takes no more until its spec, a quota or one of those nodes changes",
   HasNodes: "it has nodes for its quorum",

@@ -31,7 +31,7 @@ from arranger.scheduling.queue_standing import QueueStanding
 from arranger.scheduling.registry import BUILT_IN
 from arranger.scheduling.reservations import Reservations
 from arranger.scheduling.vacating import Vacating, leaving
-from tests.simulation.queue_rules import name_of, way_of
+from tests.simulation.queue_rules import beyond_limits, name_of, way_of
 
 #: All parts of so few units are tried: there are 31 of five.
 _UNITS = 5
@@ -118,12 +118,15 @@ def could_take(state: State, config: CycleConfig, time_ms: int) -> Iterator[tupl
     """(UID, the problem) of each waiting job that would fit if all that it may take room from in its queue gave it."""
     cycle = k.CycleTaken(state.offset, time_ms, config)
     jobs, _ = considered(state, waiting_jobs(state, time_ms))
+    over = {name for name, _ in beyond_limits(state)}
     for job in jobs:
         allowed = _modes(state, cycle, job)
         if job.stage not in (Stage.PENDING, Stage.RESCHEDULING) or job.placements or job.suspended:
             continue
         if PreemptionKind.PRIORITY not in allowed or not job.valid_spec.preempts or job.quorum_placed():
             continue  # a group whose minimum has finished takes no room for the rest of it
+        if not over.isdisjoint(way_of(state, name_of(state, job))):
+            continue  # those with nodes keep them where a limit was lowered
         if job.taken is not None and job.taken.ended is not None:
             continue  # `vain` checks whether that is so
         lower = [of for of in _lower(state, cycle, job) if of.placements and not _young(state, cycle, of)]

@@ -582,3 +582,23 @@ def test_a_later_job_of_the_same_cycle_counts_on_slots_to_which_no_pod_can_come(
     assert len(high.placements) == 2 and other.stage == Stage.RUNNING
     of.cycle()
     assert len(next_one.placements) == 1
+
+
+# --- lowered limits ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", ["capability", "maxRunning"])
+def test_nobody_takes_room_for_a_queue_that_has_more_than_it_may(limit: str) -> None:
+    """One small job would end all large ones."""
+    of = world(nodes=2)
+    of.queue("rl")
+    for name in ("a", "b"):
+        running(of, name, 4, of_queue="rl", priority=1)
+    of.queue("rl", **({"capability": (("nvidia.com/gpu", 4),)} if limit == "capability" else {"max_running": 1}))
+    small = waiting(of, "small", 1, of_queue="rl", priority=9)
+    assert preempted(of) is None and not small.placements
+    lacks = small.waits.shortage.quota.limit if small.waits is not None and small.waits.shortage.quota else None
+    [why] = why_no_room(of.state, small, of.config, of.now_ms, lacks=lacks, infeasible=False)
+    assert why.kind == NoRoomKind.OVER_LIMIT
+    of.queue("rl", **({"capability": (("nvidia.com/gpu", 8),)} if limit == "capability" else {"max_running": 2}))
+    assert preempted(of) is not None

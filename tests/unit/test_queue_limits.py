@@ -229,6 +229,16 @@ def test_room_that_would_not_be_enough_without_guarantees_lacks_on_nodes() -> No
     assert lack(third) == QuotaLack("", GPU, 4, 3, 8, "", LimitKind.GUARANTEES)
 
 
+def test_what_no_nodes_can_hold_says_what_they_lack_whatever_is_guaranteed() -> None:
+    there = world(gpus=8)
+    there.queue("rl", guarantee=((GPU, 3),))
+    nowhere = shape(cpu=1, gpus=6, selector={"gpu": "none"})
+    first = there.job("a", of_queue="default", worker=nowhere, workers=1, min_workers=1)
+    there.cycle()
+    assert lack(first) is None and first.waits is not None and first.waits.shortage.infeasible
+    assert [reason.kind for reason, _ in first.waits.shortage.reasons] == [ReasonKind.NODE_SELECTOR]
+
+
 def test_further_pods_lack_nodes_where_nothing_is_kept() -> None:
     there = world(gpus=8)
     there.queue("rl", guarantee=((GPU, 3),))
