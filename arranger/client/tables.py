@@ -1,7 +1,7 @@
 """Answers as tables of pyarrow or pandas (the extra `tables`); anything that takes Arrow streams reads them too.
 
 Columns have the names of the commands' JSON. Amounts by resource or node become a column each, `used.nvidia.com/gpu`,
-with 0 where there is none. What has fields of its own is JSON text.
+with 0 where there is none (a limit: None). What has fields of its own is JSON text.
 """
 
 import importlib
@@ -15,6 +15,8 @@ from arranger.install import install_hint
 
 #: The columns of events. What is particular to a kind is in `event`.
 EVENT_COLUMNS = ("offset", "time_ms", "writer", "kind", "subject", "job", "verdict", "reason", "text", "event")
+#: What an amount is where there is none, if not 0: a limit that isn't there isn't a limit of nothing.
+_ABSENT: dict[str, int | None] = {"capability": None}
 _PLAIN = (str, int, float, bool, type(None))
 
 Columns = dict[str, list[Any]]
@@ -37,7 +39,7 @@ def columns_of(rows: Sequence[Any], kind: type[msgspec.Struct]) -> Columns:
         column = [getattr(row, field.name) for row in rows]
         if _is_amounts(field.type):
             for key in sorted({key for amounts in column for key in amounts}):
-                columns[f"{field.name}.{key}"] = [amounts.get(key, 0) for amounts in column]
+                columns[f"{field.name}.{key}"] = [amounts.get(key, _ABSENT.get(field.name, 0)) for amounts in column]
         elif get_args(field.type) and str not in get_args(field.type):
             # By its type: an empty list of what has fields is JSON text as well, so the column has one type.
             columns[field.name] = [of if isinstance(of, _PLAIN) else _json(of) for of in column]

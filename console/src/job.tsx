@@ -294,10 +294,11 @@ function expected(start: NonNullable<Explained["start"]>, now: number): string {
     const to = start.latestMs > 0 ? time(start.latestMs) : `an unknown time, because ${because}`;
     return `${when}: a forecast, if no further jobs, nodes or failures come; likely between ${from} and ${to}`;
   }
-  const said = start.estimated ? "expected" : "promised";
+  const said = start.estimated || start.contested ? "expected" : "promised";
+  const doubts = `${start.estimated ? " (estimated from earlier runs)" : ""}${start.contested ? " (jobs of other queues may get their turns first)" : ""}`;
   const first = start.firstMs > 0 ? `, which ${said} ${time(start.firstMs)} at first` : "";
   const other = start.forecastMs > 0 ? `; a forecast expects ${time(start.forecastMs)}` : "";
-  if (away > 0) return `${when}: ${first ? "expected" : said} by its reservation${first}${start.estimated ? " (estimated from earlier runs)" : ""}${other}`;
+  if (away > 0) return `${when}: ${first ? "expected" : said} by its reservation${first}${doubts}${other}`;
   const waits = jobs ? [`${jobs} to end`] : [];
   if (start.leaving.length > 0) {
     waits.push(`${many(start.leaving.length, "pod")} to leave those nodes (${start.leaving.slice(0, 3).map(shown).join(", ")})`);

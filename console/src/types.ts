@@ -215,6 +215,8 @@ export interface Explained {
     firstMs: number;
     /** Whether the reservation's time follows from earlier runs, and not from what jobs declare. */
     estimated: boolean;
+    /** Whether jobs of other queues wait, which may get their turns first. */
+    contested: boolean;
     /** The pods that still have to leave, once the promised time is over. */
     leaving: string[];
   };

@@ -425,6 +425,15 @@ async def test_tables_need_their_library_and_have_the_names_of_the_commands_json
         assert kept[f"demand.{name}"] == [of.demand.get(name, 0) for of in queues.queues]
 
 
+def test_a_queue_without_a_capability_has_none_in_a_table_and_not_nothing() -> None:
+    class Row(msgspec.Struct):
+        capability: dict[str, int]
+        guarantee: dict[str, int]
+
+    columns = columns_of([Row({"cpu": 4}, {}), Row({}, {"cpu": 2})], Row)
+    assert columns["capability.cpu"] == [4, None] and columns["guarantee.cpu"] == [0, 2]
+
+
 async def test_answers_become_tables_of_the_real_libraries() -> None:
     async with serving(FileLog(HISTORY)) as api, AsyncClient(server=f"http://127.0.0.1:{api.server.port}") as client:
         last = await client.overview()

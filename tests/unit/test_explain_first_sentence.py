@@ -292,3 +292,14 @@ def test_a_failed_job_names_the_exit_code_of_the_worker_that_failed(
     said = "OOMKilled, exit code 137 (SIGKILL) of container main"
     assert job.stage == Stage.FAILED and f"; the last failure: {said}" in told.splitlines()[0]
     assert f" failed ({said})" in told
+
+
+def test_a_start_that_jobs_of_other_queues_may_take_is_not_promised(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = reserved(expected_s=100)
+    world.queue("rl")
+    gpu_job(world, "other", 4, of_queue="rl")
+    world.settle()
+    told = start_line(world, "large", capsys, tmp_path)
+    assert "expected by its reservation (jobs of other queues may get their turns first)" in told

@@ -10,6 +10,7 @@ from arranger.projections.awaited_room import refused_by_dry_run
 from arranger.projections.forecasts import expected_start
 from arranger.projections.jobs import JobRecord, has_started
 from arranger.projections.preemption import leaves
+from arranger.projections.queue_use import queue_of
 from arranger.projections.state import Forecasted, Reservation, State
 from arranger.replay.reading.describe import awaited_labels
 
@@ -17,8 +18,9 @@ from arranger.replay.reading.describe import awaited_labels
 class Certainty(StrEnum):
     """How sure an expected start is."""
 
-    #: Nodes are reserved for it from then on; nobody may delay that, and only jobs that outlive their end do. It is a
-    #: promise no more once it was moved (`Start.first_ms`) or is over.
+    #: Nodes are reserved for it from then on; nobody behind it in its queue may delay that, and only jobs that outlive
+    #: their end do. It is a promise no more once it was moved (`Start.first_ms`) or is over, and none while jobs of
+    #: other queues wait (`Start.contested`).
     PROMISED = "Promised"
     #: The scheduler's cycle was run on while jobs end as expected; jobs that come later may delay it.
     FORECAST = "Forecast"
@@ -67,6 +69,8 @@ class Start(msgspec.Struct, frozen=True):
     #: Of a reservation: its time follows from how long earlier runs took, not from what the specs of the jobs say for
     #: whose end it waits. Nobody promised that.
     estimated: bool = False
+    #: Of a reservation: jobs of other queues wait, and may get their turns first. Nobody promised that they don't.
+    contested: bool = False
 
     @property
     def guess(self) -> bool:
@@ -84,7 +88,7 @@ def start_of(state: State, job: JobRecord) -> Start | None:
         return Start(Certainty.UNKNOWN, why=NoStart.REFUSED)
     reservation = state.reservations.get(job.uid)
     if reservation is not None and (reservation.decided.start_ms or reservation.decided.awaits):
-        return _reserved(state, reservation)
+        return _reserved(state, job, reservation)
     found = expected_start(state, job)
     if found is None:
         return Start(Certainty.UNKNOWN, why=NoStart.NOT_FORECAST)
@@ -92,16 +96,16 @@ def start_of(state: State, job: JobRecord) -> Start | None:
     return _forecast(found.forecast, state.time_ms)
 
 
-def _reserved(state: State, reservation: Reservation) -> Start:
+def _reserved(state: State, job: JobRecord, reservation: Reservation) -> Start:
     """The start that a reservation promises. If that isn't known, a forecast would only guess."""
     decided, first_ms = reservation.decided, reservation.first_ms
     awaited = awaited_labels(state, decided.awaits)
     if not decided.start_ms:
         return Start(Certainty.UNKNOWN, why=NoStart.AWAITED, endless=awaited)
     moved_ms = first_ms if first_ms != decided.start_ms else 0
-    estimated = _estimated(state, decided.awaits)
+    estimated, contested = _estimated(state, decided.awaits), _contested(state, job)
     if decided.start_ms > state.time_ms:
-        return Start(Certainty.PROMISED, decided.start_ms, first_ms=moved_ms, estimated=estimated)
+        return Start(Certainty.PROMISED, decided.start_ms, first_ms=moved_ms, estimated=estimated, contested=contested)
     nodes = {pods.node for pods in decided.pods}
     there = (pod for pod in state.pods.values() if pod.node in nodes)
     leaving = tuple(sorted(f"{pod.namespace}/{pod.name}" for pod in there if pod.deleting or leaves(state, pod)))
@@ -112,7 +116,15 @@ def _reserved(state: State, reservation: Reservation) -> Start:
         first_ms=moved_ms,
         leaving=leaving,
         estimated=estimated,
+        contested=contested,
     )
+
+
+def _contested(state: State, job: JobRecord) -> bool:
+    """Whether jobs of other queues wait to start. Whose turn is first depends on what the queues use by then."""
+    queue = queue_of(state, job)
+    waiting = (of for of in state.jobs.values() if of.active and not of.placements and not of.stands_still)
+    return any(queue_of(state, of) != queue for of in waiting if of.spec is not None)
 
 
 def _estimated(state: State, awaits: Collection[str]) -> bool:

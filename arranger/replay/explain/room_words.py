@@ -159,12 +159,13 @@ GUESSED = "such jobs are taken to last as long again as they have run, or as hal
 
 def _promised(start: Start, now_ms: int, time: _Time) -> str:
     at = time(start.expected_ms)
-    said = "expected" if start.estimated else "promised"
+    said = "expected" if start.estimated or start.contested else "promised"
     first = f", which {said} {time(start.first_ms)} at first" if start.first_ms else ""
     other = f"; `arranger forecast` expects {time(start.forecast_ms)}" if start.forecast_ms else ""
     if start.expected_ms > now_ms:
         sure = f"{'expected' if first else said} by its reservation{first}"
         sure += " (estimated from earlier runs)" if start.estimated else ""
+        sure += " (jobs of other queues may get their turns first)" if start.contested else ""
         return f"at {at}, in {duration(start.expected_ms - now_ms)}: {sure}{other}"
     late = duration(now_ms - start.expected_ms)
     return f"overdue since {at}, for {late}, by its reservation{first}: {overdue_text(start)}{other}"
