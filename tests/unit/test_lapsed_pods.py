@@ -100,8 +100,10 @@ def test_what_people_read_counts_up_to_the_time_of_the_point(
     monkeypatch.setattr(FileLog, "live", False)
     assert told(lapse_ms(world)) == (4, 2, 2, digest), "a log that has ended says nothing of later"
     offset = world.state.offset
-    (found,) = (Run(capsys, "queue", "rl", *log, "--at", f"{offset}@{lapse_ms(world)}", "-o", "json").json["queue"],)
+    found = Run(capsys, "queue", "rl", *log, "--at", f"{offset}@{lapse_ms(world)}", "-o", "json").json["queue"]
     assert found["used"][GPU] == 2
+    changed = Run(capsys, "diff", *log, str(offset), f"{offset}@{lapse_ms(world)}", "-o", "json").json
+    assert [of["names"] for of in changed["nodes"]] == [["n1"]] and [of["names"] for of in changed["queues"]] == [["rl"]]
 
 
 def test_the_console_counts_up_to_now_and_says_when_to_ask_again(
