@@ -103,7 +103,8 @@ def test_what_people_read_counts_up_to_the_time_of_the_point(
     found = Run(capsys, "queue", "rl", *log, "--at", f"{offset}@{lapse_ms(world)}", "-o", "json").json["queue"]
     assert found["used"][GPU] == 2
     changed = Run(capsys, "diff", *log, str(offset), f"{offset}@{lapse_ms(world)}", "-o", "json").json
-    assert [of["names"] for of in changed["nodes"]] == [["n1"]] and [of["names"] for of in changed["queues"]] == [["rl"]]
+    assert [of["names"] for of in changed["nodes"]] == [["n1"]]
+    assert [of["names"] for of in changed["queues"]] == [["rl"]]
 
 
 def test_the_console_counts_up_to_now_and_says_when_to_ask_again(
