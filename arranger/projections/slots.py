@@ -30,10 +30,8 @@ from arranger.projections.worker_groups import parted
 
 def forget_assumed(state: State, pods: Sequence[Assumed], changes: Changes) -> None:
     """Drop assumed pods that were observed (and now count themselves) or will not appear."""
-    for pod in pods:
-        del state.assumed[pod.owner, pod.node]
-        state.queue_use.add(pod.queue, pod.requests, -1)
-        state.nodes.release(pod.node, pod.requests)
+    if pods:
+        state.forget_assumed(pods)
         changes.schedulable = True
 
 

@@ -5,8 +5,8 @@ of the state: it only saves its readers a full scan.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -298,6 +298,33 @@ class State:
             if pod.until_ms > time_ms:
                 return
             yield pod
+
+    def forget_assumed(self, pods: Iterable[Assumed]) -> None:
+        """Give back the room of assumed pods."""
+        for pod in pods:
+            del self.assumed[pod.owner, pod.node]
+            self.queue_use.add(pod.queue, pod.requests, -1)
+            self.nodes.release(pod.node, pod.requests)
+
+    def lapsed_ms(self, time_ms: int) -> int:
+        """When the last assumed pod lapsed up to a time; without one, the time of the last entry (milliseconds since
+        1970). Between this time and `time_ms` nothing lapses."""
+        return max((pod.until_ms for pod in self.assumed_until(time_ms)), default=self.time_ms)
+
+    def as_of(self, time_ms: int) -> "State":
+        """The state as people read it at a time after its last entry (milliseconds since 1970): as an entry without
+        events would leave it then. Time alone ends an assumed pod, so that one whose time is over counts nowhere. It
+        shares with this state what didn't change: nobody may fold either while it is used."""
+        if time_ms <= self.time_ms:
+            return self
+        _ = self.queue_tree  # made once for both
+        seen = replace(self, time_ms=time_ms)
+        lapsed = list(self.assumed_until(time_ms))
+        if lapsed:
+            seen.nodes, seen.queue_use, seen.assumed = self.nodes.copy(), self.queue_use.copy(), dict(self.assumed)
+            seen.queue_use.time_ms = time_ms
+            seen.forget_assumed(lapsed)
+        return seen
 
     def find_job(self, namespace: str, name: str) -> JobRecord | None:
         """The job of that name that is not being deleted, else the newest of that name, else None."""

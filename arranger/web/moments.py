@@ -10,7 +10,7 @@ import gc
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -41,6 +41,8 @@ _SLICE_S = 0.02
 _WAIT_S, _RETRY_S = 1.0, 2.0
 #: How long the index gives way to questions after each such part: those that never end may not stop it.
 _GIVE_WAY_S = 0.05
+#: The answers about the end of the log in which assumed pods count.
+_LASTING = ("moment", "series")
 #: How many states of points that were asked for are kept, to go on from them.
 _LATEST = 4
 #: A file that has grown is taken for one that goes on for so long after it, in seconds.
@@ -147,6 +149,8 @@ class Moments:
                 final = getattr(found, "complete", self.complete or name == "moment")
                 # Whether a log that has grown goes on is another question later.
                 final = final and (name != "timeline" or self._grew_s is None)
+                if name in _LASTING and "at" not in values:  # with no event, room that is kept is given back
+                    final = final and not self._index.state.assumed
                 return safe_json(msgspec.json.encode(found)), final
         finally:
             self._asking -= 1
@@ -247,15 +251,20 @@ class Moments:
 
     async def _moment(self, index: LogIndex, values: Values) -> object:
         at, point = self._point(index, values)
-        with _as_of(await self._at(index, at), point) as state:
-            return moment(state)
+        state = await self._at(index, at)
+        return moment(self._present(state) if point == END else _as_of(state, point))
+
+    def _present(self, state: State) -> State:
+        """The end of the log: of a live one, without the pods that aren't awaited any more now. Its time is that of
+        the last change, so that the answer stays the same until the next one."""
+        return state.as_of(state.lapsed_ms(self._now_ms()))
 
     async def _standings(self, index: LogIndex, values: Values) -> object:
         at, point = self._point(index, values)
         complete = at <= index.position.offset
-        with _as_of(await self._at(index, at), point) as state:
-            made = functools.partial(self._starts, state, index.config(at))
-            return standings(state, index.gantt.gpu_ms, installed(), complete=complete, made=made)
+        state = _as_of(await self._at(index, at), point)
+        made = functools.partial(self._starts, state, index.config(at))
+        return standings(state, index.gantt.gpu_ms, installed(), complete=complete, made=made)
 
     def _starts(self, state: State, config: CycleConfig) -> Mapping[str, Start]:
         until_s = time.monotonic() + _FORECAST_S
@@ -285,7 +294,12 @@ class Moments:
 
     async def _series(self, index: LogIndex, values: Values) -> object:
         points = int(values.get("points", 300))
-        return index.series.series(points, index.state, complete=self.complete, **_span(values))
+        now_ms = self._now_ms()
+        return index.series.series(points, index.state, complete=self.complete, now_ms=now_ms, **_span(values))
+
+    def _now_ms(self) -> int:
+        """The present time, which is that of the end of a log to which others write; 0 for one that has ended."""
+        return int(time.time() * 1000) if self._log.live else 0
 
     async def _decision(self, index: LogIndex, values: Values) -> object:
         after, before = values.get("after"), values.get("before")
@@ -319,8 +333,8 @@ class Moments:
         state = await self._at(index, at)
         offsets = index.jobs.offsets(uid, at)
         life = await self._life(index, uid, offsets[-MOST_OF_A_JOB:])
-        with _as_of(state, point if at == asked else END) as seen:
-            page = job_page(seen, label, uid, life, max(len(offsets) - MOST_OF_A_JOB, 0))
+        seen = _as_of(state, point if at == asked else END)
+        page = job_page(seen, label, uid, life, max(len(offsets) - MOST_OF_A_JOB, 0))
         return msgspec.structs.replace(page, complete=at == asked)
 
     async def _life(self, index: LogIndex, uid: str, offsets: list[int]) -> list[tuple[LifeEvent, Event]]:
@@ -358,15 +372,10 @@ class Moments:
         return entries
 
 
-@contextlib.contextmanager
-def _as_of(state: State, point: Point) -> Iterator[State]:
-    """The state with the time up to which an answer about the point counts. Meanwhile, nobody may fold it on."""
-    last_ms = state.time_ms
-    state.time_ms = point.as_of_ms(last_ms, now_ms=None, goes_on=True)
-    try:
-        yield state
-    finally:
-        state.time_ms = last_ms
+def _as_of(state: State, point: Point) -> State:
+    """The state at the time up to which an answer about the point counts. While it is used, nobody may fold the given
+    one on."""
+    return state.as_of(point.as_of_ms(state.time_ms, now_ms=None, goes_on=True))
 
 
 def _span(values: Values) -> dict[str, int]:

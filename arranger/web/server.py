@@ -50,9 +50,10 @@ _ID = re.compile(r"(\d{1,18})-(\d{1,18})")
 _HEADERS = {"Cache-Control": "private, no-cache", "Vary": "Accept, Authorization", "X-Content-Type-Options": "nosniff"}
 
 #: Questions about the present that the projection answers by itself.
-_AT_ONCE: dict[str, Callable[[State], object]] = {
-    "replay": lambda state: overview(state, installed()),
-    "queue": queue_list,
+#: It is given as its events left it, and as of now.
+_AT_ONCE: dict[str, Callable[[State, State], object]] = {
+    "replay": lambda state, seen: overview(state, installed(), seen=seen),
+    "queue": lambda _, seen: queue_list(seen),
 }
 
 
@@ -235,7 +236,9 @@ class ApiServer:
             content, final = await self._moments.answer(question.name, dict(inquiry.values), end=end.offset)
         elif inquiry.present and question.name in _AT_ONCE:
             state = await self._news.state()
-            content, final = encoded(msgspec.to_builtins(_AT_ONCE[question.name](state))), state.offset == end.offset
+            seen = state.as_of(state.lapsed_ms(self._news.now_ms or state.time_ms))
+            content = encoded(msgspec.to_builtins(_AT_ONCE[question.name](state, seen)))
+            final = state.offset == end.offset and not seen.assumed
         elif self._explaining is not None and question.name == "explain" and inquiry.tag and self._explaining.idle:
             content, _ = await self._explaining.answer(question.name, dict(inquiry.values), end=end.offset)
         else:

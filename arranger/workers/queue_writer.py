@@ -63,15 +63,15 @@ class QueueWriter:
         self._names: dict[str, str] = {}
         self._progress: dict[str, _Progress] = {}
         self._view = QueuesView({}, {})
-        #: The epoch and the offset of the view.
-        self._seen = (0, 0)
+        #: The epoch, the offset and the time of the view.
+        self._seen = (0, 0, 0)
 
     def clear(self) -> None:
         """Discard everything derived from an earlier epoch."""
         self._queue.clear()
         self._progress.clear()
         self._retries.clear()
-        self._seen = (0, 0)
+        self._seen = (0, 0, 0)
 
     async def run(self) -> None:
         """Keep the statuses until cancelled; then let writes in flight finish."""
@@ -91,8 +91,9 @@ class QueueWriter:
     def _look(self) -> None:
         """Begin to write each status of this member's share that differs from the stored one."""
         state = self._follower.state
-        if state.queues and self._seen != (state.epoch, state.offset):
-            self._view, self._seen = queues_view(state), (state.epoch, state.offset)
+        time_ms = state.lapsed_ms(self._clock.now_ms())  # with no event, a pod that was still awaited may have lapsed
+        if state.queues and self._seen != (state.epoch, state.offset, time_ms):
+            self._view, self._seen = queues_view(state.as_of(time_ms)), (state.epoch, state.offset, time_ms)
         self._names = {of.uid: name for name, of in state.queues.items() if self._owns(of.uid)}
         for uid in [uid for uid in (*self._progress, *self._retries.failing()) if uid not in self._names]:
             self._progress.pop(uid, None)

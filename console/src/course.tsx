@@ -2,7 +2,7 @@
 import { useMemo } from "preact/hooks";
 import { Chart, type Drawn } from "./chart";
 import { Brief, Missing, Note } from "./parts";
-import { ended, goTo, live, moment, timeline } from "./store";
+import { ended, goTo, lapsed, live, moment, timeline } from "./store";
 import { offsetAt } from "./time";
 import type { Series } from "./types";
 import { useAnswer } from "./use";
@@ -33,8 +33,8 @@ function lasting(of: Series, until: number): Series {
 
 export function OverTime({ courses }: { courses: (of: Series) => Course[] }) {
   const log = timeline.value;
-  // Asked again only when the log has grown: the answer doesn't depend on the point.
-  const answer = useAnswer<Series>(log ? "series" : "", { points: POINTS, ...ofPart(), log: log?.last });
+  // Asked again only when the log has grown, or room was given back: the answer doesn't depend on the point.
+  const answer = useAnswer<Series>(log ? "series" : "", { points: POINTS, ...ofPart(), log: `${log?.last} ${lapsed.value}` });
   const [begin, end] = part.value;
   const grain = Math.max(MIN_GRAIN_S, (end - begin) / 200);
   const until = live.value && !ended.value ? Math.floor((moment.value?.time ?? 0) / grain) * grain : 0;

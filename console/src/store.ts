@@ -274,8 +274,14 @@ function tick(): void {
   const shown = moment.peek();
   const quiet = live.peek() && timeline.peek() && !ended.peek() && !lost.peek() && !document.hidden;
   if (shown && quiet && now() > shown.time) moment.value = { ...shown, time: now() };
-  if (quiet && now() - countedMs.peek() / 1000 > QUIET_S) void refresh("");
+  const lapse = shown?.lapses;
+  if (quiet && lapse && now() > lapse) {
+    lapsed.value = lapse;
+    void refresh("");
+  } else if (quiet && now() - countedMs.peek() / 1000 > QUIET_S) void refresh("");
 }
+/** When room was given back last without an event: what counts it is asked anew. */
+export const lapsed = signal(0);
 /** After so long without an event, what the server counts is counted anew. */
 const QUIET_S = 30;
 

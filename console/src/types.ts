@@ -81,6 +81,8 @@ export interface Moment {
   nodes: Node[];
   topologyLevels: string[];
   queues: Queue[];
+  /** When room is given back that was kept for a pod, if no event comes before. */
+  lapses?: number | null;
 }
 export interface Series {
   times: number[];

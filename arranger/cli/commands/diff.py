@@ -11,6 +11,7 @@ import msgspec
 from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import (
     AT_TYPE,
+    as_of,
     feed,
     opened,
     stand_at,
@@ -93,7 +94,7 @@ async def _diff(target: str | None, settings: Settings, points: Sequence[Point])
 
 async def _picture(log: Log, point: Point) -> tuple[Picture, Position]:
     state, last = await stand_at(log, point, doing="going to the point")
-    return picture(state, installed()), last
+    return picture(state.as_of((await as_of(log, point, last))(state.time_ms)), installed()), last
 
 
 def _print(found: Difference) -> None:

@@ -338,11 +338,13 @@ async def as_of(log: Log, point: Point, after: Position) -> Callable[[int], int]
     return as_of_ms
 
 
-async def state_at(target: str | None, settings: Settings, point: Point | None) -> State:
-    """The state of the target log, or that of the settings, at a point, or at its end."""
+async def seen_at(target: str | None, settings: Settings, point: Point | None) -> tuple[State, State]:
+    """The state of the target log, or that of the settings, at a point, or at its end: as its events left it, with the
+    digest of every fold up to there, and as of the time up to which an answer about the point counts, for people."""
     async with opened(target, settings) as log:
-        state, _ = await stand_at(log, point or END, doing="replaying")
-        return state
+        state, after = await stand_at(log, point or END, doing="replaying")
+        as_of_ms = await as_of(log, point or END, after)
+        return state, state.as_of(as_of_ms(state.time_ms))
 
 
 _SAID_LATER = f"{__name__}.said_later"

@@ -52,6 +52,7 @@ class LogIndex:
             elif isinstance(event, k.JobSeen):  # it may disown pods that were seen before it
                 pods.update(dict.fromkeys(state.pods_of.get(event.uid, ())))
         self.jobs.before(entry, state)
+        self.series.lapse(state, entry.batch.time_ms)
         advance(state, entry, changes)
         self.position = Position(self.position.epoch, entry.last, entry.chain)
         self.jobs.after(state, changes)

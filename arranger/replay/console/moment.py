@@ -122,7 +122,8 @@ class Standings(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class Moment(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """The cluster after the event at the offset `at`. Jobs are sorted by name, nodes by topology and name."""
+    """The cluster after the event at the offset `at`. Jobs are sorted by name, nodes by topology and name. `lapses` is
+    when room is given back that was kept for a pod, if no event comes before (seconds since 1970)."""
 
     at: int
     time: float
@@ -131,6 +132,7 @@ class Moment(msgspec.Struct, frozen=True, rename="camel", gc=False):
     nodes: tuple[MomentNode, ...]
     topology_levels: tuple[str, ...]
     queues: tuple[MomentQueue, ...]
+    lapses: float | None = None
 
 
 def moment(state: State) -> Moment:
@@ -150,6 +152,7 @@ def moment(state: State) -> Moment:
         _nodes(state.nodes, _drawn(state.nodes, labelled, levels), on_node),
         levels,
         tuple(_queue(view) for view in queues_view(state).queues.values()),
+        min((pod.until_ms / 1000 for pod in state.assumed.values()), default=None),
     )
 
 

@@ -1,9 +1,10 @@
 """How many GPUs were there and used, and how many jobs waited and ran, over the whole log."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter, itemgetter
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -12,7 +13,7 @@ from arranger.model.accelerators import is_accelerator
 from arranger.model.job import JobSpec
 from arranger.model.pod import gpus_of
 from arranger.projections.nodes import NodeTable
-from arranger.projections.state import Reservation, State
+from arranger.projections.state import Assumed, Reservation, State
 from arranger.replay.console.moment import waits
 from arranger.replay.reading.gpus import gpus_reserved
 
@@ -74,7 +75,7 @@ _time_ms = attrgetter("time_ms")
 
 
 class SeriesIndex:
-    """Call `note` after each fold with the touched jobs."""
+    """Call `lapse` before each fold with the time of its entry, and `note` after it with the touched jobs."""
 
     def __init__(self) -> None:
         self._samples: list[_Sample] = []
@@ -117,20 +118,30 @@ class SeriesIndex:
                 return
         self._add(_Sample(state.time_ms, state.offset, values, self._queues))
 
+    def lapse(self, state: State, time_ms: int) -> None:
+        """Note how assumed pods lapsed before a time, although no event came."""
+        if state.assumed:
+            for sample in self._lapses(state, time_ms - 1):
+                self._note_peaks(sample.queues)
+                self._add(sample)
+
     def series(
         self,
         points: int,
         state: State,
         *,
         complete: bool,
+        now_ms: int = 0,
         since_ms: int | None = None,
         until_ms: int | None = None,
     ) -> Series:
         """At most so many samples, the last one of them of the present state; or those of a span of time, from the one
-        with whose values it begins."""
+        with whose values it begins. `now_ms` is the present time, of a log to which others write."""
         found = self._samples
         if found and found[-1].offset < state.offset:
             found = [*found, found[-1]._replace(time_ms=state.time_ms, offset=state.offset)]
+        if found and state.assumed:
+            found = [*found, *self._lapses(state, now_ms)]
         if until_ms is not None:
             found = found[: bisect_right(found, until_ms, key=_time_ms) + 1]
         if since_ms is not None:
@@ -154,6 +165,15 @@ class SeriesIndex:
             gpus_beside_used=beside_used,
             complete=complete,
         )
+
+    def _lapses(self, state: State, time_ms: int) -> Iterator[_Sample]:
+        """The samples from the times on at which assumed pods lapsed, up to a time: no entry is there to be noted."""
+        gone: list[Assumed] = []
+        for until_ms, pods in groupby(state.assumed_until(time_ms), attrgetter("until_ms")):
+            gone += pods
+            gpus, used, idle, beside_used = self._nodes.without(state.nodes, gone)
+            values = self._values(state)._replace(gpus=gpus, used=used, idle=idle, beside_used=beside_used)
+            yield _Sample(until_ms, state.offset, values, _without(self._queues, gone, state.queue_tree.paths))
 
     def _add(self, sample: _Sample) -> None:
         busy = sample.values.waiting + sample.values.running, sample.values.used
@@ -233,9 +253,23 @@ class SeriesIndex:
         if found == self._queues:  # equal ones are kept once
             return
         self._queues = found
-        for name, gpus in totals.items():
+        self._note_peaks(found)
+
+    def _note_peaks(self, queues: _Queues) -> None:
+        for name, gpus in queues.totals.items():
             if gpus > self._peaks.get(name, -1):
                 self._peaks[name] = gpus
+
+
+def _without(queues: _Queues, pods: Iterable[Assumed], paths: Mapping[str, tuple[str, ...]]) -> _Queues:
+    """What queues use without these pods."""
+    totals, own = dict(queues.totals), dict(queues.own)
+    for pod in pods:
+        gpus = gpus_of(pod.requests)
+        own[pod.queue] = own.get(pod.queue, 0) - gpus
+        for name in paths.get(pod.queue, (pod.queue,)):
+            totals[name] = totals.get(name, 0) - gpus
+    return _Queues(totals, own)
 
 
 def _lines(of: Sequence[Mapping[str, int]]) -> dict[str, tuple[int, ...]]:
@@ -278,14 +312,32 @@ class _NodeSums:
         self._changes = nodes.changes
         return True
 
+    def without(self, nodes: NodeTable, pods: Iterable[Assumed]) -> tuple[int, int, int, int]:
+        """`sums` without these pods, which are counted."""
+        freed: dict[int, dict[int, int]] = {}
+        for pod in pods:
+            of_row = freed.setdefault(nodes.rows[pod.node], {})
+            for name, amount in pod.requests:
+                column = nodes.columns.get(name, -1)
+                of_row[column] = of_row.get(column, 0) + amount
+        gpus, used, idle, beside_used = self.sums
+        for row, of_row in freed.items():
+            before, after = self._of_rows.get(row, (0, 0, 0, 0)), _of_row(nodes, row, self._columns, of_row)
+            gpus, used = gpus + after[0] - before[0], used + after[1] - before[1]
+            idle, beside_used = idle + after[2] - before[2], beside_used + after[3] - before[3]
+        return gpus, used, idle, beside_used
 
-def _of_row(nodes: NodeTable, row: int, columns: Sequence[int]) -> tuple[int, int, int, int]:
+
+def _of_row(
+    nodes: NodeTable, row: int, columns: Sequence[int], freed: Mapping[int, int] = MappingProxyType({})
+) -> tuple[int, int, int, int]:
+    """The sums of one row; `freed` (by column) doesn't count any more."""
     if not nodes.present(row):
         return 0, 0, 0, 0
     gpus = used = 0
     for column in columns:
         there = int(nodes.allocatable[row, column])
         gpus += there
-        used += min(int(nodes.used[row, column]), there)
+        used += min(int(nodes.used[row, column]) - freed.get(column, 0), there)
     facts = nodes.facts[row]
     return gpus, used, (gpus - used) * (facts.ready and not facts.cordoned), (gpus - used) * (used > 0)

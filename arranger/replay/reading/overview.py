@@ -97,8 +97,11 @@ class Overview(msgspec.Struct, frozen=True):
     totals: Totals | None = None
 
 
-def overview(state: State, policies: Policies = BUILT_IN) -> Overview:
-    """The state in lines: jobs that need nodes in queue order, then the other jobs by namespace and name."""
+def overview(state: State, policies: Policies = BUILT_IN, *, seen: State | None = None) -> Overview:
+    """The state in lines: jobs that need nodes in queue order, then the other jobs by namespace and name. `seen` is the
+    same state as of a later time (`State.as_of`); the digest is that of the fold."""
+    digest = snapshot.digest(state)
+    state = state if seen is None else seen
     waiting = in_order(state, CycleConfig(), policies)
     positions = {job.uid: number for number, job in enumerate(waiting, start=1)}
     others = [job for job in state.jobs.values() if job.uid not in positions]
@@ -112,7 +115,7 @@ def overview(state: State, policies: Policies = BUILT_IN) -> Overview:
         offset=state.offset,
         epoch=state.epoch,
         time_ms=state.time_ms,
-        digest=snapshot.digest(state),
+        digest=digest,
         synced=state.synced,
         last_cycle=state.last_cycle,
         pods=len(state.pods),
