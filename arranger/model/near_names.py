@@ -8,14 +8,21 @@ from difflib import get_close_matches
 _ALIKE = 0.65
 #: A longer name isn't misspelt. It is cut, because it may be of any length.
 _LONGEST = 100
+#: Digits that are read as letters, or typed for them: in a short name, one of these is much of it.
+_READ_AS = str.maketrans("10", "lo")
 
 
 def near_names(name: str, known: Iterable[str], *, most: int = 1, alike: float = _ALIKE) -> list[str]:
-    """The known names that are like this one whatever the case of their letters, the nearest first; at most `most`."""
+    """The known names that are like this one whatever the case of their letters and whether a 1 is an l or a 0 an o, the
+    nearest first; at most `most`."""
     folded: dict[str, str] = {}
     for one in sorted(known):
-        folded.setdefault(one.casefold(), one)
-    return [folded[of] for of in get_close_matches(name[:_LONGEST].casefold(), folded, n=most, cutoff=alike)]
+        folded.setdefault(_folded(one), one)
+    return [folded[of] for of in get_close_matches(_folded(name[:_LONGEST]), folded, n=most, cutoff=alike)]
+
+
+def _folded(name: str) -> str:
+    return name.casefold().translate(_READ_AS)
 
 
 def did_you_mean(close: Sequence[str], otherwise: str = "") -> str:

@@ -11,7 +11,7 @@ from arranger.replay.explain.answer import Explanation
 from arranger.replay.reading.describe import message_of
 from tests.unit.replay_worlds import explained
 from tests.unit.test_lifecycle_workers import LEADER, fail, later, running
-from tests.world import World
+from tests.world import World, shape
 
 KILLED = ContainerEnd("main", 137, 0, "OOMKilled")
 ERROR = ContainerEnd("main", 1, 0, "Error")
@@ -107,3 +107,19 @@ def test_a_worker_that_is_given_up_and_an_ended_job() -> None:
     world.change_pod(job.bound[LEADER], phase="Succeeded", ready=False)
     world.settle()
     assert job.stage == Stage.SUCCEEDED and explained(world.entries, "ppo").standing.failed == ()
+
+
+def test_nodes_that_got_more_pods_in_later_steps_are_counted_once_and_not_if_they_are_shown() -> None:
+    world, one = World(), shape(gpus=1)
+    world.node("n1", gpus=5)
+    for workers in (1, 2, 3, 4):
+        world.job("ppo", leader=one, workers=workers, worker=one, generation=workers)
+        world.settle()
+    answer = explained(world.entries, "ppo")
+    assert len(answer.placement_explanations) > 3
+    assert "Other pods of it got these nodes too: --pod NAME, or --all" in page(answer)
+    world.node("n2", gpus=8)
+    for workers in (5, 6, 7):
+        world.job("ppo", leader=one, workers=workers, worker=one, generation=workers)
+        world.settle()
+    assert "1 more node got pods of it: --pod NAME, or --all" in page(explained(world.entries, "ppo"))

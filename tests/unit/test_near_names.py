@@ -15,6 +15,8 @@ from tests.servers import REPOSITORY
         ("smal", ["small", "large"], ["small"]),
         ("Robots", ["robots", "vision"], ["robots"]),
         ("quick", ["quickstart", "elastic"], ["quickstart"]),
+        ("r1", ["default", "rl"], ["rl"]),
+        ("g0", ["go", "r0"], ["go"]),
         ("session", ["vision"], []),
         ("nope", ["node-1", "node-2"], []),
         ("hotfix", ["nightly", "sweep-1"], []),

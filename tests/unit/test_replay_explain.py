@@ -823,6 +823,66 @@ def test_a_job_that_was_scaled_down_is_told_with_what_it_still_holds() -> None:
     assert (taker.amounts, taker.holds, taker.held) == ({GPU: 8}, True, {GPU: 3})
 
 
+def test_a_decision_whose_pods_are_gone_doesnt_leave_with_those_of_another_decision() -> None:
+    world = World()
+    world.node("n1", gpus=8)
+    one = shape(gpus=1)
+    world.job("rival", leader=one, workers=1, worker=one)
+    world.settle()
+    world.job("j", leader=shape(gpus=8))
+    world.job("rival", leader=one, workers=3, worker=one, generation=2)
+    world.settle()
+    world.job("rival", leader=one, workers=1, worker=one, generation=3)
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    held = [(taker.holds, taker.leaving, taker.held) for taker in waiting.takers]
+    assert held == [(True, False, {GPU: 2}), (True, True, {GPU: 2})], "workers 1 and 2 are on their way out"
+    assert waiting.holders == ()
+    world.settle()
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    held = [(taker.holds, taker.leaving, taker.held) for taker in waiting.takers]
+    assert held == [(True, False, {GPU: 2}), (False, False, {})]
+
+
+def test_a_decision_is_freed_when_its_own_last_pod_ends_and_not_later() -> None:
+    world = World()
+    world.node("n1", gpus=8)
+    one = shape(gpus=1)
+    world.job("rival", leader=one, workers=1, worker=one)
+    world.settle()
+    world.job("j", leader=shape(gpus=8))
+    for generation, workers in ((2, 2), (3, 1)):
+        world.job("rival", leader=one, workers=workers, worker=one, generation=generation)
+        world.settle()
+    ends = [
+        entry.first + number
+        for entry in world.entries
+        for number, event in enumerate(entry.batch.events)
+        if isinstance(event, k.PodGone)
+    ]
+    world.job_gone(world.state.jobs["uid-rival"])
+    world.pod_gone("uid-rival-learner-0")
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    assert [taker.freed_at for taker in waiting.takers] == [0, *ends]
+
+
+def test_a_decision_of_which_a_part_leaves_holds_the_rest() -> None:
+    world = World()
+    world.node("n1", gpus=8)
+    one = shape(gpus=1)
+    world.job("rival", leader=one, workers=3, worker=one)
+    world.settle()
+    world.job("j", leader=shape(gpus=8))
+    world.job("rival", leader=one, workers=1, worker=one, generation=2)
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    (taker,) = waiting.takers
+    assert (taker.holds, taker.leaving, taker.held) == (True, False, {GPU: 4})
+    assert waiting.holders == (), "pods that leave are told of with the decision that placed them"
+
+
 def test_a_suspended_job_whose_pods_are_still_there_is_told_both_that_keeps_it_waiting() -> None:
     world = World()
     world.node("n1", gpus=1)

@@ -328,8 +328,9 @@ class Page:
         for placed in shown:
             self._explanation(placed)
         if len(shown) < len(answer.placement_explanations):
-            more = len(answer.placement_explanations) - len(shown)
-            heading(f"{counted(more, 'more node')} got pods of it: --pod NAME, or --all")
+            nodes = len({of.node for of in answer.placement_explanations} - {of.node for of in shown})
+            other = f"{counted(nodes, 'more node')} got pods of it" if nodes else "Other pods of it got these nodes too"
+            heading(f"{other}: --pod NAME, or --all")
         elif len(answer.placement_explanations) == MOST:
             heading(f"The first {MOST} placements are explained; --pod explains any other")
 

@@ -105,8 +105,8 @@ class ClusterContext:
         self.departed: deque[tuple[int, k.PodSeen]] = deque(maxlen=_GONE_KEPT)
         #: By job UID; without jobs that were deleted before the story began.
         self.placements: dict[str, list[Placement]] = {}
-        #: (job UID, attempt) → the offset at which the last of its pods ended or was deleted.
-        self.freed: dict[tuple[str, int], int] = {}
+        #: (job UID, attempt) → by name of the group and index, the offset at which the last pod ended or was deleted.
+        self.freed: dict[tuple[str, int], dict[tuple[str, int], int]] = {}
         #: UID of a job → the offset at which it was first seen.
         self.arrived: dict[str, int] = {}
         #: UID of a deleted job → the offset of its deletion.
@@ -165,7 +165,7 @@ class ClusterContext:
 
     def _freed(self, offset: int, owner: PodOwner) -> None:
         if owner.job_uid in self.placements:
-            self.freed[owner.job_uid, owner.attempt] = offset
+            self.freed.setdefault((owner.job_uid, owner.attempt), {})[owner.group_name, owner.index] = offset
 
     def pod_gone(self, offset: int, state: State, event: k.PodGone) -> None:
         pod = state.pods.get(event.uid)

@@ -1,11 +1,12 @@
 """The jobs and pods that use what a waiting job lacks or got it since the job's creation, by decisions or without."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.model.job import JobSpec
+from arranger.model.job import LEADER_GROUP, JobSpec
+from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import expand, holds
 from arranger.projections.nodes import PODS
 from arranger.projections.state import State
@@ -20,8 +21,9 @@ Amounts = tuple[tuple[str, int], ...]
 
 class Taker(msgspec.Struct, frozen=True):
     """A decision that gave another job capacity of the kind that this job lacks. `since_created`: it was made after
-    this job's creation. `holds`: the other job still uses it, or its former pods do (`leaving`), and `held` is the
-    amount. `freed_at` is the offset at which the last of those pods ended, 0 if it wasn't read."""
+    this job's creation. `holds`: the other job still uses it, or pods that fill no slot of it any more, and `held` is
+    the amount. `leaving`: only such pods do. `freed_at` is the offset at which the last of its pods ended, 0 if it
+    wasn't read."""
 
     offset: int
     time_ms: int
@@ -52,35 +54,46 @@ def who_has_it(story: Story, shortfall: Shortfall) -> tuple[tuple[Taker, ...], t
         return (), ()
     takers: list[Taker] = []
     decided: dict[str, set[tuple[int, int]]] = {}
-    leaving: set[str] = set()
-    latest = {(one.job_uid, slot): one.offset for one in story.others for slot in expand(one.pods)}
+    leaving = _leaving(story)
+    # A slot that lost its node may have the same node by a later decision, which counts it.
+    latest = {(one.job_uid, one.attempt, slot): one.offset for one in story.others for slot in expand(one.pods)}
     for other in story.others:
-        amounts, where = _amounts(other.spec, expand(other.pods), resources, nodes)
-        there = _held(story.state, other)
+        there, given = _held(story.state, other), expand(other.pods)
         decided.setdefault(other.job_uid, set()).update(there)
-        # A slot that lost its node may have the same node by a later decision, which counts it.
-        held = {slot: node for slot, node in there.items() if latest[other.job_uid, slot] == other.offset}
-        left = [] if there else _left(story.state, other)
-        leaving.update(pod.uid for pod in left)
-        left_there, _ = amounts_on(((pod.node, pod.requests) for pod in left), resources, nodes)
-        since = bool(story.created_at) and other.offset > story.created_at
-        freed_at = 0 if held or left else story.around.freed.get((other.job_uid, other.attempt), 0)
-        if amounts and (since or held or left or (story.created_at and freed_at > story.created_at)):
-            takers.append(
-                Taker(
-                    other.offset,
-                    other.time_ms,
-                    other.job,
-                    amounts,
-                    where,
-                    since,
-                    bool(held or left),
-                    leaving=bool(left),
-                    freed_at=freed_at,
-                    held=_amounts(other.spec, held, resources, nodes)[0] or left_there,
-                )
-            )
-    return tuple(takers), tuple(_undecided(story, decided, leaving, resources, nodes))
+        last = [slot for slot in given if latest[other.job_uid, other.attempt, slot] == other.offset]
+        taker = _taker(story, other, {slot: slot in there for slot in last}, leaving.get(other.offset, []), shortfall)
+        if taker is not None:
+            takers.append(taker)
+    gone = {pod.uid for pods in leaving.values() for pod in pods}
+    return tuple(takers), tuple(_undecided(story, decided, gone, resources, nodes))
+
+
+def _taker(
+    story: Story, other: Placement, last: dict[SlotKey, bool], left: Sequence[k.PodSeen], shortfall: Shortfall
+) -> Taker | None:
+    """A decision that gave another job what this one lacks; None if that was freed before this job came. `last` has the
+    slots that no later decision placed in that attempt, and whether they still have the node. `left` are pods that it
+    placed and that fill no slot any more."""
+    resources, nodes = shortfall.resources, frozenset(shortfall.candidates)
+    given = expand(other.pods)
+    amounts, where = _amounts(other.spec, given, resources, nodes)
+    held = {slot: given[slot] for slot, holds_it in last.items() if holds_it}
+    since = bool(story.created_at) and other.offset > story.created_at
+    freed_at = 0 if held or left else _freed_at(story, other, last)
+    if not amounts or not (since or held or left or (story.created_at and freed_at > story.created_at)):
+        return None
+    return Taker(
+        other.offset,
+        other.time_ms,
+        other.job,
+        amounts,
+        where,
+        since,
+        bool(held or left),
+        leaving=bool(left) and not held,
+        freed_at=freed_at,
+        held=_still_used(other, held, left, resources, nodes),
+    )
 
 
 def _held(state: State, placement: Placement) -> dict[tuple[int, int], str]:
@@ -91,13 +104,55 @@ def _held(state: State, placement: Placement) -> dict[tuple[int, int], str]:
     return {slot: node for slot, node in expand(placement.pods).items() if job.placements.get(slot) == node}
 
 
-def _left(state: State, placement: Placement) -> list[k.PodSeen]:
-    """The pods of an earlier placement that still use their nodes."""
-    return [
-        pod
-        for pod in state.pods_of.get(placement.job_uid, {}).values()
-        if holds(pod) and pod.owner is not None and pod.owner.attempt == placement.attempt
-    ]
+def _leaving(story: Story) -> dict[int, list[k.PodSeen]]:
+    """Offset of a decision → the pods that still use the nodes that it gave them and fill no slot of their job."""
+    state, found = story.state, dict[int, list[k.PodSeen]]()
+    rest: dict[str, list[k.PodSeen]] = {}
+    for other in reversed(story.others):  # a slot may have had the node more than once: its pod is of the last time
+        if other.job_uid not in rest:
+            job = state.jobs.get(other.job_uid)
+            filling = set(job.bound.values()) if job is not None else set()
+            pods = state.pods_of.get(other.job_uid, {}).values()
+            rest[other.job_uid] = [pod for pod in pods if holds(pod) and pod.uid not in filling]
+        if not rest[other.job_uid]:
+            continue
+        there, given = _held(state, other), expand(other.pods)
+        for pod in list(rest[other.job_uid]):
+            slot = _slot(other, pod)
+            if slot is not None and slot not in there and given.get(slot) == pod.node:
+                found.setdefault(other.offset, []).append(pod)
+                rest[other.job_uid].remove(pod)
+    return found
+
+
+def _slot(placement: Placement, pod: k.PodSeen) -> SlotKey | None:
+    """The slot that the pod claims, if it is of the attempt of this placement."""
+    owner = pod.owner
+    if owner is None or owner.attempt != placement.attempt:
+        return None
+    groups = [(group.name, number == LEADER_GROUP) for number, group in enumerate(placement.spec.groups)]
+    claimed = (owner.group_name, owner.leader)
+    return (groups.index(claimed), owner.index) if claimed in groups else None
+
+
+def _freed_at(story: Story, placement: Placement, slots: Collection[SlotKey]) -> int:
+    """The offset at which the last pod of these slots of a placement ended, 0 if it wasn't read."""
+    names = [group.name for group in placement.spec.groups]
+    freed = story.around.freed.get((placement.job_uid, placement.attempt), {})
+    return max((freed.get((names[group], index), 0) for group, index in slots), default=0)
+
+
+def _still_used(
+    placement: Placement,
+    held: dict[SlotKey, str],
+    left: Iterable[k.PodSeen],
+    resources: tuple[str, ...],
+    nodes: frozenset[str],
+) -> dict[str, int]:
+    """The amounts that the slots of a placement and its pods that leave use on these nodes."""
+    amounts, _ = _amounts(placement.spec, held, resources, nodes)
+    left_there, _ = amounts_on(((pod.node, pod.requests) for pod in left), resources, nodes)
+    return {name: amounts.get(name, 0) + left_there.get(name, 0) for name in (*amounts, *left_there)}
 
 
 def _undecided(

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from arranger.events import kinds as k
+from arranger.model.near_names import did_you_mean, near_names
 from arranger.model.quantity import amount_text
 from arranger.model.queue import DEFAULT_SPEC, NamespaceRule, QueueSpec, QueueState
 from arranger.model.quota import LimitKind
@@ -253,7 +254,9 @@ def _opened(case: Case, denial: Denial) -> tuple[str, tuple[k.Event, ...]]:
     state, name = case.state, denial.queue
     specs = state.queue_tree.specs
     if denial.kind == DenialKind.NO_QUEUE:
-        return f"create queue {name}", (hypothesis.queue_seen(state, name, DEFAULT_SPEC),)
+        meant = did_you_mean(near_names(name, specs))
+        text = f"create queue {name}{f' ({meant})' if meant else ''}"
+        return text, (hypothesis.queue_seen(state, name, DEFAULT_SPEC),)
     if denial.kind == DenialKind.CLOSED:
         closed = [each for each in state.queue_tree.paths[name] if specs[each].state == QueueState.CLOSED]
         opened = [msgspec.structs.replace(specs[each], state=QueueState.OPEN) for each in closed]
