@@ -13,8 +13,8 @@ _READ_AS = str.maketrans("10", "lo")
 
 
 def near_names(name: str, known: Iterable[str], *, most: int = 1, alike: float = _ALIKE) -> list[str]:
-    """The known names that are like this one whatever the case of their letters and whether a 1 is an l or a 0 an o, the
-    nearest first; at most `most`."""
+    """The known names that are like this one, the nearest first; at most `most`. The case of letters, and whether
+    a 1 is an l or a 0 an o, makes no difference."""
     folded: dict[str, str] = {}
     for one in sorted(known):
         folded.setdefault(_folded(one), one)

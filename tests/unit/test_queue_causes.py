@@ -317,6 +317,10 @@ def of_other_labels(world: World) -> None:
     world.queue("rl", namespaces=_RL)
 
 
+def misspelt(world: World) -> None:
+    world.queue("r1")
+
+
 def considering_few(world: World) -> None:
     world.queue("rl", max_waiting=1)
     for name in ("before", "too"):
@@ -334,6 +338,7 @@ def keeping_for_others(world: World) -> None:
     [
         (closed_before, "open queue rl and open queue lab"),
         (never_there, "create queue rl"),
+        (misspelt, "create queue rl (did you mean r1?)"),
         (below_nothing, "create queue lab"),
         (below_itself, "queue lab without the parent rl"),
         (of_others, "add default to spec.namespaces.names of queue rl"),

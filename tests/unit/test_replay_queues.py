@@ -11,7 +11,7 @@ from arranger.events import kinds as k
 from arranger.events.codec import encode_batch
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import Stage
-from arranger.model.queue import QueueSpec
+from arranger.model.queue import QueueSpec, QueueState
 from arranger.model.quota import LimitKind
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
@@ -280,3 +280,22 @@ def test_a_state_without_names_has_the_same_queues() -> None:
     before, after = there.state.queue_use, renamed_state.queue_use
     assert after.own == {"queue-0002": before.own["rl"]}
     assert after.averages(there.now_ms) == {"queue-0002": before.averages(there.now_ms)["rl"]}
+
+
+def test_another_queue_in_which_a_job_further_back_would_start_is_named_before_what_ends_others() -> None:
+    world, one = World(), shape(gpus=1)
+    world.node("n1", gpus=4)
+    world.queue("default", capability=((GPU, 3),))
+    world.queue("other")
+    world.queue("closed", state=QueueState.CLOSED)
+    world.job("runs", leader=one, workers=2, worker=one)
+    world.settle()
+    world.job("first", leader=shape(gpus=2), priority=6)
+    world.job("back", leader=one)
+    world.cycle()
+    waiting = explained(world.entries, "back").waiting
+    assert waiting is not None
+    texts = [one.text for one in waiting.remedies]
+    assert "queue other instead of default" in texts and "queue closed instead of default" not in texts
+    ending = [number for number, remedy in enumerate(waiting.remedies) if remedy.kind == "capacity" or remedy.room_from]
+    assert all(texts.index("queue other instead of default") < number for number in ending)

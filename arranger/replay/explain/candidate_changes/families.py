@@ -14,6 +14,7 @@ from arranger.replay.explain.candidate_changes.job import (
 )
 from arranger.replay.explain.candidate_changes.nodes import more_nodes, node_families, refusals
 from arranger.replay.explain.candidate_changes.occupants import capacity, departed, leaving, other_pods, users_of_quota
+from arranger.replay.explain.candidate_changes.other_queues import other_queues
 from arranger.replay.explain.candidate_changes.queue import ahead, configurations, edits_ahead, out_of_queue, priorities
 from arranger.replay.explain.candidate_changes.queue_objects import (
     heavier,
@@ -49,6 +50,7 @@ def families(case: Case) -> Iterator[Family]:
     yield Family(reverted(case))
     yield Family(list(edits_ahead(case)))
     yield Family(list(configurations(case)))
+    yield Family(list(other_queues(case)))
     yield Family(list(other_pods(case)), join_all("pod", "when these are gone: "))
     yield Family(list(departed(case)))
     yield Family(capacity(case), join_all("capacity", "when these end: "))
@@ -69,6 +71,7 @@ def _beyond_quota(case: Case) -> Iterator[Family]:
     yield Family(list(own_edits(case)))
     yield Family(reverted(case))
     yield Family(list(edits_ahead(case)))
+    yield Family(list(other_queues(case)))
     yield Family(list(users_of_quota(case)), join_all("capacity", "when these end: "))
     yield from _in_turn(case)
     yield Family(fewer_workers(case), least=True)

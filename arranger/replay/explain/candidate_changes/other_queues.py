@@ -1,0 +1,35 @@
+"""Changes of the job's queue to another one that its namespace may use."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from arranger.model.job import Stage
+from arranger.projections.queue_membership import denied
+from arranger.projections.queue_use import queue_of
+from arranger.replay.explain.candidate_changes.case import Case
+from arranger.replay.explain.candidate_changes.change import Change
+from arranger.replay.what_if import hypothesis
+
+#: So many queues are tried. Each costs a cycle.
+_TRIED = 4
+
+
+def other_queues(case: Case) -> Iterator[Change]:
+    """Name another queue without queues below it, for a job that has no nodes and so may still change its own."""
+    job, state, spec = case.job, case.state, case.spec
+    own, tree = queue_of(state, job), state.queue_tree
+    if job.of_pods or job.placements or job.stage not in (Stage.PENDING, Stage.RESCHEDULING):
+        return
+    parents = {of.parent for of in tree.specs.values()}
+    tried = 0
+    for name in sorted(tree.paths):
+        edited = msgspec.structs.replace(spec, queue=name)
+        if name == own or name in parents or tried == _TRIED:
+            continue
+        seen = hypothesis.job_seen(job, state, edited)
+        fork = hypothesis.supposed(state, (seen,))
+        if denied(fork, fork.jobs[job.uid]) is None:
+            tried += 1
+            text = f"queue {name} instead of {own}"
+            yield Change("spec", text, (seen,), taking=f"{text} would let it")
