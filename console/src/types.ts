@@ -26,7 +26,10 @@ export interface Timeline {
 export interface Job {
   job: string;
   queue: string;
+  /** The one that counts in its queue. */
   priority: number;
+  /** The job's own, if it may be another. */
+  ownPriority?: number;
   stage: string;
   since: number;
   submitted: number;
@@ -121,7 +124,10 @@ export interface NodeGantt {
 export interface Life {
   job: string;
   queue: string;
+  /** The one that counts in its queue. */
   priority: number;
+  /** The job's own, if it may be another. */
+  ownPriority?: number;
   /** Null: the job is gone. */
   stage: string | null;
   submitted: number | null;
