@@ -177,6 +177,8 @@ export interface Explained {
     podsPlaced: number;
     podsSeen: number;
     podsPresent: number;
+    /** The pods of an earlier attempt that have to go before this one begins. */
+    podsEarlier?: string[];
     /** What can be done about a failure; empty if the job hasn't failed. */
     remedy: string;
     /** Its pods whose containers failed last, the newest first; what is played doesn't have them. */

@@ -42,8 +42,8 @@ class JobPod(msgspec.Struct, frozen=True, rename="camel"):
 
 class JobPage(msgspec.Struct, frozen=True, rename="camel"):
     """A job after the event at the offset `at`, whose `time` is in seconds since 1970. `stage` is None if it is gone.
-    `priority` is the one that counts in its queue, `own_priority` the job's own. `left` is how many older events aren't shown. `complete`: the point is the one that was asked for, not an earlier
-    one."""
+    `priority` is the one that counts in its queue, `own_priority` the job's own. `left` is how many older events aren't
+    shown. `complete`: the point is the one that was asked for, not an earlier one."""
 
     job: str
     namespace: str

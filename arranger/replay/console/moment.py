@@ -51,9 +51,9 @@ class Totals(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class MomentJob(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """One job. `priority` is the one that counts in its queue, `own_priority` the job's own, which may be higher. `gpus`
-    are those that all its pods request, `gpus_held` those of the nodes that it has. `wait_cause` is
-    the main cause of its waiting; None if it doesn't wait."""
+    """One job. `priority` is the one that counts in its queue, `own_priority` the job's own, which may be higher.
+    `gpus` are those that all its pods request, `gpus_held` those of the nodes that it has. `wait_cause` is the main
+    cause of its waiting; None if it doesn't wait."""
 
     job: str
     queue: str
