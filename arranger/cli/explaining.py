@@ -13,7 +13,7 @@ from arranger.cli.inputs.explainer import Explainer, as_json
 from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import namespace_and_name, opened
 from arranger.cli.moments import limited, refusal, serve, standard_input, write
-from arranger.errors import ArrangerError
+from arranger.errors import ArrangerError, EpochLost
 from arranger.events.log import Log
 from arranger.points import parse_at
 from arranger.replay.explain.job_history import Asked
@@ -38,15 +38,17 @@ class Explanations:
     def _new(self) -> Explainer:
         return Explainer(self._log, lambda remark: None)
 
-    async def answer(self, name: str, values: Mapping[str, str], *, end: int = 0) -> tuple[bytes, bool]:
-        """The answer as JSON in the API's names, which is final. `at` has an offset. Raises `NotFound`, `UsageError`
-        and errors of the log."""
+    async def answer(self, name: str, values: Mapping[str, str], *, end: int = 0, epoch: int = 0) -> tuple[bytes, bool]:
+        """The answer as JSON in the API's names, which is final. `at` has an offset. With an epoch, it is about the log
+        of that epoch. Raises `NotFound`, `UsageError` and errors of the log, `EpochLost` if it is of another one."""
         if self._forgetting is not None:
             self._forgetting.cancel()
         try:
-            epoch = (await self._log.open()).epoch
-            if epoch != self._epoch:
-                self._epoch, self._explainer = epoch, self._new()
+            present = (await self._log.open()).epoch
+            if present != self._epoch:
+                self._epoch, self._explainer = present, self._new()
+            if epoch and epoch != present:
+                raise EpochLost(f"the log is in epoch {present}, not {epoch}")
             namespace, job = namespace_and_name(values["job"])
             asked = Asked(job, namespace, values.get("pod", ""), values.get("node", ""))
             point = parse_at(values["at"], now_ms=0) if "at" in values else Point(offset=end)

@@ -129,7 +129,7 @@ def refusal(request: MomentRequest, problem: ArrangerError) -> MomentReply:
 
 async def _reply(moments: MomentSource, request: MomentRequest) -> MomentReply:
     try:
-        content, complete = await moments.answer(request.name, request.values, end=request.end)
+        content, complete = await moments.answer(request.name, request.values, end=request.end, epoch=request.epoch)
     except ArrangerError as problem:
         return refusal(request, problem)
     except MemoryError:

@@ -22,7 +22,7 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
-from arranger.errors import DamagedEntry, LogError, LogUnavailable, UsageError
+from arranger.errors import DamagedEntry, LogError, LogUnavailable, NoLog, UsageError
 from arranger.events.codec import (
     StoredEntry,
     checked_snapshot,
@@ -231,7 +231,7 @@ class FileLog(OnlyRead):
     async def open(self) -> Position:
         index = self._refresh()
         if index is None:
-            raise UsageError(f"there is no log at {self._path}", hint="check the path")
+            raise NoLog(f"there is no log at {self._path}", hint="check the path")
         return index.end
 
     async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:

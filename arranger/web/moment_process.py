@@ -31,13 +31,14 @@ async def killed(process: Process) -> None:
 
 
 class MomentRequest(msgspec.Struct, frozen=True):
-    """A question for the process, as one line of JSON. `end` is the last offset that the server has read. Without a
-    name, it takes the question with its number back, which is replied to at once."""
+    """A question for the process, as one line of JSON. `end` is the last offset that the server has read, `epoch` the
+    log's epoch, 0 for any. Without a name, it takes the question with its number back, which is replied to at once."""
 
     number: int
     name: str
     values: dict[str, str]
     end: int = 0
+    epoch: int = 0
 
 
 class MomentReply(msgspec.Struct, frozen=True):
@@ -53,8 +54,9 @@ class MomentReply(msgspec.Struct, frozen=True):
 class MomentSource(Protocol):
     """Answers the console's questions."""
 
-    async def answer(self, name: str, values: Mapping[str, str], *, end: int) -> tuple[bytes, bool]:
-        """The answer as JSON, and whether it is about all of the log up to the offset `end`. Raises `Refusal`."""
+    async def answer(self, name: str, values: Mapping[str, str], *, end: int, epoch: int = 0) -> tuple[bytes, bool]:
+        """The answer as JSON, and whether it is about all of the log up to the offset `end`. With an epoch, it is about
+        the log of that epoch and no other. Raises `Refusal`."""
         ...
 
 
@@ -105,14 +107,15 @@ class MomentProcess:
         with suppress(Refusal):
             await self.answer("timeline", {"buckets": "1"}, end=0)
 
-    async def answer(self, name: str, values: Mapping[str, str], *, end: int) -> tuple[bytes, bool]:
-        """The answer as JSON, and whether it is about all of the log up to the offset `end`. Raises `Refusal`."""
+    async def answer(self, name: str, values: Mapping[str, str], *, end: int, epoch: int = 0) -> tuple[bytes, bool]:
+        """The answer as JSON, and whether it is about all of the log up to the offset `end`. With an epoch, it is about
+        the log of that epoch and no other. Raises `Refusal`."""
         if self._waiting >= _WAITING:
             refuse("TooManyRequests", "too many questions are waiting for an answer", hint="try again soon")
         self._waiting += 1
         try:
             async with asyncio.timeout(_TIME_S):
-                reply = await self._reply_to(await self._send(name, values, end))
+                reply = await self._reply_to(await self._send(name, values, end, epoch))
         except TimeoutError:
             refuse("Timeout", f"the answer takes too long: it may take {_TIME_S:g} s", hint="try again soon")
         except ConnectionError:
@@ -133,7 +136,7 @@ class MomentProcess:
                 self._process.stdin.write(msgspec.json.encode(MomentRequest(self._number, "", {})) + b"\n")
             raise
 
-    async def _send(self, name: str, values: Mapping[str, str], end: int) -> asyncio.Future[MomentReply]:
+    async def _send(self, name: str, values: Mapping[str, str], end: int, epoch: int) -> asyncio.Future[MomentReply]:
         """Send a question when the process has replied to the last one: it never gets one whose client went before."""
         async with self._turn:
             if self._reply is not None:
@@ -143,7 +146,7 @@ class MomentProcess:
             assert self._process.stdin is not None
             self._number += 1
             self._reply = asyncio.get_running_loop().create_future()
-            request = MomentRequest(self._number, name, dict(values), end)
+            request = MomentRequest(self._number, name, dict(values), end, epoch)
             self._process.stdin.write(msgspec.json.encode(request) + b"\n")
             return self._reply
 

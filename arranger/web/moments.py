@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogError, LogUnavailable
+from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogError, LogUnavailable, NoLog
 from arranger.events.archive import ArchiveLog
 from arranger.events.file_log import FileLog
 from arranger.events.kinds import Event
@@ -39,6 +39,8 @@ from arranger.web.refusals import refuse
 #: How long the index is built, or a state folded, without a look at who asks, in seconds.
 _SLICE_S = 0.02
 _WAIT_S, _RETRY_S = 1.0, 2.0
+#: How long a question about an epoch waits that isn't the log's here, in seconds.
+_OTHER_EPOCH_S = 5.0
 #: How long the index gives way to questions after each such part: those that never end may not stop it.
 _GIVE_WAY_S = 0.05
 #: The answers about the end of the log in which assumed pods count.
@@ -132,17 +134,22 @@ class Moments:
                 self.problem = str(problem)
                 self._forget()
                 await asyncio.sleep(_RETRY_S)
+            except NoLog as problem:
+                if not self._epoch:
+                    raise
+                self.problem = str(problem)  # its file was moved away: another one comes
+                await asyncio.sleep(_RETRY_S)
 
-    async def answer(self, name: str, values: Values, *, end: int = 0) -> tuple[bytes, bool]:
+    async def answer(self, name: str, values: Values, *, end: int = 0, epoch: int = 0) -> tuple[bytes, bool]:
         """The answer as JSON, and whether it is about all of the log up to the offset `end`, or the end that was last
-        seen. Raises `Refusal`, and errors of the log."""
+        seen. With an epoch, it is about the log of that epoch and no other. Raises `Refusal`, and errors of the log."""
         self._asking += 1
         self._idle.clear()
         try:
             async with self._turn:
                 if self._index is None and self.problem:
                     refuse("ServiceUnavailable", self.problem, hint="try again soon")
-                await self._begun.wait()
+                await self._in_epoch(epoch)
                 assert self._index is not None
                 self._end = max(self._end, end)
                 found = await self._answers[name](self._index, values)
@@ -156,6 +163,17 @@ class Moments:
             self._asking -= 1
             if not self._asking:
                 self._idle.set()
+
+    async def _in_epoch(self, epoch: int) -> None:
+        """Wait until the index is that of an epoch: whoever asks may have learnt before this that there is another log
+        now, or after it. 0: of any. Raises `Refusal` if it takes long."""
+        until_s = time.monotonic() + _OTHER_EPOCH_S
+        await self._begun.wait()
+        while epoch and self._epoch != epoch:
+            if time.monotonic() > until_s:
+                refuse("ServiceUnavailable", "the log is another one now, and is read again", hint="try again soon")
+            await asyncio.sleep(_GIVE_WAY_S)
+            await self._begun.wait()
 
     # --- the index -----------------------------------------------------------------------------------------
 

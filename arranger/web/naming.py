@@ -11,6 +11,8 @@ from typing import Any
 #: The header of a token that comes through the API server's proxy, which takes it out of the header `Authorization`.
 PASSED_TOKEN = "X-Arranger-Authorization"
 PREFIX = "/api/v1"
+#: The header of an answer with the epoch of the log that it is about: another epoch is another log.
+EPOCH = "X-Arranger-Epoch"
 #: The type of a body with Kubernetes objects.
 MANIFESTS_TYPE = "application/yaml"
 #: The type of an answer of lines as the command prints them, with its own names.

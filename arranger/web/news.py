@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 import msgspec
 
 from arranger.clock import wall_clock_ms
-from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogError, LogUnavailable
+from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogError, LogUnavailable, NoLog
 from arranger.events.log import Log, Position
 from arranger.logs import log_event
 from arranger.model.text import safe_json
@@ -118,6 +118,7 @@ class News:
                 await self._step()
             except (EpochLost, EntriesTrimmed) as problem:
                 self._forget(str(problem))
+                self.problem = _READING  # what is asked meanwhile waits for the log that is there now
             except DamagedEntry as problem:
                 self._stop(problem)
                 await until_gone(self._log, self.epoch, problem)
@@ -127,6 +128,11 @@ class News:
                 await asyncio.sleep(_RETRY_S)
             except LogError as problem:
                 self._forget(str(problem))
+                await asyncio.sleep(_RETRY_S)
+            except NoLog as problem:
+                if not self.epoch:
+                    raise
+                self._stop(problem)  # its file was moved away: another one comes
                 await asyncio.sleep(_RETRY_S)
 
     async def after(self, epoch: int, offset: int) -> AsyncGenerator[New | None, None]:

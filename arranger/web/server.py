@@ -24,7 +24,7 @@ from arranger.web.console_questions import CONSOLE
 from arranger.web.log_copies import MEDIA_TYPE, LogCopies
 from arranger.web.masking import Pseudonyms, check, lacking, masked
 from arranger.web.moment_process import MomentSource
-from arranger.web.naming import LINES_TYPE, LOOPBACK, MANIFESTS_TYPE, PASSED_TOKEN, PREFIX
+from arranger.web.naming import EPOCH, LINES_TYPE, LOOPBACK, MANIFESTS_TYPE, PASSED_TOKEN, PREFIX
 from arranger.web.news import New, News, encoded
 from arranger.web.page import Page
 from arranger.web.questions import QUESTIONS, Asked, Question, asked, by_parameters, with_manifests
@@ -186,8 +186,13 @@ class ApiServer:
 
         async def respond(request: web.Request) -> web.Response:
             viewer = await self._viewer(request)
-            missing = await lacking(viewer)
             end = await self._news.position()
+            response = await about(request, viewer, end)
+            response.headers[EPOCH] = str(end.epoch)
+            return response
+
+        async def about(request: web.Request, viewer: Viewer, end: Position) -> web.Response:
+            missing = await lacking(viewer)
             query = [*request.query.items()]
             inquiry = asked(question, query, epoch=end.epoch, end=end.offset, now_ms=self._news.now_ms)
             if missing:
@@ -233,14 +238,18 @@ class ApiServer:
             return kept, True
         question, final = inquiry.question, True
         if self._moments is not None and question.name in CONSOLE:
-            content, final = await self._moments.answer(question.name, dict(inquiry.values), end=end.offset)
+            content, final = await self._moments.answer(
+                question.name, dict(inquiry.values), end=end.offset, epoch=end.epoch
+            )
         elif inquiry.present and question.name in _AT_ONCE:
             state = await self._news.state()
             seen = state.as_of(state.lapsed_ms(self._news.now_ms or state.time_ms))
             content = encoded(msgspec.to_builtins(_AT_ONCE[question.name](state, seen)))
             final = state.offset == end.offset and not seen.assumed
         elif self._explaining is not None and question.name == "explain" and inquiry.tag and self._explaining.idle:
-            content, _ = await self._explaining.answer(question.name, dict(inquiry.values), end=end.offset)
+            content, _ = await self._explaining.answer(
+                question.name, dict(inquiry.values), end=end.offset, epoch=end.epoch
+            )
         else:
             content = encoded(await self._asker.ask(inquiry.arguments, lines=question.lines))
         if inquiry.tag and final and self._news.epoch == end.epoch:
@@ -262,7 +271,7 @@ class ApiServer:
         if self._watchers >= _WATCHERS:
             refuse("TooManyRequests", f"{_WATCHERS} clients watch already", hint="try again later")
         self._watchers += 1
-        response = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream"})
+        response = web.StreamResponse(headers={**_HEADERS, EPOCH: str(end.epoch), "Content-Type": "text/event-stream"})
         try:
             await self._stream(request, response, epoch, offset, whole=whole)
         except ConnectionError:  # the client went; aiohttp would log that as an error

@@ -6,6 +6,23 @@ export const token = signal(sessionStorage.getItem("token") ?? "");
 /** The server asked who is there. */
 export const tokenWanted = signal(false);
 
+/** The epoch of the log that the answers are about, as the server names it; empty: no answer has come. Another epoch is
+ * another log: the file was replaced, or the log's records are lost. */
+export const epoch = signal("");
+/** The answer is about a log that isn't the one that the page shows any more. */
+const OF_ANOTHER = "the log is another one now";
+
+/** Learn from an answer of which log it is; `before` is the epoch when it was asked. Throws if that isn't the one that
+ * the page shows, or not any more: nothing of it may stand beside the other's. */
+function learn(answer: Response, before: string): void {
+  const named = answer.headers.get("X-Arranger-Epoch") ?? "";
+  const shown = epoch.peek();
+  if (!named || named === shown) return;
+  // An answer that was on its way when the log was replaced doesn't bring the earlier one back.
+  if (before === shown) epoch.value = named;
+  if (shown) throw new Refused(OF_ANOTHER, 503);
+}
+
 /** Why nothing new reaches the page, and since when, in milliseconds since 1970; null: all is well. */
 export const lost = signal<{ since: number; why: string } | null>(null);
 
@@ -13,6 +30,7 @@ const UNREACHED = "the server can't be reached";
 /** The server says something every 15 s, be it that there is nothing new. After such a silence it counts as gone. */
 const SILENT_MS = 45_000;
 const RECONNECT_MS = 2000;
+const AGAIN_MS = 200;
 
 function lose(why: string, since: number): void {
   lost.value = { since: lost.peek()?.since ?? since, why };
@@ -62,6 +80,7 @@ export async function ask<T>(
     }
   }
   const words = query.toString();
+  const before = epoch.peek();
   let answer: Response;
   try {
     answer = await fetch(`api/v1/${question}${words && `?${words}`}`, {
@@ -75,6 +94,7 @@ export async function ask<T>(
   }
   if (!answer.ok) throw await refusal(answer);
   compareClocks(answer);
+  learn(answer, before);
   return (await answer.json()) as T;
 }
 
@@ -96,6 +116,7 @@ export async function watch(onNews: (offset: number) => void, signal: AbortSigna
     let heard = Date.now();
     const silence = setInterval(() => Date.now() - heard > SILENT_MS && stop(), 5000);
     let why = UNREACHED;
+    let refused = false;
     try {
       const answer = await fetch("api/v1/live", {
         headers: { ...headers(), ...(last && { "Last-Event-ID": last }) },
@@ -103,6 +124,7 @@ export async function watch(onNews: (offset: number) => void, signal: AbortSigna
       });
       if (!answer.ok || !answer.body) throw await refusal(answer);
       lost.value = null;
+      epoch.value = answer.headers.get("X-Arranger-Epoch") ?? epoch.peek();
       onNews(0);
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = "";
@@ -117,6 +139,7 @@ export async function watch(onNews: (offset: number) => void, signal: AbortSigna
           if (!line) event = "";
           else if (line.startsWith("event: ")) event = line.slice(7);
           else if (line.startsWith("data: ") && event === "problem") tell(line.slice(6), onNews);
+          else if (line.startsWith("data: ") && event === "refused") refused = true;
           else if (line.startsWith("id: ")) {
             last = line.slice(4);
             onNews(Number(last.split("-")[1]));
@@ -129,6 +152,12 @@ export async function watch(onNews: (offset: number) => void, signal: AbortSigna
     } finally {
       clearInterval(silence);
       signal.removeEventListener("abort", stop);
+    }
+    // The server doesn't go on from there: the log is another one, or so many events came that some aren't kept.
+    if (refused) {
+      last = "";
+      await new Promise((done) => setTimeout(done, AGAIN_MS));
+      continue;
     }
     if (!signal.aborted && !tokenWanted.peek()) lose(why, heard);
     await new Promise((done) => setTimeout(done, RECONNECT_MS));

@@ -59,8 +59,16 @@ export function Facts({ value, now }: { value: Omit<Explained, "intervals" | "pl
   );
 }
 
+/** What is true of this attempt's pods, and of those of an earlier one that have to go first. */
+function present({ podsPlaced, podsDesired, podsSeen, podsEarlier = [] }: Explained["standing"]): string {
+  const nodes = `${podsPlaced} of ${podsDesired} have nodes`;
+  const exist = podsPlaced ? `, and ${podsSeen || "none"} of them exist` : "";
+  if (!podsEarlier.length) return nodes + exist;
+  return `${nodes}${exist}; of its earlier attempt, ${podsEarlier.length} ${podsEarlier.length === 1 ? "is" : "are"} still there: ${few(podsEarlier)}`;
+}
+
 function pods(standing: Explained["standing"]): string {
-  if (!standing.ended) return `${standing.podsPlaced} of ${standing.podsDesired} have nodes, and ${standing.podsSeen || "none"} of them exist`;
+  if (!standing.ended) return present(standing);
   return standing.podsPresent ? `${many(standing.podsPresent, "pod")} still there` : standing.podsDesired ? "all gone: the job has ended" : "it never had nodes";
 }
 

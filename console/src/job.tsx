@@ -150,6 +150,7 @@ function Why({ life, at }: { life: Life; at: string }) {
             <dd>
               {stamp(life.submitted)}, {duration(until(life.time) - life.submitted)} ago, to queue {shown(life.queue)} with priority{" "}
               {life.priority}
+              {(life.ownPriority ?? life.priority) !== life.priority && `, because of maxPriority of its queue: the job has ${life.ownPriority}`}
             </dd>
           </>
         )}

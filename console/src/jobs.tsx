@@ -116,7 +116,7 @@ export function Jobs() {
           },
           { name: "Queue", cell: (job) => shown(job.queue) || "–", key: (job) => job.queue },
           { name: "User", cell: (job) => user(job), key: user, short: true },
-          { name: "Priority", cell: (job) => job.priority ?? "–", key: (job) => job.priority ?? -Infinity, number: true },
+          { name: "Priority", cell: priority, key: (job) => job.priority ?? -Infinity, number: true },
           {
             name: "Pods",
             cell: (job) =>
@@ -182,4 +182,10 @@ function waitsFor(job: Row): string {
   if (job.waitCause) return awaited(job.waitCause);
   const lacks = job.stage === "Running" ? (job.podsWanted ?? 0) - (job.podsPlaced ?? 0) : 0;
   return lacks > 0 ? many(lacks, "more pod") : "–";
+}
+
+/** The priority that counts in its queue, and that of the job if it has another. */
+function priority(job: { priority?: number; ownPriority?: number }): string {
+  const { priority: counts, ownPriority: own = counts } = job;
+  return counts === undefined ? "–" : own === counts ? String(counts) : `${counts} (job: ${own})`;
 }

@@ -11,7 +11,7 @@ import { Jobs } from "./jobs";
 import { Note } from "./parts";
 import { Overview } from "./overview";
 import { Queues } from "./queues";
-import { address, chosen, live, moment, problem, start, view, VIEWS, type View } from "./store";
+import { address, chosen, earlierLogs, live, moment, problem, replacedAt, start, view, VIEWS, type View } from "./store";
 import { Time, helpShown, onKey } from "./time";
 import { applyScheme, dark, narrow } from "./use";
 import { WhatIf } from "./whatif";
@@ -71,16 +71,29 @@ function App() {
             )}
           </span>
         </div>
-        <Time />
+        <Time key={earlierLogs.value} />
+        {replacedAt.value > 0 && <Replaced />}
         {lost.value && !tokenWanted.value && <Lost {...lost.value} />}
       </header>
-      <main class={lost.value && live.value ? "old" : ""}>
+      <main key={earlierLogs.value} class={lost.value && live.value ? "old" : ""}>
         <h1 class="unseen">{title}</h1>
         {problem.value && moment.value && !lost.value && <Note bad>{shown(problem.value)}</Note>}
         {tokenWanted.value ? <Token /> : <Part />}
       </main>
       <Help />
     </>
+  );
+}
+
+/** Another log took the place of the one that was shown. */
+function Replaced() {
+  return (
+    <p class="lost" role="alert">
+      This is another log now, since {stamp(replacedAt.value)}: nothing of the earlier one is shown any more.{" "}
+      <button type="button" onClick={() => (replacedAt.value = 0)}>
+        I see
+      </button>
+    </p>
   );
 }
 

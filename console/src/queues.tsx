@@ -51,6 +51,7 @@ export function Queues() {
 }
 
 function standing(queue: Queue): string {
+  if (queue.message) return queue.state === "Unusable" ? `${queue.state}: ${shown(queue.message)}` : shown(queue.message);
   const lacks = Math.min(queue.share ?? 0, queue.demand) - queue.used;
   return lacks > 0 ? `${queue.state}, ${amount(lacks)} below its share` : queue.state;
 }
@@ -108,10 +109,10 @@ function Cards({ rows }: { rows: Row[] }) {
                 ["Share", amount(queue.share)],
                 ["Demand", amount(queue.demand)],
                 ["Capability", queue.cap == null ? "none" : amount(queue.cap)],
-                ["Weight", amount(queue.weight)],
+                ["Weight", amount(queue.weight || null)],
                 ["Waiting", amount(queue.waiting)],
                 ["Running", amount(queue.running)],
-                ["State", queue.message ? shown(queue.message) : standing(queue)],
+                ["State", standing(queue)],
               ] as const
             ).map(([name, value]) => (
               <div key={name}>
@@ -201,10 +202,10 @@ function Tree({ now }: { now: Moment }) {
               <td class="number">{amount(queue.share)}</td>
               <td class="number">{amount(queue.demand)}</td>
               <td class="number">{queue.cap == null ? "none" : amount(queue.cap)}</td>
-              <td class="number">{queue.weight}</td>
+              <td class="number">{amount(queue.weight || null)}</td>
               <td class="number">{amount(queue.waiting)}</td>
               <td class="number">{amount(queue.running)}</td>
-              <td>{queue.message ? shown(queue.message) : standing(queue)}</td>
+              <td>{standing(queue)}</td>
             </tr>
           ))}
         </tbody>

@@ -1,6 +1,6 @@
 // What all views share: the point in the log, the view, and the answer about that point.
 import { batch, computed, effect, signal, type Signal } from "@preact/signals";
-import { ask, lost, now, passes, Refused, token, watch } from "./api";
+import { ask, epoch, lost, now, passes, Refused, token, watch } from "./api";
 import type { Moment, Timeline } from "./types";
 
 export const VIEWS = ["overview", "cluster", "jobs", "gantt", "job", "queues", "cycle", "what-if"] as const;
@@ -285,7 +285,37 @@ export const lapsed = signal(0);
 /** After so long without an event, what the server counts is counted anew. */
 const QUIET_S = 30;
 
+/** When another log took the place of the one that was shown, in seconds since 1970; 0: none did, or the reader knows. */
+export const replacedAt = signal(0);
+/** How many logs were shown before this one: the key of the parts of the page that hold answers. */
+export const earlierLogs = signal(0);
+
+/** Another log is there: nothing of the earlier one stays, and the page stands at the end of the new one, since its
+ * offsets and times mean nothing there. The parts of the page that hold answers begin anew, by their key. */
+function beginAnew(): void {
+  batch(() => {
+    replacedAt.value = now();
+    earlierLogs.value += 1;
+    at.value = seenMs.value = countedMs.value = newest.value = opened = 0;
+    moment.value = timeline.value = answered.value = null;
+    grew.value = pointless.value = false;
+    problem.value = "";
+    changes.value = "";
+    for (const { text } of others.values()) text.value = "";
+  });
+}
+
 export function start(): void {
+  let known = epoch.peek();
+  effect(() => {
+    const next = epoch.value;
+    if (known && next !== known) {
+      beginAnew();
+      void refresh("");
+      void readTimeline();
+    }
+    known = next;
+  });
   readAddress();
   pointless.value = !/[?&]at=/.test(location.hash);
   addEventListener("hashchange", readAddress);

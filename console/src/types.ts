@@ -26,7 +26,10 @@ export interface Timeline {
 export interface Job {
   job: string;
   queue: string;
+  /** The one that counts in its queue. */
   priority: number;
+  /** The job's own, if it may be another. */
+  ownPriority?: number;
   stage: string;
   since: number;
   submitted: number;
@@ -123,7 +126,10 @@ export interface NodeGantt {
 export interface Life {
   job: string;
   queue: string;
+  /** The one that counts in its queue. */
   priority: number;
+  /** The job's own, if it may be another. */
+  ownPriority?: number;
   /** Null: the job is gone. */
   stage: string | null;
   submitted: number | null;
@@ -173,6 +179,8 @@ export interface Explained {
     podsPlaced: number;
     podsSeen: number;
     podsPresent: number;
+    /** The pods of an earlier attempt that have to go before this one begins. */
+    podsEarlier?: string[];
     /** What can be done about a failure; empty if the job hasn't failed. */
     remedy: string;
     /** Its pods whose containers failed last, the newest first; what is played doesn't have them. */

@@ -30,6 +30,7 @@ from arranger.projections.state import Changes, State
 from arranger.replay.console import gantt as gantt_module
 from arranger.replay.console import log_index, node_gantt
 from arranger.replay.console import series as series_module
+from arranger.replay.console.job_page import job_page
 from arranger.replay.console.log_index import LogIndex
 from arranger.replay.console.moment import gpus_held, moment, waits
 from arranger.replay.console.series import SeriesIndex
@@ -519,6 +520,26 @@ def test_no_idle_gpus_are_on_a_node_that_is_cordoned_or_lost() -> None:
     world.node("lost", gpus=4, ready=False)
     totals = gpu_totals(world.state)
     assert (totals.gpus, totals.idle) == (12, 4)
+
+
+def test_the_priority_that_counts_stands_beside_that_of_the_job() -> None:
+    world = World()
+    world.queue("interns", max_priority=2)
+    for name, own in (("high", 9), ("low", 1)):
+        world.job(name, of_queue="interns", priority=own)
+    jobs = {job.job: (job.priority, job.own_priority) for job in moment(world.state).jobs}
+    assert jobs == {"default/high": (2, 9), "default/low": (1, 1)}
+    for name, priorities in jobs.items():
+        [uid] = [job.uid for job in world.state.jobs.values() if f"default/{job.seen.name}" == name]
+        page = job_page(world.state, name, uid, [], 0)
+        assert (page.priority, page.own_priority) == priorities
+
+
+def test_a_queue_that_does_not_exist_has_no_weight_and_is_unusable() -> None:
+    world = World()
+    world.job("train", of_queue="nowhere")
+    [queue] = [one for one in moment(world.state).queues if one.name == "nowhere"]
+    assert (queue.weight, queue.state) == (0, "Unusable")
 
 
 def test_a_point_beyond_the_end_is_refused_and_one_that_came_since_is_answered() -> None:

@@ -1,5 +1,6 @@
 """Explain: why a job waits and why its pods are where they are, computed again at a point and true there."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ from arranger.replay.explain.job_index import JobIndex
 from arranger.replay.explain.placement_explanations import ExplanationObserver
 from arranger.replay.explain.remedies import TRIES
 from arranger.scheduling.cycle import VERSIONS, take_cycle, turn_of
+from tests.commands import Run, to_file
 from tests.unit.replay_worlds import (
     GPU,
     ROOM,
@@ -159,6 +161,24 @@ def test_room_that_was_taken_and_given_back_is_told_as_such() -> None:
     (taker,) = waiting.takers
     assert (taker.job, taker.since_created, taker.holds, taker.leaving) == ("default/gone", True, False, False)
     assert taker.freed_at == world.state.offset
+
+
+def test_pods_of_an_earlier_attempt_are_told_apart_from_those_of_this_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    job = world.job("a", workers=1, min_workers=1, worker=shape(gpus=1))
+    world.settle()
+    assert explained(world.entries, "a").standing.pods_earlier == ()
+    world.change_pod(job.bound[(0, 0)], phase="Failed", ready=False, reason="Evicted")
+    world.control()
+    standing = explained(world.entries, "a").standing
+    assert (standing.pods_placed, standing.pods_seen, standing.pods_earlier) == (0, 0, ("a-actors-0", "a-learner-0"))
+    log = to_file(world.entries, tmp_path / "run.log")
+    assert "0 of 2 have nodes, 0 were seen; of its earlier attempt, 2 are still there: a-actors-0, a-learner-0" in (
+        " ".join(Run(capsys, "explain", "a", *log).out.split())
+    )
 
 
 def test_room_that_was_taken_before_it_came_and_freed_since_is_told() -> None:

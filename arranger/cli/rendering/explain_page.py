@@ -508,7 +508,10 @@ def _moments(answer: Explanation) -> Iterator[int]:
 
 def _pods(job: Standing) -> str:
     if not job.ended:
-        return f"{job.pods_placed} of {job.pods_desired} have nodes, {job.pods_seen} were seen"
+        earlier = job.pods_earlier
+        names = f"{'is' if len(earlier) == 1 else 'are'} still there: {few(earlier, 3)}"
+        also = f"; of its earlier attempt, {len(earlier)} {names}" if earlier else ""
+        return f"{job.pods_placed} of {job.pods_desired} have nodes, {job.pods_seen} were seen{also}"
     if not job.pods_desired:
         return "it never had nodes"
     left = job.pods_present

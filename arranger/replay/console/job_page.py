@@ -9,6 +9,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.near_names import did_you_mean, near_names
 from arranger.projections.jobs import JobRecord
+from arranger.projections.queue_membership import counted_priority
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import describe, job_uid_of, label, room_given, victims_of
@@ -41,14 +42,15 @@ class JobPod(msgspec.Struct, frozen=True, rename="camel"):
 
 class JobPage(msgspec.Struct, frozen=True, rename="camel"):
     """A job after the event at the offset `at`, whose `time` is in seconds since 1970. `stage` is None if it is gone.
-    `left` is how many older events aren't shown. `complete`: the point is the one that was asked for, not an earlier
-    one."""
+    `priority` is the one that counts in its queue, `own_priority` the job's own. `left` is how many older events aren't
+    shown. `complete`: the point is the one that was asked for, not an earlier one."""
 
     job: str
     namespace: str
     name: str
     queue: str
     priority: int
+    own_priority: int
     stage: str | None
     submitted: float | None
     attempt: int
@@ -155,13 +157,14 @@ def job_page(state: State, known: str, uid: str, life: list[tuple[LifeEvent, k.E
     job = state.jobs.get(uid)
     told, at, time_s = tuple(one for one, _ in life), state.offset, state.time_ms / 1000
     if job is None:
-        return JobPage(known, namespace, name, "", 0, None, None, 0, told, (), left, at, time_s)
+        return JobPage(known, namespace, name, "", 0, 0, None, None, 0, told, (), left, at, time_s)
     return JobPage(
         job=known,
         namespace=namespace,
         name=name,
         queue=queue_of(state, job),
-        priority=job.spec.priority if job.spec is not None else 0,
+        priority=counted_priority(state, job) if job.spec is not None else 0,
+        own_priority=job.spec.priority if job.spec is not None else 0,
         stage=str(job.stage),
         submitted=job.seen.created_ms / 1000,
         attempt=job.attempt,

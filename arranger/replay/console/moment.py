@@ -17,7 +17,7 @@ from arranger.model.job import JobSpec
 from arranger.model.pod import Labels, gpus_of
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts, NodeTable
-from arranger.projections.queue_membership import submitter_of
+from arranger.projections.queue_membership import counted_priority, submitter_of
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import State
 from arranger.replay.explain.expected import NoStart, Start, start_of
@@ -51,12 +51,14 @@ class Totals(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class MomentJob(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """One job. `gpus` are those that all its pods request, `gpus_held` those of the nodes that it has. `wait_cause` is
-    the main cause of its waiting; None if it doesn't wait."""
+    """One job. `priority` is the one that counts in its queue, `own_priority` the job's own, which may be higher.
+    `gpus` are those that all its pods request, `gpus_held` those of the nodes that it has. `wait_cause` is the main
+    cause of its waiting; None if it doesn't wait."""
 
     job: str
     queue: str
     priority: int
+    own_priority: int
     stage: str
     since: float
     submitted: float
@@ -84,7 +86,7 @@ class MomentNode(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 class MomentQueue(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """One queue with the queues below it, in GPUs. Without a capability, `cap` is None. `state` and `message` are as in
-    `arranger queue`, `waiting` and `running` numbers of jobs."""
+    `arranger queue`, `weight` too, 0 of a queue that doesn't exist, `waiting` and `running` numbers of jobs."""
 
     name: str
     parent: str
@@ -304,7 +306,8 @@ def _job(state: State, name: str, job: JobRecord, number: int, on_node: _OnNode)
     return MomentJob(
         job=name,
         queue=queue_of(state, job),
-        priority=spec.priority if spec is not None else 0,
+        priority=counted_priority(state, job) if spec is not None else 0,
+        own_priority=spec.priority if spec is not None else 0,
         stage=str(job.stage),
         since=job.times.stage_ms / 1000,
         submitted=job.seen.created_ms / 1000,
@@ -380,7 +383,7 @@ def _queue(view: QueueView) -> MomentQueue:
         cap=gpus_of(capability) if limited else None,
         demand=gpus_of(view.demand.items()),
         state=view.state,
-        weight=view.spec.weight if view.spec is not None else 1,
+        weight=view.spec.weight if view.spec is not None else 0,
         waiting=view.waiting,
         running=view.running,
         message=state_text(view.name, view.problem, closed=view.closed, exists=view.exists),

@@ -12,6 +12,7 @@ from arranger.model.names import pod_name
 from arranger.model.pods_to_place import pod_of
 from arranger.model.reasons import Reason
 from arranger.projections.jobs import JobRecord, compact, expand
+from arranger.projections.ownership import earlier_pods
 from arranger.projections.state import State
 from arranger.replay.explain.awaited import What, reasons_text
 from arranger.replay.explain.causes import Consequence, budget_text, restarts_used
@@ -29,7 +30,8 @@ from arranger.scheduling import BUILT_IN, Policies
 
 class Standing(msgspec.Struct, frozen=True):
     """A job's present condition. `pods_seen` counts placed pods that were seen. `pods_present` counts all its pods that
-    exist, including those of earlier attempts and of an ended job. Times are in milliseconds since 1970."""
+    exist, including those of earlier attempts and of an ended job. `pods_earlier` are the names of those of an earlier
+    attempt that have to go before this one begins. Times are in milliseconds since 1970."""
 
     job: str
     uid: str
@@ -52,6 +54,7 @@ class Standing(msgspec.Struct, frozen=True):
     allocation: str
     ended: bool = False
     pods_present: int = 0
+    pods_earlier: tuple[str, ...] = ()
     #: Who created the TYJob, as the API server recorded it, and a hash of that user's groups; "" if it didn't.
     created_by: str = ""
     created_by_groups: str = ""
@@ -273,6 +276,7 @@ def _standing(story: Story, job: JobRecord) -> Standing:
         created_by=job.seen.created_by,
         created_by_groups=job.seen.created_by_groups,
         pods_present=_present(story, job),
+        pods_earlier=() if job.ended else tuple(sorted(pod.name for pod in earlier_pods(story.state, job))),
         reason=str(job.decided.reason) if job.decided is not None else "",
         remedy=failure_remedy_text(job.decided) if job.decided is not None else "",
         stuck=stuck_of(story.state, job),

@@ -2,6 +2,7 @@
 
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -82,6 +83,33 @@ def growing(tmp_path: Path) -> Iterator[tuple[str, Callable[[], int]]]:
 
 
 @pytest.fixture
+def replaced(tmp_path: Path) -> Iterator[tuple[str, Callable[[], int]]]:
+    """The address of the console on a log, and what moves its file away and writes another log there, whose last offset
+    it returns."""
+    earlier, later = World(), World()
+    for name in ("node-1", "node-2", "node-3"):
+        earlier.node(name, gpus=4)
+    earlier.job("train", leader=shape(gpus=2))
+    earlier.cycle()
+    later.node("node-9", gpus=4)
+    later.job("other", leader=shape(gpus=2))
+    later.cycle()
+    file = tmp_path / "arranger.log"
+    written(file, *earlier.entries)
+
+    def replace() -> int:
+        file.rename(tmp_path / "arranger.log.before")
+        time.sleep(0.5)  # for a moment there is none
+        written(file, *later.entries, begun_ms=2)
+        return later.entries[-1].last
+
+    serving = served(str(file))
+    yield next(serving), replace
+    for _ in serving:
+        pass
+
+
+@pytest.fixture
 def busy(tmp_path: Path) -> Iterator[str]:
     """The address of the console on a log that grows by 200 events a second, longer than a test takes."""
     world = World()
@@ -122,7 +150,8 @@ def opened(browser: Browser) -> Iterator[Opener]:
     contexts: list[BrowserContext] = []
     said: list[str] = []
 
-    def open_page(address: str, *, width: int = 1280, scheme: str = "light") -> Page:
+    def open_page(address: str, *, width: int = 1280, scheme: str = "light", away: bool = False) -> Page:
+        """With `away`, the log may be away for a moment: a question then is refused, and asked again."""
         context = browser.new_context(
             viewport={"width": width, "height": 800},
             color_scheme="dark" if scheme == "dark" else "light",
@@ -136,7 +165,9 @@ def opened(browser: Browser) -> Iterator[Opener]:
             "console",
             lambda one: (
                 said.append(one.text)
-                if one.type in ("error", "warning") and "/api/v1/what-if" not in one.location["url"]
+                if one.type in ("error", "warning")
+                and "/api/v1/what-if" not in one.location["url"]
+                and not (away and ("status of 503" in one.text or "status of 404" in one.text))
                 else None
             ),
         )

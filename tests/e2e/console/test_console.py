@@ -91,6 +91,25 @@ def test_a_file_that_grew_while_the_page_opened_has_not_ended(
     expect(page.get_by_role("button", name="Following · stay")).to_be_visible()
 
 
+@pytest.mark.parametrize("point", ["end", "15"])
+def test_a_page_whose_log_is_replaced_says_so_and_keeps_nothing_of_the_earlier_one(
+    replaced: tuple[str, Callable[[], int]], opened: Opener, point: str
+) -> None:
+    address, replace = replaced
+    page = opened(f"{address}/#/jobs?at={point}", away=True)
+    expect(page.get_by_role("link", name="default/train")).to_be_visible()
+    expect(page.get_by_text("This is another log now")).to_have_count(0)
+    last = replace()
+    expect(page.get_by_text("This is another log now")).to_be_visible()
+    expect_at(page, last)
+    expect(page.get_by_role("link", name="default/other")).to_be_visible()
+    expect(page.get_by_role("link", name="default/train")).to_have_count(0)
+    page.get_by_role("link", name="Cluster").click()
+    expect(page.get_by_role("img", name="1 node")).to_be_visible()
+    page.get_by_role("button", name="I see").click()
+    expect(page.get_by_text("This is another log now")).to_have_count(0)
+
+
 def test_a_waiting_job_is_explained_with_links_to_its_events(waits: str, opened: Opener) -> None:
     page = opened(f"{waits}/#/jobs?at=162")
     page.get_by_role("searchbox").fill("train")
