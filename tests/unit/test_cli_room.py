@@ -146,7 +146,7 @@ def test_preemptions_are_listed_with_their_sums(log: list[str], capsys: pytest.C
     row = next(line for line in out.splitlines() if "default/high" in line)
     assert "default/wide (Surplus)" in row and "default/low (Priority)" in row and "0.083" in row and "7.0s" in row
     assert (
-        "1 preemption, none of them needless. Needless means: without it, the room would have been free within 10m"
+        "1 preemption, none of them needless. Needless means: without it, the job would have got nodes within 10m"
         in out
     )
     found = answer(capsys, "preemptions", *log)

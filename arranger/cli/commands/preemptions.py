@@ -43,10 +43,11 @@ def command(target: str | None, settings: Settings, output: str, **options: Any)
     a whole job of lower priority; Reclaim: a job of a queue above its share), and the work that they lost, in GPU
     hours. BEGAN AFTER is how long the job then waited until it began. AGAIN AFTER is how long each victim waited until
     its quorum had nodes again. A job that lost the room again without having been Running took it in vain: the list
-    says so, with the reason. FREE BY ITSELF is the time after which the room would have been free without the
-    preemption: an estimate from the amounts of the nodes, at most an hour ahead. A preemption was needless if that came
-    within ten minutes (or --within), and the job's GPUs would have waited for it no longer than the GPU time that was
-    lost. To find all this, the command reads the log to its end.
+    says so, with the reason. FREE BY ITSELF is the time after which the job would have got nodes without the
+    preemption, and without those after it: a scheduling cycle is asked, with its limits, guarantees and reservations,
+    for at most an hour ahead. It is an estimate, because all other jobs end when they did. A preemption was needless if
+    that came within ten minutes (or --within), and the job's GPUs would have waited for it no longer than the GPU time
+    that was lost. To find all this, the command reads the log to its end.
 
     A second list has the guests: jobs that used room which was reserved for others, until these could start (Left), the
     guest ended (Ended), or nobody had the room reserved any more (Stays).

@@ -1,35 +1,36 @@
 """What the preemptions of a log cost, what they gained, and whether it turned out that waiting would have done as well.
 
 After each one, its victims' pods are supposed to be still on their nodes, and its beneficiary to have none. As soon as
-the free amounts of the nodes that take pods would then be enough for the quorum, the room became free by itself. That
-is an estimate: it knows amounts, and no rules of pods, and it looks for at most `HORIZON_MS`. Guests leave by
-preemptions too, so what they gained before is counted beside them (`guests`).
+a cycle would then place the quorum, the room became free by itself (`without`). That is an estimate: all others do what
+the log says, and it looks for at most `HORIZON_MS`. Guests leave by preemptions too, so what they gained before is
+counted beside them (`guests`).
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
-
 import msgspec
-import numpy as np
 
 from arranger.events import kinds as k
 from arranger.events.facts import Victim
 from arranger.events.log import Entry
-from arranger.model.job import LEADER_GROUP, JobSpec, Stage
-from arranger.model.pod import PodOwner
+from arranger.model.config import CycleConfig
+from arranger.model.job import JobSpec, Stage
 from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord, exists, expand, holds, requests_of
-from arranger.projections.nodes import Amounts, Requests
+from arranger.projections.jobs import expand, requests_of
+from arranger.projections.queue_use import queue_of
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.taken_room import Taking, taking
 from arranger.replay.ledger.guests import GuestStays, Stay
 from arranger.replay.ledger.waits import quorum_gpus
+from arranger.replay.ledger.without import Lost, Taken, fits_by_amounts, without, would_be_placed
 from arranger.replay.reading.describe import victims_of
 from arranger.replay.reading.history import Span
 from arranger.replay.reading.verdicts import ACCEPTED, Judged, fold_noting
+from arranger.scheduling import BUILT_IN, Policies
 
 #: For how long after a preemption room is sought that became free by itself.
 HORIZON_MS = 3_600_000
+#: After a look in vain, the next one comes once the time since the preemption has grown by this part: a cycle for each
+#: change of a busy hour would take long.
+LOOK_AGAIN_AFTER = 0.01
 
 
 class Aftermath(msgspec.Struct):
@@ -56,21 +57,15 @@ class Aftermath(msgspec.Struct):
         return self.taking.begun_ms - self.taking.time_ms if self.taking.begun_ms else None
 
 
-class _Lost(NamedTuple):
-    """A pod that a victim lost: the UID of its job, its slot, its node and what it requests."""
-
-    of: str
-    slot: SlotKey
-    node: str
-    amounts: Amounts
-
-
 class _Watched(msgspec.Struct):
-    """A preemption whose room is sought, and what its victims lost by it."""
+    """A preemption whose room is sought: its number among all that were noted, and its beneficiary as it was then. It
+    isn't sought before `next_ms`."""
 
     found: Aftermath
+    number: int
     spec: JobSpec
-    lost: list[_Lost]
+    seen: k.JobSeen
+    next_ms: int = 0
     looking: bool = True
 
 
@@ -121,18 +116,21 @@ class PreemptionList(msgspec.Struct):
 class PreemptionLedger:
     """Folds entries and follows each preemption within the span."""
 
-    def __init__(self, state: State, span: Span) -> None:
+    def __init__(self, state: State, span: Span, policies: Policies = BUILT_IN) -> None:
         self.state = state
         self._span = span
+        self._policies = policies
+        self._config = CycleConfig()
+        #: All preemptions since the first one of the span.
+        self._taken: list[Taken] = []
         self._guests = GuestStays(state, span)
         self._watched: list[_Watched] = []
         #: UID of a beneficiary that hasn't been Running yet → its preemption.
         self._begins: dict[str, _Watched] = {}
         #: UID of a victim without nodes → its preemption.
         self._waits: dict[str, _Watched] = {}
-        #: UIDs of jobs that lost pods: one that is deleted while it waits changes no node.
-        self._lost_from: set[str] = set()
-        self._changes = -1
+        #: The changes of nodes and jobs at the last look.
+        self._changes = (-1, -1)
 
     @property
     def found(self) -> list[Aftermath]:
@@ -147,6 +145,7 @@ class PreemptionLedger:
         state, changes = self.state, Changes()
         events = entry.batch.events
         numbers = [n for n, event in enumerate(events) if isinstance(event, (k.Preempted, k.StageDecided))]
+        self._config = next((event.config for event in events if isinstance(event, k.CycleTaken)), self._config)
         before = {uid: state.jobs[uid].placements.copy() for n in numbers for uid in victims_of(events[n])
                   if uid in state.jobs}  # fmt: skip
         left: dict[str, tuple[int, Victim]] = {}
@@ -159,24 +158,22 @@ class PreemptionLedger:
         self._guests.folded(entry, changes.jobs, left)
         for uid in changes.jobs:
             self._victim_again(uid)
-        if state.nodes.changes != self._changes or not self._lost_from.isdisjoint(changes.jobs):
-            self._changes = state.nodes.changes
-            self._look()
+        self._look()
 
     def _note(self, judged: Judged, entry: Entry, before: dict[str, dict[SlotKey, str]]) -> None:
         event = judged.event
         if isinstance(event, k.StageDecided):
             self._begun(event)
-        elif isinstance(event, k.Preempted) and self._span.holds(entry, judged.offset):
+        elif isinstance(event, k.Preempted) and (self._taken or self._span.holds(entry, judged.offset)):
+            taken = self._what_was_taken(event, before)
+            self._taken.append(taken)
+            if not self._span.holds(entry, judged.offset):
+                return
             found = taking(judged.offset, self.state.time_ms, event, self.state)
             job = self.state.jobs[found.uid]
-            watched = _Watched(
-                Aftermath(found, {}, gpus=quorum_gpus(job.valid_spec, whole=False)),
-                job.valid_spec,
-                self._lost(event, before),
-            )
+            gpus = quorum_gpus(job.valid_spec, whole=False)
+            watched = _Watched(Aftermath(found, {}, gpus=gpus), len(self._taken) - 1, job.valid_spec, job.seen)
             self._watched.append(watched)
-            self._lost_from.update(pod.of for pod in watched.lost)
             self._begins[found.uid] = watched
             for victim in event.victims:
                 of = self.state.jobs[victim.job_uid]
@@ -184,15 +181,17 @@ class PreemptionLedger:
                     watched.found.again_ms[victim.job_uid] = None
                     self._waits[victim.job_uid] = watched
 
-    def _lost(self, event: k.Preempted, before: dict[str, dict[SlotKey, str]]) -> list[_Lost]:
+    def _what_was_taken(self, event: k.Preempted, before: dict[str, dict[SlotKey, str]]) -> Taken:
         """The pods that the victims lost."""
         found = []
         for victim in event.victims:
             of, had = self.state.jobs[victim.job_uid], before.get(victim.job_uid, {})
+            queue = queue_of(self.state, of)
             for slot, node in expand(victim.pods).items():
                 if slot in had:
-                    found.append(_Lost(of.uid, slot, node, self.state.nodes.vector(requests_of(of, slot))))
-        return found
+                    found.append(Lost(of.owner_of(slot), slot, node, requests_of(of, slot), queue))
+        whole = frozenset(of.job_uid for of in event.victims if not self.state.jobs[of.job_uid].placements)
+        return Taken(event.placed.job_uid, tuple(found), whole)
 
     def _begun(self, event: k.StageDecided) -> None:
         """A beneficiary began, runs, or lost its nodes."""
@@ -224,94 +223,28 @@ class PreemptionLedger:
     # --- what afterwards showed ----------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Whether the room of a preemption would be free now without it."""
-        now_ms = self.state.time_ms
-        for one in self._watched:
+        """Whether the room of a preemption would be free now without it, for its beneficiary."""
+        now_ms, changes = self.state.time_ms, (self.state.nodes.changes, self.state.job_changes)
+        same, self._changes = changes == self._changes, changes
+        for one in self._watched if not same else ():
             taken = one.found.taking
             if not one.looking or now_ms <= taken.time_ms:
                 continue
             if now_ms - taken.time_ms > HORIZON_MS:
                 one.looking = False
-            elif self._free_without(one):
+            elif now_ms < one.next_ms:
+                continue
+            elif self._placed_without(one):
                 one.looking, one.found.free_ms = False, now_ms - taken.time_ms
+            else:
+                one.next_ms = now_ms + int((now_ms - taken.time_ms) * LOOK_AGAIN_AFTER)
 
-    def _free_without(self, one: _Watched) -> bool:
-        """Whether the quorum fits by amounts, with the victims' pods in their places and without the beneficiary's."""
-        state, nodes = self.state, self.state.nodes
-        rows = nodes.by_name()
-        free = nodes.free()[rows]
-        at = {nodes.names[row]: number for number, row in enumerate(rows.tolist())}
-
-        def put(node: str, amounts: Amounts, sign: int) -> None:
-            if node in at:
-                free[at[node]][: len(amounts)] += sign * amounts
-
-        for uid in dict.fromkeys((one.found.taking.uid, *(pod.of for pod in one.lost))):
-            lost = {pod.slot for pod in one.lost if pod.of == uid}
-            of_surplus = bool(lost) and uid not in one.found.again_ms  # its other pods stay
-            for slot, node, requests in _used_by(state, uid):
-                if not of_surplus or slot in lost:
-                    put(node, nodes.vector(requests), 1)
-        for pod in one.lost:
-            if _would_stay(state.jobs.get(pod.of), pod.slot):
-                put(pod.node, pod.amounts, -1)
-        takes = [nodes.facts[row].ready and not nodes.facts[row].cordoned for row in rows.tolist()]
-        vectors = [nodes.vector(group.shape.requests) for group in one.spec.groups]
-        return fits_amounts(one.spec, free[np.array(takes, bool)], vectors)
-
-
-def _used_by(state: State, uid: str) -> Iterator[tuple[SlotKey | None, str, Requests]]:
-    """What the nodes count as used for a job, by slot and node: its pods, of any attempt, that haven't ended, pods that
-    may exist unseen, and slots that wait for their pods. A slot whose pod has ended uses nothing, and a job that was
-    deleted may still have pods, of no slot."""
-    job = state.jobs.get(uid)
-    groups = job.spec.groups if job is not None and job.spec is not None else ()
-    numbers = {(group.name, number == LEADER_GROUP): number for number, group in enumerate(groups)}
-
-    def slot_of(owner: PodOwner | None) -> SlotKey | None:
-        group = numbers.get((owner.group_name, owner.leader)) if owner is not None else None
-        return (group, owner.index) if owner is not None and group is not None else None
-
-    for pod in state.pods_of.get(uid, {}).values():
-        if holds(pod):
-            yield slot_of(pod.owner), pod.node, pod.requests
-    for assumed in state.assumed.values():
-        if assumed.owner.job_uid == uid:
-            yield slot_of(assumed.owner), assumed.node, assumed.requests
-    if job is not None:
-        for slot, node in job.placements.items():
-            if slot not in job.bound:
-                yield slot, node, requests_of(job, slot)
-
-
-def _would_stay(job: JobRecord | None, slot: SlotKey) -> bool:
-    """Whether a victim's pod would still be there: until its job ends, stands still or is deleted, or its slot has done
-    its part or isn't asked for any more."""
-    if job is None or not job.active or job.stands_still:
-        return False
-    return exists(job.valid_spec, slot) and not job.slots.over(slot)
-
-
-def fits_amounts(spec: JobSpec, free: Amounts, vectors: list[Amounts]) -> bool:
-    """Whether a quorum fits these free amounts: the largest pods first, on the first nodes that take them."""
-    least = [group.count if number == 0 else group.least for number, group in enumerate(spec.groups)]
-    left = spec.min_workers - sum(least[1:])
-    for number, group in enumerate(spec.groups[1:], start=1):
-        more = max(min(group.count - least[number], left), 0)
-        least[number] += more
-        left -= more
-    for number in sorted(range(len(least)), key=lambda one: -int(vectors[one].sum())):
-        columns = np.flatnonzero(vectors[number])
-        pods = least[number]
-        for row in free if len(columns) else ():
-            count = min(int((np.maximum(row[columns], 0) // vectors[number][columns]).min()), pods)
-            row[columns] -= count * vectors[number][columns]
-            pods -= count
-            if not pods:
-                break
-        if pods and len(columns):
+    def _placed_without(self, one: _Watched) -> bool:
+        """Whether the beneficiary would get its quorum now, without this preemption and those after it."""
+        of = without(self.state, self._taken[one.number :])
+        if not fits_by_amounts(self.state, of, one.spec):
             return False
-    return True
+        return would_be_placed(self.state, of, one.seen, self._config, self._policies)
 
 
 def by_queue(found: list[Aftermath], guests: list[Stay]) -> list[OfQueue]:
