@@ -24,6 +24,10 @@ _TEMPLATES = (
 )
 
 
+#: Why a limit is lost.
+_NO_LIMIT = "another flavor of the resource has no such limit, and amounts are of the whole cluster"
+
+
 class Quota(msgspec.Struct):
     """The quota of one resource over all its flavors, in the resource's unit."""
 
@@ -183,7 +187,20 @@ def _quotas(spec: Fields, field: str, what: str) -> dict[str, Quota]:
             names = [_resource(spec, of, field, what, quotas) for of in resources]
             if covered and names != covered and all(of.sound("name") for of in resources):
                 flavor.fault("resources", f"must be those of coveredResources, in this order: {', '.join(covered)}")
+    _limits_of_some(spec, what, quotas)
     return quotas
+
+
+def _limits_of_some(spec: Fields, what: str, quotas: dict[str, Quota]) -> None:
+    """Say which limits are lost because another flavor of the resource has none. What a flavor of a ClusterQueue doesn't
+    lend is in its guarantee all the same."""
+    flavors = (of for group in spec.records("resourceGroups") for of in group.records("flavors"))
+    for of in (resource for flavor in flavors for resource in flavor.records("resources")):
+        quota = quotas.get(of.text("name"))
+        if quota is not None and quota.borrowed is None and "borrowingLimit" in of:
+            of.lost("borrowingLimit", _NO_LIMIT)
+        if quota is not None and quota.lent is None and "lendingLimit" in of and what != "cohort":
+            of.lost("lendingLimit", _NO_LIMIT)
 
 
 def _resource(spec: Fields, of: Fields, field: str, what: str, quotas: dict[str, Quota]) -> str:

@@ -1,7 +1,7 @@
 """How far a running job is from the quorum that it needs ready, in one line."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from arranger.events.kinds import PodSeen
 from arranger.messages.decisions import container_text, failure_text
@@ -194,9 +194,16 @@ def stuck_text(state: State, job: JobRecord) -> str:
     if not found:
         return ""
     pod = state.pods[job.bound[min(found)]]
-    others = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    others, nodes = _others(state, job, found)
     restarted = f"; it {of}" if (of := restarted_text(pod)) else ""
-    return f"pod {pod.name}{others} can't start on {pod.node}: {waiting_text(pod)}{restarted}"
+    return f"pod {pod.name}{others} can't start on {nodes}: {waiting_text(pod)}{restarted}"
+
+
+def _others(state: State, job: JobRecord, slots: Collection[SlotKey]) -> tuple[str, str]:
+    """How many more pods there are than that of the first slot, and the node of all: or how many nodes they have."""
+    nodes = {state.pods[job.bound[slot]].node for slot in slots}
+    others = f" and {len(slots) - 1} more" if len(slots) > 1 else ""
+    return others, state.pods[job.bound[min(slots)]].node if len(nodes) == 1 else counted(len(nodes), "node")
 
 
 def crashing_text(state: State, job: JobRecord) -> str:
@@ -208,8 +215,8 @@ def crashing_text(state: State, job: JobRecord) -> str:
     if not found:
         return ""
     pod = state.pods[job.bound[min(found)]]
-    others = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    return f"pod {pod.name}{others} on {pod.node} {restarted_text(pod)}"
+    others, nodes = _others(state, job, found)
+    return f"pod {pod.name}{others} on {nodes} {restarted_text(pod)}"
 
 
 def _crashed(pod: PodSeen) -> bool:

@@ -1257,6 +1257,16 @@ def test_a_queue_in_volcanos_tree_brings_those_above_it_once() -> None:
     assert set(queues(*loop)) == {"a", "b", "one", "two"}
 
 
+def test_a_limit_of_one_flavor_that_another_lacks_is_told_as_lost() -> None:
+    value = cluster_queue("q", "c", nominalQuota=8, borrowingLimit=0)
+    flavors = value["spec"]["resourceGroups"][0]["flavors"]
+    flavors.append({"name": "other", "resources": [{"name": "x/gpu", "nominalQuota": 4}]})
+    assert "capability" not in queues(value)["q"]
+    found = converted(documents("f.yaml", json.dumps(value).encode()))
+    [note] = [of for each in found if isinstance(each, Conversion) for of in each.notes if "borrowingLimit" in of.field]
+    assert note.kind == LOST and "another flavor of the resource has no such limit" in note.words
+
+
 def test_a_cluster_queue_is_limited_and_entitled_as_its_quotas_say() -> None:
     assert queues(cluster_queue("q", nominalQuota=8))["q"] == {
         "deserved": {"x/gpu": 8},

@@ -745,6 +745,10 @@ def test_the_message_of_a_starting_job_says_what_is_awaited() -> None:
         world.run_pod(job, (1, index), "n1", phase="Pending")
         world.change_pod(job.bound[(1, index)], waiting="CreateContainerConfigError", ready=False)
     assert message() == "pod ppo-actors-0 and 1 more can't start on n1: CreateContainerConfigError"
+    world.node("n2", cpu=8)
+    world.run_pod(job, (1, 1), "n2", phase="Pending")
+    world.change_pod(job.bound[(1, 1)], waiting="CreateContainerConfigError", ready=False)
+    assert message() == "pod ppo-actors-0 and 1 more can't start on 2 nodes: CreateContainerConfigError"
 
 
 def test_a_running_job_tells_of_a_worker_that_cannot_start_and_of_those_that_have_no_node() -> None:

@@ -136,7 +136,8 @@ def lowered_guarantees(case: Case) -> Iterator[Change]:
         spec = tree.specs[name]
         fewer = msgspec.structs.replace(spec, guarantee=_with(spec.guarantee, resource, used))
         amount = amount_text(resource, -left)
-        subject = f"{amount} {resource} of the guarantee of queue {name}, which it doesn't use"
+        closed = " (it is closed)" if spec.state == QueueState.CLOSED else ""
+        subject = f"{amount} {resource} of the guarantee of queue {name}, which it doesn't use{closed}"
         yield Change("queue", f"give up {subject}", (hypothesis.queue_seen(state, name, fewer),), subject=subject)
 
 
