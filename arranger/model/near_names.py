@@ -12,17 +12,17 @@ _LONGEST = 100
 _READ_AS = str.maketrans("10", "lo")
 
 
-def near_names(name: str, known: Iterable[str], *, most: int = 1, alike: float = _ALIKE) -> list[str]:
-    """The known names that are like this one, the nearest first; at most `most`. The case of letters, and whether
-    a 1 is an l or a 0 an o, makes no difference."""
+def near_names(
+    name: str, known: Iterable[str], *, most: int = 1, alike: float = _ALIKE, digits: bool = False
+) -> list[str]:
+    """The known names that are like this one whatever the case of their letters, the nearest first; at most `most`.
+    With `digits`, a 1 is an l and a 0 an o: not for what a cycle records, which older logs have without that."""
+    read_as = _READ_AS if digits else {}
     folded: dict[str, str] = {}
     for one in sorted(known):
-        folded.setdefault(_folded(one), one)
-    return [folded[of] for of in get_close_matches(_folded(name[:_LONGEST]), folded, n=most, cutoff=alike)]
-
-
-def _folded(name: str) -> str:
-    return name.casefold().translate(_READ_AS)
+        folded.setdefault(one.casefold().translate(read_as), one)
+    asked = name[:_LONGEST].casefold().translate(read_as)
+    return [folded[of] for of in get_close_matches(asked, folded, n=most, cutoff=alike)]
 
 
 def did_you_mean(close: Sequence[str], otherwise: str = "") -> str:

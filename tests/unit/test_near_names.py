@@ -15,8 +15,6 @@ from tests.servers import REPOSITORY
         ("smal", ["small", "large"], ["small"]),
         ("Robots", ["robots", "vision"], ["robots"]),
         ("quick", ["quickstart", "elastic"], ["quickstart"]),
-        ("r1", ["default", "rl"], ["rl"]),
-        ("g0", ["go", "r0"], ["go"]),
         ("session", ["vision"], []),
         ("nope", ["node-1", "node-2"], []),
         ("hotfix", ["nightly", "sweep-1"], []),
@@ -26,6 +24,11 @@ from tests.servers import REPOSITORY
 )
 def test_a_near_name_is_one_that_was_probably_meant(name: str, known: list[str], near: list[str]) -> None:
     assert near_names(name, known) == near
+
+
+def test_a_digit_that_is_read_as_a_letter_is_meant_as_one_where_that_is_asked() -> None:
+    assert near_names("r1", ["default", "rl"], digits=True) == ["rl"]
+    assert near_names("r1", ["default", "rl"]) == []
 
 
 @pytest.mark.parametrize("name", ["nvdia.com/gpu", "NVIDIA.com/gpu", "nvidia.com/GPU", "nvidia.com/gpus"])

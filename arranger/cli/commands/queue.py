@@ -117,7 +117,7 @@ def show(target: str | None, settings: Settings, name: str | None, at: Point | N
 
 def _unknown(name: str, state: State) -> NotFound:
     names = {DEFAULT_QUEUE, *state.queues}
-    hint = did_you_mean(near_names(name, names, most=3), "arranger queue lists all queues")
+    hint = did_you_mean(near_names(name, names, most=3, digits=True), "arranger queue lists all queues")
     return NotFound(f"there is no queue {name!r} at offset {state.offset}", hint=hint)
 
 

@@ -135,7 +135,7 @@ def queues_in(manifests: Sequence[str]) -> tuple[k.QueueSeen, ...]:
 
 
 def unknown_queue(name: str, state: State) -> NotFound:
-    hint = did_you_mean(near_names(name, state.queues, most=3), "arranger queue lists the queues")
+    hint = did_you_mean(near_names(name, state.queues, most=3, digits=True), "arranger queue lists the queues")
     return NotFound(f"there is no queue {name!r} at offset {state.offset}", hint=hint)
 
 

@@ -255,7 +255,7 @@ def _opened(case: Case, denial: Denial) -> tuple[str, tuple[k.Event, ...]]:
     state, name = case.state, denial.queue
     specs = state.queue_tree.specs
     if denial.kind == DenialKind.NO_QUEUE:
-        meant = did_you_mean(near_names(name, specs))
+        meant = did_you_mean(near_names(name, specs, digits=True))
         text = f"create queue {name}{f' ({meant})' if meant else ''}"
         return text, (hypothesis.queue_seen(state, name, DEFAULT_SPEC),)
     if denial.kind == DenialKind.CLOSED:
