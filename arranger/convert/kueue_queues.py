@@ -192,8 +192,8 @@ def _quotas(spec: Fields, field: str, what: str) -> dict[str, Quota]:
 
 
 def _limits_of_some(spec: Fields, what: str, quotas: dict[str, Quota]) -> None:
-    """Say which limits are lost because another flavor of the resource has none. What a flavor of a ClusterQueue doesn't
-    lend is in its guarantee all the same."""
+    """Say which limits are lost because another flavor of the resource has none. What a flavor of a ClusterQueue
+    doesn't lend is in its guarantee all the same."""
     flavors = (of for group in spec.records("resourceGroups") for of in group.records("flavors"))
     for of in (resource for flavor in flavors for resource in flavor.records("resources")):
         quota = quotas.get(of.text("name"))

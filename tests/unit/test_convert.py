@@ -1263,8 +1263,8 @@ def test_a_limit_of_one_flavor_that_another_lacks_is_told_as_lost() -> None:
     flavors.append({"name": "other", "resources": [{"name": "x/gpu", "nominalQuota": 4}]})
     assert "capability" not in queues(value)["q"]
     found = converted(documents("f.yaml", json.dumps(value).encode()))
-    [note] = [of for each in found if isinstance(each, Conversion) for of in each.notes if "borrowingLimit" in of.field]
-    assert note.kind == LOST and "another flavor of the resource has no such limit" in note.words
+    [note] = [of for each in found if isinstance(each, Conversion) for of in each.notes if "borrowingLimit" in of.path]
+    assert note.kind == LOST and "another flavor of the resource has no such limit" in note.text
 
 
 def test_a_cluster_queue_is_limited_and_entitled_as_its_quotas_say() -> None:

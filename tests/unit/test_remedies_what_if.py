@@ -72,7 +72,17 @@ class Cycle(msgspec.Struct):
         changed = private_copy(self.state)
         vary(changed, variation, self.time_ms)
         other, _ = changed_plan(changed, self.state, one, config, policies)
-        return _of(one.jobs, job), _of(other.jobs, job)
+        gets = _of(other.jobs, job)
+        waits = {plan.job for plan in one.jobs if plan.untried and plan.job != label(job)}
+        if gets is not None and any(of.untried and of.job in waits and of.queue < gets.queue for of in other.jobs):
+            # A job ahead takes room once its dry run is made: explain tells what holds then too.
+            asked = [msgspec.structs.replace(of, untried=of.untried and of.job not in waits) for of in one.jobs]
+            then = msgspec.structs.replace(one, jobs=tuple(asked))
+            changed = private_copy(self.state)
+            vary(changed, variation, self.time_ms)
+            other, _ = changed_plan(changed, self.state, then, config, policies)
+            gets = _of(other.jobs, job) if pods(gets) > pods(_of(one.jobs, job)) else gets
+        return _of(one.jobs, job), gets
 
     def of_change(self, change: Change, job: JobRecord) -> JobPlan | None:
         at = Cycle(self.state, change.config or self.config, change.time_ms or self.time_ms)

@@ -351,6 +351,18 @@ def test_added_nodes_that_jobs_ahead_would_take_are_said_to_be_for_them(
     assert [remedy.text for remedy in waiting.remedies if remedy.kind == "node"] == [text]
 
 
+def test_a_change_says_which_jobs_lose_nodes_by_it() -> None:
+    world = World()
+    world.node("n1", gpus=8)
+    world.job("wide", leader=shape(gpus=9), priority=9)
+    world.job("small", leader=shape(gpus=8), priority=1)
+    waiting = explained(world.entries, "wide").waiting
+    assert waiting is not None
+    assert [remedy.text for remedy in waiting.remedies if remedy.kind == "spec"] == [
+        f"learner asking for 8 {GPU} instead of 9; it would take nodes that otherwise default/small gets (1 pod)"
+    ]
+
+
 def test_a_job_with_its_quorum_says_how_many_of_the_further_pods_find_room() -> None:
     world = World()
     world.node("n1", gpus=4)
@@ -701,7 +713,8 @@ def test_a_higher_priority_is_told_with_the_job_that_it_would_overtake() -> None
     waiting = explained(world.entries, "second").waiting
     assert waiting is not None
     texts = [remedy.text for remedy in waiting.remedies]
-    assert "priority 8 would put it before default/first" in texts
+    costs = "; it would take nodes that otherwise default/first gets (1 pod)"
+    assert f"priority 8 would put it before default/first{costs}" in texts
     assert "if default/first weren't ahead of it" in texts
 
 
@@ -770,11 +783,11 @@ def test_pods_that_are_being_deleted_are_waited_for_before_anybody_has_to_do_any
     world.change_pod(done[0, 0], phase="Succeeded", ready=False)
     world.control()
     world.change_pod(done[1, 0], deleting=True)
-    words = "when the pods that are being deleted are gone: default/done-actors-0"
+    words = f"when the pod that leaves is gone: default/done-actors-0 (4 {GPU} on n2)"
     assert _remedies(world)[0] == (words, 2, placed)
     waiting = explained(world.entries, "j").waiting
     assert waiting is not None
-    said = f"default/done was placed (pods that are being deleted hold 4 {GPU} on n2)"
+    said = f"default/done was placed (pods that leave hold 4 {GPU} on n2)"
     assert [(one.offset, one.text) for one in waiting.earlier] == [(placed, said)]
 
 

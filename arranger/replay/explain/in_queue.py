@@ -25,7 +25,8 @@ class KeptBy(StrEnum):
     """What keeps a job waiting.
 
     ROOM: no node has room for it; RESERVED: only room that is kept for a job before it; OVERTAKEN: no node has room,
-    because of a job that came later, or is behind it, and got nodes since the job waits.
+    because of a job that came later, or is behind it, and got nodes since the job waits; LEAVING: pods that leave hold
+    the room.
     PLUGIN: a group check or a permit of another package.
     ORDER: jobs before it in the order get the room; USAGE: the same, only because its queue used more before. The
     others are limits, and why it can't use its queue at all.
@@ -34,6 +35,7 @@ class KeptBy(StrEnum):
     ROOM = "Room"
     RESERVED = "Reserved"
     OVERTAKEN = "Overtaken"
+    LEAVING = "Leaving"
     ORDER = "Order"
     USAGE = "Usage"
     QUOTA = "Quota"
@@ -89,9 +91,9 @@ class Passed(msgspec.Struct, frozen=True):
     times: int = 1
 
 
-def in_queue(case: Case, waiting: list[JobRecord], shortfall: Shortfall | None, *, overtaken: bool) -> InQueue:
-    """The job's standing in its queue; `waiting` is the order of all jobs. `overtaken`: without a decision for a later
-    job, it would get nodes."""
+def in_queue(case: Case, waiting: list[JobRecord], shortfall: Shortfall | None, no_room: KeptBy) -> InQueue:
+    """The job's standing in its queue; `waiting` is the order of all jobs. `no_room` says why, if no nodes have enough
+    for it."""
     state, job = case.state, case.job
     name = queue_of(state, job)
     there = [other.uid for other in waiting if queue_of(state, other) == name]
@@ -101,7 +103,7 @@ def in_queue(case: Case, waiting: list[JobRecord], shortfall: Shortfall | None, 
     shares = QueueStanding(state, waiting, state.time_ms).shares.get(name, {})
     capability = dict(spec.capability) if spec is not None else {}
     asked = {resource for group in job.valid_spec.groups for resource, amount in group.shape.requests if amount}
-    kept_by, kept_at = _kept_by(case, shortfall, overtaken=overtaken) if job.uid in there else _kept_out(state, job)
+    kept_by, kept_at = _kept_by(case, shortfall, no_room) if job.uid in there else _kept_out(state, job)
     return InQueue(
         queue=name,
         position=there.index(job.uid) + 1 if job.uid in there else 0,
@@ -126,7 +128,7 @@ def _kept_out(state: State, job: JobRecord) -> tuple[KeptBy | None, str]:
     return KeptBy(denial.kind.value), denial.closed or problem or denial.queue
 
 
-def _kept_by(case: Case, shortfall: Shortfall | None, *, overtaken: bool) -> tuple[KeptBy | None, str]:
+def _kept_by(case: Case, shortfall: Shortfall | None, no_room: KeptBy) -> tuple[KeptBy | None, str]:
     if shortfall is None:
         return None, ""
     if shortfall.objection is not None:
@@ -139,7 +141,7 @@ def _kept_by(case: Case, shortfall: Shortfall | None, *, overtaken: bool) -> tup
     elif any(of.kind == ReasonKind.RESERVED for of, _ in shortfall.reasons) and _fits_alone(case):
         return KeptBy.RESERVED, ""
     elif not (shortfall.others and (shortfall.further or _fits_alone(case))):
-        return KeptBy.OVERTAKEN if overtaken else KeptBy.ROOM, ""
+        return no_room, ""
     return KeptBy.USAGE if kept_by_usage(case) else KeptBy.ORDER, ""
 
 

@@ -3,18 +3,21 @@ cycle, with the same answers of the API server as `arranger what-if` supposes: b
 that a successful change reverts are those that keep the job waiting.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
 import msgspec
 
+from arranger.events import kinds as k
 from arranger.model.text import counted
+from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.case import Case
-from arranger.replay.explain.candidate_changes.change import Change, Join, Steps
+from arranger.replay.explain.candidate_changes.change import Change, Join, Steps, names_text
 from arranger.replay.explain.candidate_changes.families import families
 from arranger.replay.explain.shortfall import untried_jobs
-from arranger.replay.reading.describe import room_from
+from arranger.replay.reading.describe import label, placed_in, room_from
 from arranger.replay.what_if.hypothesis import answered, supposed
 from arranger.replay.what_if.one_cycle import Turns
 from arranger.scheduling import PlacementTry, take_cycle, turns_to
@@ -93,30 +96,44 @@ def blockers(case: Case, found: Sequence[Remedy]) -> tuple[tuple[Blocker, ...], 
 @dataclass(frozen=True)
 class _Outcome:
     """What a cycle with a change does: the number of the job's `pods` that it places (-1 if it isn't in the queue), the
-    jobs that give room to it, in words, and how many of the added nodes go to how many jobs ahead of it."""
+    jobs that give room to it, in words, and to whom added nodes go instead, in words. `asks_first`: a job ahead of it
+    waits for the answer of a dry run, and then takes room before it. `supposed`: nobody has asked yet whether the API
+    server takes the job's own pods."""
 
     pods: int = -1
     givers: tuple[str, ...] = ()
-    nodes_ahead: int = 0
-    jobs_ahead: int = 0
-
-    @property
-    def ahead_text(self) -> str:
-        if not self.nodes_ahead:
-            return ""
-        nodes = "one" if self.nodes_ahead == 1 else self.nodes_ahead
-        jobs = "a job" if self.jobs_ahead == 1 else f"{self.jobs_ahead} jobs"
-        return f" ({nodes} of them for {jobs} ahead of it)"
+    ahead_text: str = ""
+    asks_first: bool = False
+    supposed: bool = False
 
 
-def _taken_by_others(state: State, added: Set[str], tries: Iterable[PlacementTry], uid: str) -> tuple[int, int]:
-    """How many of the added nodes have pods of jobs ahead and none of this one, and how many such jobs there are."""
+def _on_added(
+    state: State, added: Set[str], tries: Iterable[PlacementTry], uid: str
+) -> list[tuple[JobRecord, set[int]]]:
+    """The other jobs that use added nodes on which this one has no pods, and the rows of these nodes."""
     rows = {state.nodes.rows[name] for name in added if state.nodes.has(name)}
-    if not rows:
-        return 0, 0
-    used = {one.job.uid: rows.intersection(piece.row for piece in one.pieces) for one in tries}
-    others = {other: on - used.get(uid, set()) for other, on in used.items() if other != uid}
-    return len(set().union(*others.values())), sum(map(bool, others.values()))
+    used = [(one.job, rows.intersection(piece.row for piece in one.pieces)) for one in tries] if rows else []
+    own = next((on for job, on in used if job.uid == uid), set[int]())
+    return [(job, on - own) for job, on in used if job.uid != uid and on - own]
+
+
+def _ahead_text(case: Case, others: Sequence[tuple[JobRecord, set[int]]]) -> str:
+    """How many added nodes go to other jobs, and to which, in words. Only those count as ahead that still are after the
+    recorded cycle that is taken again."""
+    if not others:
+        return ""
+    count, still = len(set[int]().union(*(on for _, on in others))), case.still_ahead
+    were = [label(job) for job, _ in others if still is not None and job.uid not in still]
+    ahead = len(others) - len(were)
+    whom = [f"{'a job' if ahead == 1 else f'{ahead} jobs'} ahead of it"] if ahead else []
+    if were:
+        whom.append(f"{names_text(were)}, which {'was' if len(were) == 1 else 'were'} ahead of it before this cycle")
+    return f" ({'one' if count == 1 else count} of them for {' and '.join(whom)})"
+
+
+def _placed(events: Iterable[k.Event]) -> Counter[str]:
+    """Job UID → how many of its pods the events of a cycle place."""
+    return Counter({of.job_uid: len(expand(of.pods)) for of in map(placed_in, events) if of is not None})
 
 
 class _Search:
@@ -128,6 +145,7 @@ class _Search:
         nodes = max(len(case.state.nodes.by_name()), 1)
         self._left = max(_FEWEST_TRIES, min(TRIES, TRIES * _SMALL // nodes))
         self.tried = self.untried = 0
+        self._given = Counter(case.given) if case.given is not None else None
         self._now = self._cycle(Change("", "")).pods
 
     def alone(self, changes: Sequence[Change]) -> list[Remedy]:
@@ -171,6 +189,8 @@ class _Search:
         self._left -= 1
         self.tried += 1
         outcome = self._cycle(change)
+        if outcome.pods > self._now and outcome.asks_first:  # a job ahead takes room as soon as its dry run is made
+            outcome = self._cycle(change, asked=True)
         pods, givers = outcome.pods, outcome.givers
         if pods <= self._now:
             return []
@@ -182,12 +202,42 @@ class _Search:
             named, more_givers = "; ".join(givers[:_NAMED]), counted(len(givers) - _NAMED, "other job")
             named += f"; and {more_givers}" if len(givers) > _NAMED else ""
             text = f"{change.taking or f'{text}; it would'} take room from {named}"
+        if costs := self._costs(change):
+            text += f"{', and' if givers else '; it would take'} nodes that otherwise {costs}"
+        if outcome.supposed:
+            text += "; once a dry run has shown that the API server takes its pods"
         return [Remedy(change.kind, text, more, change.undoes, change.undone, several, givers)]
 
-    def _cycle(self, change: Change) -> "_Outcome":
+    def _costs(self, change: Change) -> str:
+        """The jobs that a cycle gives nodes, and with the change fewer or none, in words."""
+        case = self._case
+        if self._given is None:
+            events = take_cycle(case.state, case.config, case.state.time_ms, policies=case.policies)
+            self._given = _placed(events)
+        given = {uid: pods for uid, pods in self._given.items() if uid != case.job.uid}
+        if not given:
+            return ""
+        time_ms, config = change.time_ms or case.state.time_ms, change.config or case.config
+
+        def take(state: State) -> tuple[tuple[State, Counter[str]], list[str]]:
+            turns = Turns()
+            events = take_cycle(state, config, time_ms, turns, policies=case.policies)
+            return (state, _placed(events)), untried_jobs(turns.tries.values())
+
+        (state, gets), _ = answered(supposed(case.state, change.events), case.state, self._untried, take, supposed)
+        less = [
+            f"{label(case.state.jobs[uid])} gets ({counted(pods - gets[uid], 'pod')})"
+            for uid, pods in given.items()
+            if gets[uid] < pods and uid in state.jobs
+        ]
+        more = [counted(len(less) - _NAMED, "other job") + " get"] if len(less) > _NAMED else []
+        return " and ".join([*less[:_NAMED], *more])
+
+    def _cycle(self, change: Change, *, asked: bool = False) -> "_Outcome":
+        """With `asked`, the API server has taken the pods of all other jobs in a dry run."""
         case = self._case
         time_ms = change.time_ms or case.state.time_ms
-        config, uid = change.config or case.config, case.job.uid
+        config, uid, own = change.config or case.config, case.job.uid, label(case.job)
 
         def take(state: State) -> tuple[_Outcome, list[str]]:
             tries = turns_to(state, uid, config, time_ms, policies=case.policies, further=True)
@@ -195,9 +245,15 @@ class _Search:
             if tried is None:
                 return _Outcome(), []
             givers = room_from(tried.preempted, state) if tried.preempted is not None else ()
-            return _Outcome(tried.pods, givers, *_taken_by_others(state, change.added, tries, uid)), untried_jobs(tries)
+            untried = untried_jobs(tries)
+            first = any(name in waits and name != own for name in untried)
+            return _Outcome(
+                tried.pods, givers, _ahead_text(case, _on_added(state, change.added, tries, uid)), first
+            ), untried
 
-        return answered(supposed(case.state, change.events), case.state, self._untried, take, supposed)[0]
+        waits = [name for name in self._untried if not asked or name == own]
+        found, names = answered(supposed(case.state, change.events), case.state, waits, take, supposed)
+        return replace(found, supposed=bool(found.givers) and own in names)
 
 
 def _untried_now(case: Case) -> list[str]:

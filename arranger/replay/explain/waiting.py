@@ -28,7 +28,7 @@ from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.state import State
 from arranger.replay.explain.ahead import Ahead, QueueKeys, jobs_ahead
 from arranger.replay.explain.awaited import awaited, awaited_text
-from arranger.replay.explain.candidate_changes.case import Case, Lack
+from arranger.replay.explain.candidate_changes.case import LEAVING, Case, Lack
 from arranger.replay.explain.holders import Holder, Taker, who_has_it
 from arranger.replay.explain.in_queue import InQueue, KeptBy, Passed, in_queue, once_each, placed_since
 from arranger.replay.explain.remedies import Blocker, Remedy, Sought, blockers, remedies
@@ -106,7 +106,9 @@ def explain_waiting(
     shortfall, gets = observer.shortfall, given.get(job.uid, 0)
     before, counted_job = tuple(waiting[: max(position - 1, 0)]), waiting[position - 1] if position else job
     untried = tuple(observer.untried) if position else None
-    case = Case(story, state, job, config, policies, _lack(shortfall), before, untried)
+    case = Case(
+        story, state, job, config, policies, _lack(shortfall), before, untried, given=given if position else None
+    )
     if recorded is not None:
         sought = _sought_then(case, recorded)
     else:
@@ -133,7 +135,7 @@ def explain_waiting(
         earlier=earlier,
         gets=gets,
         untried=sought.untried,
-        in_queue=in_queue(case, waiting, shortfall, overtaken=_overtaken(placed, since)),
+        in_queue=in_queue(case, waiting, shortfall, _no_room(placed, since, sought.found)),
         passed_by=once_each(placed),
     )
     return _with_room(found, case, givers)
@@ -145,14 +147,16 @@ def _sought_then(case: Case, state: State) -> Sought:
     if job is None or job.spec is None or not state.synced:
         return Sought()
     waiting = in_order(state, case.config, case.policies)
-    position, untried = _position(waiting, job), None
+    position, untried, given = _position(waiting, job), None, None
     if position:
-        take_cycle(state, case.config, state.time_ms, observer, policies=case.policies)
+        given, _ = _given(state, case.config, case.policies, observer)
         if observer.shortfall is None:
             return Sought()
         untried = tuple(observer.untried)
     before, lack = tuple(waiting[: max(position - 1, 0)]), _lack(observer.shortfall)
-    return remedies(replace(case, state=state, job=job, ahead=before, lack=lack, untried=untried))
+    still = frozenset(other.uid for other in case.ahead)
+    then = replace(case, state=state, job=job, ahead=before, lack=lack, untried=untried, given=given)
+    return remedies(replace(then, still_ahead=still, after=case.state))
 
 
 def _position(waiting: Sequence[JobRecord], job: JobRecord) -> int:
@@ -182,9 +186,13 @@ def _inputs(story: Story, policies: Policies) -> tuple[CycleConfig, Policies]:
     return policies.usable(recorded), policies
 
 
-def _overtaken(placed: Sequence[Passed], since: Sequence[Blocker]) -> bool:
-    """Whether one of the decisions that keep the job waiting gave nodes to a job behind it."""
-    return not {one.offset for one in placed if one.behind}.isdisjoint(one.offset for one in since)
+def _no_room(placed: Sequence[Passed], since: Sequence[Blocker], found: Sequence[Remedy]) -> KeptBy:
+    """Why no nodes have enough for the job: pods that leave still hold the room, or one of the decisions that keep the
+    job waiting gave nodes to a job behind it."""
+    if any(one.kind == LEAVING for one in found):
+        return KeptBy.LEAVING
+    behind = {one.offset for one in placed if one.behind}
+    return KeptBy.ROOM if behind.isdisjoint(one.offset for one in since) else KeptBy.OVERTAKEN
 
 
 def _meets_reserved(shortfall: Shortfall) -> bool:

@@ -1,5 +1,6 @@
 """The waiting job that needs a change: its story, the inputs of a cycle, and what its next pod lacks."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from arranger.events.facts import Objection, UnitLack
@@ -12,6 +13,9 @@ from arranger.projections.state import State
 from arranger.replay.explain.cluster_context import ClusterContext, Edit
 from arranger.replay.explain.story import Story
 from arranger.scheduling import Policies
+
+#: The kind of a change that comes without anybody's doing: pods that leave are gone.
+LEAVING = "leaving"
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,12 @@ class Case:
     ahead: tuple[JobRecord, ...]
     #: The jobs that would take room in that cycle, but for a dry run that is still to come; None if it wasn't taken.
     untried: tuple[str, ...] | None = None
+    #: Job UID → how many of its pods that cycle places; None if it wasn't taken.
+    given: Mapping[str, int] | None = None
+    #: Of a recorded cycle that is taken again: the UIDs of the jobs ahead that are still ahead after it.
+    still_ahead: frozenset[str] | None = None
+    #: The state of the explanation, if the cycle is taken on an earlier one.
+    after: State | None = None
 
     @property
     def around(self) -> ClusterContext:

@@ -6,8 +6,10 @@ from itertools import islice
 from arranger.events import kinds as k
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, expand, holds
+from arranger.projections.preemption import leaves
 from arranger.projections.queue_use import queue_of
-from arranger.replay.explain.candidate_changes.case import Case, Lack
+from arranger.projections.state import State
+from arranger.replay.explain.candidate_changes.case import LEAVING, Case, Lack
 from arranger.replay.explain.candidate_changes.change import Change, Steps, names_text
 from arranger.replay.explain.holders import Amounts, amounts_on
 from arranger.replay.reading.describe import amounts_text, label
@@ -52,31 +54,57 @@ def departed(case: Case) -> Iterator[Change]:
 
 
 def leaving(case: Case) -> Iterator[Change]:
-    """Wait for pods in deletion that use the lacking resources. Pods that fill a slot don't count: the slot remains."""
+    """Wait for pods that leave and use the lacking resources: those in deletion, and those of jobs that have ended.
+    Pods that fill a slot don't count: the slot remains."""
     lack, state = case.lack, case.state
     assert lack is not None
-    filling = {uid: None for job in state.jobs.values() for uid in job.bound.values()}
-    pods = [
-        pod
-        for pod in state.pods.values()
-        if pod.deleting and holds(pod) and pod.node in lack.candidates
-        and any(name in lack.resources for name, _ in pod.requests)
-        and pod.uid not in filling
-    ]  # fmt: skip
+    now = case.after or state  # the jobs that a recorded cycle still had may have ended since
+    pods = [pod for pod in now.pods.values() if _leaves(now, pod, lack)]
     if not pods:
         return
     origins = {pod.uid: _origin(case, pod) for pod in pods}
     newest = max(origins.values())
-    hold = f"hold {_held_text(((pod.node, pod.requests) for pod in pods if origins[pod.uid] == newest), lack)}"
-    names = [f"{pod.namespace}/{pod.name}" for pod in pods]
+    hold = _held_by([pod for pod in pods if origins[pod.uid] == newest], lack)
+    names = names_text([f"{pod.namespace}/{pod.name}" for pod in pods])
+    who = "pod that leaves is" if len(pods) == 1 else "pods that leave are"
     yield Change(
-        "pod",
-        f"when the pods that are being deleted are gone: {names_text(names)}",
-        hypothesis.pods_gone(state, pods),
+        LEAVING,
+        f"when the {who} gone: {names} ({_held_by(pods, lack)})",
+        _all_gone(case, pods),
         newest[0],
-        f"{newest[1]} (pods that are being deleted {hold})",
+        f"{newest[1]} (pods that leave hold {hold})",
         several=len(set(origins.values())) > 1,
     )
+
+
+def _all_gone(case: Case, pods: Iterable[k.PodSeen]) -> tuple[k.Event, ...]:
+    """The end of these pods, and of the jobs that have ended since the recorded cycle."""
+    state = case.state
+    ended = [state.jobs[uid] for uid in _ended_since(case)]
+    gone_with = {uid for job in ended for uid in state.pods_of.get(job.uid, {})}
+    left = [pod for pod in pods if pod.uid in state.pods and pod.uid not in gone_with]
+    return (*(of for job in ended for of in hypothesis.job_gone(job, state)), *hypothesis.pods_gone(state, left))
+
+
+def _held_by(pods: Iterable[k.PodSeen], lack: Lack) -> str:
+    return _held_text(((pod.node, pod.requests) for pod in pods), lack)
+
+
+def _leaves(state: State, pod: k.PodSeen, lack: Lack) -> bool:
+    """Whether a pod that uses the lacking resources leaves, and nothing takes its place."""
+    owner = pod.owner
+    job = state.jobs.get(owner.job_uid) if owner is not None else None
+    asks = holds(pod) and pod.node in lack.candidates and any(name in lack.resources for name, _ in pod.requests)
+    fills = job is not None and pod.uid in job.bound.values()
+    return asks and not fills and (pod.deleting or leaves(state, pod))
+
+
+def _ended_since(case: Case) -> list[str]:
+    """The jobs with nodes in a recorded cycle that is taken again, and that have ended since."""
+    if case.after is None:
+        return []
+    now = case.after.jobs
+    return [uid for uid, job in case.state.jobs.items() if job.placements and uid in now and now[uid].ended]
 
 
 def _origin(case: Case, pod: k.PodSeen) -> tuple[int, str]:
@@ -98,12 +126,13 @@ def capacity(case: Case) -> Sequence[Change]:
         return []
     found: list[tuple[int, str]] = []
     bound: dict[str, None] = {}
+    ended = _ended_since(case)
     for other in state.jobs.values():
         bound.update(dict.fromkeys(other.bound.values()))
-        if other.uid != case.job.uid and other.spec is not None and _holds_any(other, lack):
+        if other.uid not in (case.job.uid, *ended) and other.spec is not None and _holds_any(other, lack):
             found.append((-_decided(case, other)[0], other.uid))
     for pod in state.pods.values():
-        elsewhere = pod.node not in lack.candidates or pod.uid in bound or not holds(pod)
+        elsewhere = pod.node not in lack.candidates or pod.uid in bound or not holds(pod) or leaves(state, pod)
         if not elsewhere and any(name in lack.resources for name, _ in pod.requests):
             found.append((-came.get(pod.uid, 0), pod.uid))
     found.sort()
