@@ -216,24 +216,38 @@ function Figures() {
   );
 }
 
-/** What jobs wait for at this moment, those that need nodes first. */
+/** What jobs wait for at this moment: those that need nodes, and those that have some and wait for more or for their pods. */
 function Queue() {
-  const waiting = log.jobs
+  const every = log.jobs
     .map((job) => ({ job, step: log.step(job, now.value) }))
-    .filter((one): one is { job: Played; step: Step } => !!one.step?.waitingFor)
-    .sort((one, other) => Number(log.waits(other.step)) - Number(log.waits(one.step)));
+    .filter((one): one is { job: Played; step: Step } => !!one.step?.waitingFor);
   return (
-    <section aria-label="Who waits now">
-      <h3>Who waits now, and for what</h3>
-      {!waiting.length && <p class="faint">Nobody.</p>}
+    <>
+      <Those title="Who waits now, and for what" every={every.filter(({ step }) => waiting(step))} none="Nobody." />
+      <Those title="Who has nodes, and still waits" every={every.filter(({ step }) => !waiting(step))} />
+    </>
+  );
+}
+
+/** Whether a job has no nodes for its quorum, as the figure counts it. */
+function waiting(step: Step): boolean {
+  return log.waits(step) && ["Pending", "Rescheduling"].includes(step.stage);
+}
+
+function Those({ title, every: jobs, none }: { title: string; every: { job: Played; step: Step }[]; none?: string }) {
+  if (!jobs.length && !none) return null;
+  return (
+    <section aria-label={title}>
+      <h3>{title}</h3>
+      {!jobs.length && <p class="faint">{none}</p>}
       <ul class="sentences">
-        {waiting.slice(0, 12).map(({ job, step }) => (
+        {jobs.slice(0, 12).map(({ job, step }) => (
           <li key={job.job}>
             <JobLink job={job.job} /> waits for {step.waitingFor}
           </li>
         ))}
       </ul>
-      {waiting.length > 12 && <p class="faint">and {count(waiting.length - 12)} more</p>}
+      {jobs.length > 12 && <p class="faint">and {count(jobs.length - 12)} more</p>}
     </section>
   );
 }

@@ -1297,7 +1297,8 @@ def test_nodes_without_the_label_of_a_required_topology_are_not_said_to_fit() ->
     assert short.closest is not None and short.closest.text == "would take one pod alone"
     assert short.node is not None and short.node.refused == "no label rack (topology)"
     assert answer.intervals[-1].waiting_for == (
-        "nodes for its quorum: no label rack (topology), those that fit take too few of them"
+        "nodes for its quorum, which no cluster of these nodes has: "
+        "no label rack (topology), those that fit take too few of them"
     )
 
 

@@ -45,10 +45,12 @@ class What(StrEnum):
 
 
 class Awaited(msgspec.Struct, frozen=True):
-    """What a job waits for. If it waits for nodes, `reasons` explain without numbers why it has none."""
+    """What a job waits for. If it waits for nodes, `reasons` explain without numbers why it has none;
+    `infeasible`: these nodes couldn't hold it if they were empty."""
 
     what: What
     reasons: tuple[Reason, ...] = ()
+    infeasible: bool = False
 
 
 def awaited(state: State, job: JobRecord) -> Awaited:
@@ -111,8 +113,10 @@ def _before_start(state: State, job: JobRecord) -> Awaited:
 
 
 def _nodes(what: What, job: JobRecord) -> Awaited:
-    reasons = job.waits.shortage.reasons if job.waits is not None else ()
-    return Awaited(what, tuple(reason.numberless() for reason, _ in reasons))
+    if job.waits is None:
+        return Awaited(what)
+    shortage = job.waits.shortage
+    return Awaited(what, tuple(reason.numberless() for reason, _ in shortage.reasons), shortage.infeasible)
 
 
 def awaited_text(awaited: Awaited) -> str:
@@ -120,7 +124,8 @@ def awaited_text(awaited: Awaited) -> str:
     words = _WORDS[awaited.what]
     if awaited.what not in (What.QUORUM_NODES, What.FURTHER_NODES):
         return words
-    return f"{words}: {reasons_text(awaited.reasons)}"
+    never = ", which no cluster of these nodes has" if awaited.infeasible and awaited.reasons else ""
+    return f"{words}{never}: {reasons_text(awaited.reasons)}"
 
 
 def reasons_text(reasons: tuple[Reason, ...]) -> str:

@@ -67,7 +67,9 @@ def test_it_opens_where_a_job_waits_and_says_why_and_what_would_help(offline: _O
     assert point is not None
     expect(job).to_contain_text(f"As of event {point[1]}, 0")
     expect(job.locator(".shell")).to_contain_text(f"arranger explain default/waits-its-turn --at {point[1]} ")
-    expect(page.get_by_label("Who waits now")).to_contain_text("default/never-fits waits for nodes for its quorum")
+    expect(page.get_by_label("Who waits now")).to_contain_text(
+        "default/never-fits waits for nodes for its quorum, which no cluster"
+    )
 
 
 def test_it_plays_to_the_end_and_begins_again(offline: _Offline) -> None:
