@@ -131,7 +131,7 @@ class Reservations:
     def events(self) -> tuple[list[Reserved], list[Reserved]]:
         """The new and changed reservations, and the end of those whose jobs don't lack room alone any more."""
         over = [uid for uid in sorted(self._state.reservations) if uid not in self._kept]
-        for uid in self._sought.keys() - self._kept.keys():
+        for uid in [uid for uid in self._sought if uid not in self._kept]:
             del self._sought[uid]
         return self._events, [Reserved(uid, self._state.jobs[uid].version, 0, ()) for uid in over]
 
