@@ -226,10 +226,10 @@ class Vacating:
         return RowRooms.of(rooms)
 
     def helpful_nodes(self, job: JobRecord, others: Iterable[JobRecord]) -> list[str]:
-        """The nodes with room for a pod of a job if all these others left, in their order."""
+        """The nodes with room for a pod of a job if all these others left, in the order of these jobs and their slots."""
         view, counts = self._placing.view, dict[tuple[str, Requests], int]()
         for of in others:
-            for slot, node in of.placements.items():
+            for slot, node in sorted(of.placements.items()):  # their own order isn't the same in a restored state
                 key = (node, requests_of(of, slot))
                 counts[key] = counts.get(key, 0) + 1
         asked = [view.request(group.shape) for group in job.valid_spec.groups if group.count]

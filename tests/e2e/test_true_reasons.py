@@ -388,12 +388,12 @@ def the_api_server_refuses_its_pods(stage: Stage) -> None:
 
 @row(r"0 of 1 worker|until 1 worker .*is ready|enough ready workers")
 def a_worker_is_not_ready_yet(stage: Stage) -> None:
-    stage.apply(tyjob(workers=template(ready_seconds=600)))
+    stage.apply(tyjob(workers=template(ready_seconds=7200)))
 
 
 @row(r"leader is started first|waits for.*(leader|address)|leader's pod")
 def the_leader_has_not_started_yet(stage: Stage) -> None:
-    stage.apply(tyjob(leader=template(start_seconds=600), workers=template()))
+    stage.apply(tyjob(leader=template(start_seconds=7200), workers=template()))
 
 
 # --- failures -----------------------------------------------------------------------------------------------

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from arranger.events.file_log import FileLog
-from arranger.events.kinds import CycleTaken
+from arranger.events.kinds import CycleTaken, Event
 from arranger.events.log import Entry, Position
 from arranger.projections import snapshot
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.history import Span, advance
-from arranger.replay.reading.verify import Survey, Verification
+from arranger.replay.reading.verify import CycleInputs, Survey, Verification, difference
+from arranger.scheduling import take_cycle
 from arranger.scheduling.registry import Policies
 from tests.simulation.quotas import beyond
 from tests.simulation.room_rules import broken
@@ -36,8 +37,11 @@ class _Verification(Verification):
 
     def _retake(self) -> None:
         super()._retake()
-        for inputs in self._survey.by_base.get(self.state.offset, ()):
+        every = self._survey.by_base.get(self.state.offset, ())
+        restored = snapshot.restore(snapshot.encode(self.state)) if every else self.state
+        for inputs in every:
             events = self._retaken.get(inputs.offset, ())
+            self._repeat_in_other_order(inputs, events, restored)
             over = beyond(self.state, events)
             if over:
                 raise AssertionError(f"the cycle at {inputs.offset} places pods beyond a quota: {over}")
@@ -45,6 +49,17 @@ class _Verification(Verification):
                 cycle = CycleTaken(self.state.offset, inputs.time_ms, inputs.config)
                 for uid, problem in broken(self.state, cycle, events):
                     raise AssertionError(f"the cycle at {inputs.offset}, for {uid}: {problem}")
+
+    def _repeat_in_other_order(self, inputs: CycleInputs, events: tuple[Event, ...], restored: State) -> None:
+        """A process that began with a snapshot has the same objects in another order, and other rows and columns. It
+        decides the same."""
+        if inputs.offset not in self._retaken:
+            return
+        policies = self._policies.recorded(inputs.config)
+        again = take_cycle(restored, inputs.config, inputs.time_ms, policies=policies)
+        if again != events:
+            found = difference(inputs.offset, events, again, self.state)
+            raise AssertionError(f"the cycle at {inputs.offset} differs on a state restored from a snapshot: {found}")
 
 
 def retaken(epoch: int, entries: Sequence[Entry], *, policies: Policies = EVERY) -> Verification:

@@ -9,6 +9,7 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.model.pod import PodTimes
+from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
 from arranger.scheduling.kept import Kept
@@ -68,6 +69,40 @@ def test_kept_rooms_change_no_decision(seed: int) -> None:
             if events:
                 assert decisions(events) == decisions(take_cycle(world.state, world.config, world.now_ms))
                 taken += sum(isinstance(event, k.Preempted | k.Reserved) for event in events)
+                world.say(*events)
+            if not (world.control() or world.apply() or events):
+                break
+        live_on(world, rng)
+    assert taken
+
+
+def helpful(state: State, now_ms: int) -> list[list[str]]:
+    """For each job that waits, the nodes on which each single job could give it room, in order."""
+    placer = Placer(state, CONFIG, BUILT_IN, time_ms=now_ms)
+    vacating, jobs = Vacating(state, placer.placing), sorted(state.jobs.values(), key=lambda job: job.uid)
+    holders = [job for job in jobs if job.placements]
+    return [vacating.helpful_nodes(job, [of]) for job in jobs if not job.placements for of in holders]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_state_that_was_restored_leads_to_the_same_cycle(seed: int) -> None:
+    """Its jobs, slots and nodes are in another order, and its rows and columns are others. So two schedulers agree,
+    whichever snapshot each began with, and a cycle can be verified from any of them."""
+    rng, world, taken = random.Random(seed), World(config=CONFIG), 0
+    names = [f"n{number}" for number in range(rng.randint(3, 9))]
+    for name in rng.sample(names, len(names)):
+        world.node(name, cpu=32, gpus=rng.choice([2, 4, 8]))
+    for name in "ab":
+        world.queue(name, deserved=((GPU, rng.randint(0, 10)),))
+    for step in range(16):
+        submit(world, rng, step)
+        for _ in range(3):
+            events = take_cycle(world.state, world.config, world.now_ms)
+            restored = snapshot.restore(snapshot.encode(world.state))
+            assert events == take_cycle(restored, world.config, world.now_ms)
+            assert helpful(world.state, world.now_ms) == helpful(restored, world.now_ms)
+            taken += sum(isinstance(event, k.Preempted | k.Reserved) for event in events)
+            if events:
                 world.say(*events)
             if not (world.control() or world.apply() or events):
                 break

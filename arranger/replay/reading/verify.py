@@ -73,7 +73,7 @@ class Report(msgspec.Struct):
         return not (self.different or self.other_versions or self.stray_decisions)
 
 
-class _Inputs(msgspec.Struct, frozen=True):
+class CycleInputs(msgspec.Struct, frozen=True):
     """The inputs of one cycle: its time and its configuration; `offset` is that of its record."""
 
     offset: int
@@ -86,7 +86,7 @@ class Survey:
 
     def __init__(self, span: Span) -> None:
         self.span = span
-        self.by_base: dict[int, list[_Inputs]] = {}
+        self.by_base: dict[int, list[CycleInputs]] = {}
         #: The offset of the last event read.
         self.reached = 0
         self._configs: dict[CycleConfig, CycleConfig] = {}
@@ -96,7 +96,7 @@ class Survey:
         offset, taken = cycle_in(entry) or (0, None)
         if taken is not None and self.span.holds(entry, offset):
             config = self._configs.setdefault(taken.config, taken.config)
-            self.by_base.setdefault(taken.base, []).append(_Inputs(offset, taken.time_ms, config))
+            self.by_base.setdefault(taken.base, []).append(CycleInputs(offset, taken.time_ms, config))
 
     @property
     def first_base(self) -> int | None:
