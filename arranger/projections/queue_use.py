@@ -232,7 +232,8 @@ def used(state: "State") -> QueueUse:
     for job in state.jobs.values():
         _count_job(use, queue_of(state, job), job, 1)
     for pod in state.assumed.values():
-        use.add(pod.queue, pod.requests, 1)
+        if pod.queue:
+            use.add(pod.queue, pod.use, 1)
     return use
 
 

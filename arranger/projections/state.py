@@ -120,8 +120,14 @@ class Assumed(msgspec.Struct, frozen=True, array_like=True):
     node: str
     requests: Requests
     until_ms: int
-    #: The queue of its job when the slot was released; before there were queues, it was `default`.
+    #: The queue of its job when the slot was released; before there were queues, it was `default`. Empty once the slot
+    #: has a node again, which the queue counts instead (from `CycleConfig.verdicts` 8 on).
     queue: str = DEFAULT_QUEUE
+
+    @property
+    def use(self) -> Requests:
+        """What its queue counts of it."""
+        return self.requests if self.queue else ()
 
 
 @dataclass(slots=True, repr=False)
@@ -303,7 +309,8 @@ class State:
         """Give back the room of assumed pods."""
         for pod in pods:
             del self.assumed[pod.owner, pod.node]
-            self.queue_use.add(pod.queue, pod.requests, -1)
+            if pod.queue:
+                self.queue_use.add(pod.queue, pod.use, -1)
             self.nodes.release(pod.node, pod.requests)
 
     def lapsed_ms(self, time_ms: int) -> int:

@@ -184,7 +184,7 @@ class QueueRoom:
         #: The jobs with nodes of each queue and those below it.
         self._running = [totals.get(name, _NOTHING).get(JOBS, 0) for name in limits.names] if self.counts_jobs else []
         for pod in state.assumed_until(time_ms):
-            for resource, amount in pod.requests:
+            for resource, amount in pod.use:
                 self.use(pod.queue, resource, -amount)
 
     def limited(self, name: str) -> tuple[str, ...]:

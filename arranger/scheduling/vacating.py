@@ -195,7 +195,7 @@ class Vacating:
         for pod in self._state.assumed.values():
             if pod.until_ms > self._placing.time_ms:
                 rooms = self._rooms([(pod.node, pod.requests, 1)])
-                yield Vacated(rooms, (), pod.queue, pod.requests if counts else ())
+                yield Vacated(rooms, (), pod.queue, pod.use if counts else ())
 
     def _vacated(
         self,
@@ -226,7 +226,7 @@ class Vacating:
         return RowRooms.of(rooms)
 
     def helpful_nodes(self, job: JobRecord, others: Iterable[JobRecord]) -> list[str]:
-        """The nodes with room for a pod of a job if all these others left, in the order of these jobs and their slots."""
+        """The nodes with room for a pod of a job if all these others left, in the order of jobs and slots."""
         view, counts = self._placing.view, dict[tuple[str, Requests], int]()
         for of in others:
             for slot, node in sorted(of.placements.items()):  # their own order isn't the same in a restored state

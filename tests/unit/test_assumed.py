@@ -1,8 +1,10 @@
 """Pods that nobody has seen, of places that were given up while those were being created: their room is kept."""
 
+import msgspec
 import pytest
 
 from arranger.events import kinds as k
+from arranger.model.config import VERDICTS
 from arranger.model.job import Stage
 from arranger.model.pod import PodOwner
 from arranger.model.stages import StageReason
@@ -52,6 +54,24 @@ def test_a_pod_that_comes_late_takes_its_room_over_and_gives_it_back_when_it_is_
     assert not world.state.assumed and world.used("n1") == 2000
     world.pod_gone(uid)
     assert world.used("n1") == 0
+    world.state.validate()
+
+
+@pytest.mark.parametrize("verdicts", [7, VERDICTS])
+def test_a_queue_counts_a_slot_that_has_a_node_again_once(verdicts: int) -> None:
+    """Where a worker was replaced after a drain, its queue seemed to use twice as much, and others took room back."""
+    world, _ = rescheduled()
+    world.config = msgspec.structs.replace(world.config, verdicts=verdicts)
+    world.node("n2", cpu=2)
+    world.cycle()
+    job = world.state.jobs["uid-ppo"]
+    assert job.placements == {LEADER: "n2"} and world.used("n1") == 2000, "the pod may still come to n1"
+    assert world.state.queue_use.own["default"]["cpu"] == (2000 if verdicts == VERDICTS else 4000)
+    assert world.state.queue_totals == world.state.queue_use.own
+    world.state.validate()
+    assert snapshot.encode(snapshot.restore(snapshot.encode(world.state))) == snapshot.encode(world.state)
+    world.wait_for_late_pods()
+    assert world.used("n1") == 0 and world.state.queue_use.own["default"]["cpu"] == 2000
     world.state.validate()
 
 

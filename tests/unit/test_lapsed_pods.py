@@ -7,12 +7,9 @@ import msgspec
 import pytest
 
 from arranger.clock import SystemClock
-from arranger.events import kinds as k
 from arranger.events.file_log import FileLog
 from arranger.events.log import Entry, Position
 from arranger.model.config import VERDICTS, CycleConfig
-from arranger.model.job import Stage
-from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
@@ -40,9 +37,9 @@ class Late(SystemClock):
         return self.at_ms
 
 
-def rescheduled() -> World:
-    """A job was scheduled again while its pod was created, and has a node elsewhere: 2 GPUs are used, and 2 more are
-    kept for the pod that may come."""
+def deleted() -> World:
+    """A job was deleted while its pod was created, and another one has a node elsewhere: 2 GPUs are used, and 2 more
+    are kept for the pod that may come."""
     world = World(config=CycleConfig(half_life_ms=60_000, verdicts=VERDICTS))
     world.queue("rl")
     world.node("n1", cpu=8, gpus=2)
@@ -50,7 +47,8 @@ def rescheduled() -> World:
     world.cycle()
     world.node("n2", cpu=8, gpus=2)
     world.node("n1", cpu=8, gpus=2, cordoned=True)
-    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.OTHER))
+    world.job_gone(job)
+    job = world.job("dqn", leader=shape(cpu=1, gpus=2), of_queue="rl")
     world.pass_time(1)
     world.cycle()
     assert list(job.placements.values()) == ["n2"] and len(world.state.assumed) == 1
@@ -63,7 +61,7 @@ def lapse_ms(world: World) -> int:
 
 
 def test_the_state_as_of_a_later_time_is_that_which_an_entry_without_events_would_leave() -> None:
-    world = rescheduled()
+    world = deleted()
     for after_ms in (0, 1, 5_000):
         time_ms, before = lapse_ms(world) + after_ms, snapshot.digest(world.state)
         seen, folded = world.state.as_of(time_ms), private_copy(world.state)
@@ -81,7 +79,7 @@ def test_the_state_as_of_a_later_time_is_that_which_an_entry_without_events_woul
 def test_what_people_read_counts_up_to_the_time_of_the_point(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = rescheduled()
+    world = deleted()
     log = to_file(world.entries, tmp_path / "run.log")
     digest = snapshot.digest(world.state)
     monkeypatch.setattr(FileLog, "live", True)
@@ -110,7 +108,7 @@ def test_what_people_read_counts_up_to_the_time_of_the_point(
 def test_the_console_counts_up_to_now_and_says_when_to_ask_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = rescheduled()
+    world = deleted()
     _, path = to_file(world.entries, tmp_path / "run.log")
     monkeypatch.setattr(FileLog, "live", True)
     lapse = lapse_ms(world)
@@ -134,7 +132,7 @@ def test_the_console_counts_up_to_now_and_says_when_to_ask_again(
 
 
 def test_the_chart_shows_when_a_pod_lapsed_between_two_events() -> None:
-    world = rescheduled()
+    world = deleted()
     lapse = lapse_ms(world)
     world.now_ms = lapse + 20_000
     world.node("late")
@@ -147,7 +145,7 @@ def test_the_chart_shows_when_a_pod_lapsed_between_two_events() -> None:
 
 
 async def test_the_status_of_a_queue_is_looked_at_again_when_a_pod_lapses() -> None:
-    world = rescheduled()
+    world = deleted()
     clock = Late(lapse_ms(world) - 1)
     following: Any = Following(world.state)
     cluster = DirectCluster(Store(now=lambda: 0.0))
