@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from arranger.events.kinds import Placed, Reserved
 from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.job import Dependency, Stage
+from arranger.model.pod import PodTimes
 from arranger.model.queue import Preemption
 from arranger.model.steps import Steps
 from arranger.projections import snapshot
@@ -239,6 +240,19 @@ def test_a_preempted_job_is_placed_again_once_the_other_one_ends() -> None:
     assert seconds(of, found["urgent"].earliest_ms) == 0
     assert 0 < seconds(of, found["urgent"].expected_ms) <= 30  # the grace period of the pods that leave
     assert seconds(of, found["first"].expected_ms) == 60  # a job is expected to end by the time that it has nodes
+
+
+def test_a_pod_that_is_being_deleted_is_gone_by_the_end_of_its_own_grace_period() -> None:
+    of = world()
+    first = running(of, "first", 4, priority=1, expected_s=100)
+    submit(of, "urgent", 4, priority=9, expected_s=60)
+    of.cycle()
+    [pod] = [uid for uid, pod in of.state.pods.items() if pod.owner is not None and pod.owner.job_uid == first.uid]
+    of.change_pod(pod, deleting=True, times=PodTimes(leave_by_ms=of.now_ms + 12_000))
+    of.pass_time(7)
+    assert seconds(of, by_name(forecast_of(of))["urgent"].expected_ms) == 5
+    of.pass_time(7)  # and it is still there
+    assert seconds(of, by_name(forecast_of(of))["urgent"].expected_ms) == 0
 
 
 def test_a_job_that_would_take_room_starts_at_once() -> None:

@@ -209,17 +209,19 @@ def _departures(state: State, case: Case, time_ms: int) -> list[tuple[int, k.Eve
     term, found = state.terms.get(k.Watched.POD, 0), []
     for uid, pod in sorted(state.pods.items()):
         if pod.deleting or leaves(state, pod):
-            grace_s = 0 if case == Case.BEST else _grace_s(state, pod)
-            found.append((time_ms + grace_s * 1000, k.PodGone(term, pod.namespace, pod.name, uid)))
+            leaves_ms = time_ms if case == Case.BEST else max(time_ms, _leave_by_ms(state, pod, time_ms))
+            found.append((leaves_ms, k.PodGone(term, pod.namespace, pod.name, uid)))
     return sorted(found, key=lambda of: of[0])
 
 
-def _grace_s(state: State, pod: k.PodSeen) -> int:
+def _leave_by_ms(state: State, pod: k.PodSeen, time_ms: int) -> int:
+    """The end of a pod's grace period, which begins now unless the pod is being deleted already."""
+    if pod.deleting and pod.times.leave_by_ms:
+        return pod.times.leave_by_ms
     job = state.jobs.get(pod.owner.job_uid) if pod.owner is not None else None
     groups = job.spec.groups if job is not None and job.spec is not None else ()
-    return next(
-        (of.grace_s for of in groups if pod.owner is not None and of.name == pod.owner.group_name), DEFAULT_GRACE_S
-    )
+    of_group = (of.grace_s for of in groups if pod.owner is not None and of.name == pod.owner.group_name)
+    return time_ms + 1000 * next(of_group, DEFAULT_GRACE_S)
 
 
 def _why(state: State, job: JobRecord, config: CycleConfig, otherwise: Unknown) -> Unknown:
