@@ -791,6 +791,26 @@ def test_pods_that_are_being_deleted_are_waited_for_before_anybody_has_to_do_any
     assert [(one.offset, one.text) for one in waiting.earlier] == [(placed, said)]
 
 
+def test_a_pod_that_leaves_is_of_the_decision_that_placed_it_not_of_a_later_one_on_its_node() -> None:
+    world = World()
+    world.node("n1", gpus=3)
+    world.job("done", leader=shape(gpus=1), workers=2, worker=shape(gpus=2))
+    world.settle()
+    first = next(e.last for e in world.entries if isinstance(e.batch.events[-1], k.Placed))
+    world.node("n1", gpus=5)
+    world.settle()
+    done = dict(world.state.jobs["uid-done"].bound)
+    assert len(done) == 3
+    world.job("j", leader=shape(gpus=4), workers=1, worker=shape(gpus=1), min_workers=1)
+    world.change_pod(done[0, 0], phase="Succeeded", ready=False)
+    world.control()
+    world.pod_gone(done[1, 1])
+    world.change_pod(done[1, 0], deleting=True)
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    assert [one.offset for one in waiting.earlier] == [first]
+
+
 def _twice_placed(world: World, waits: int) -> tuple[int, int]:
     """`alternative` got 1 GPU on n1 and later 3 on n2; `j` waits for so many on each. Answers both offsets."""
     world.node("n1", gpus=1)

@@ -11,7 +11,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
-from arranger.model.job import JobSpec, PlacedPods
+from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
 from arranger.model.names import POD_PREFIX, pod_name
 from arranger.model.node import NodeFacts
 from arranger.model.pod import PodOwner
@@ -80,6 +80,15 @@ class Placement(msgspec.Struct, frozen=True):
         if self.job_uid.startswith(POD_PREFIX):
             return pod_of(name)
         return pod_name(name, self.spec.groups[group].name, index, self.attempt, self.failed_before.get(slot, 0))
+
+    def slot_of(self, pod: k.PodSeen) -> SlotKey | None:
+        """The slot that the pod claims, if it is of the attempt of this placement."""
+        owner = pod.owner
+        if owner is None or owner.attempt != self.attempt:
+            return None
+        groups = [(group.name, number == LEADER_GROUP) for number, group in enumerate(self.spec.groups)]
+        claimed = (owner.group_name, owner.leader)
+        return (groups.index(claimed), owner.index) if claimed in groups else None
 
 
 class ClusterContext:

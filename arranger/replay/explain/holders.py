@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.model.job import LEADER_GROUP, JobSpec
+from arranger.model.job import JobSpec
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import expand, holds
 from arranger.projections.nodes import PODS
@@ -118,21 +118,11 @@ def _leaving(story: Story) -> dict[int, list[k.PodSeen]]:
             continue
         there, given = _held(state, other), expand(other.pods)
         for pod in list(rest[other.job_uid]):
-            slot = _slot(other, pod)
+            slot = other.slot_of(pod)
             if slot is not None and slot not in there and given.get(slot) == pod.node:
                 found.setdefault(other.offset, []).append(pod)
                 rest[other.job_uid].remove(pod)
     return found
-
-
-def _slot(placement: Placement, pod: k.PodSeen) -> SlotKey | None:
-    """The slot that the pod claims, if it is of the attempt of this placement."""
-    owner = pod.owner
-    if owner is None or owner.attempt != placement.attempt:
-        return None
-    groups = [(group.name, number == LEADER_GROUP) for number, group in enumerate(placement.spec.groups)]
-    claimed = (owner.group_name, owner.leader)
-    return (groups.index(claimed), owner.index) if claimed in groups else None
 
 
 def _freed_at(story: Story, placement: Placement, slots: Collection[SlotKey]) -> int:

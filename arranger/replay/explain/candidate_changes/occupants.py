@@ -113,7 +113,8 @@ def _origin(case: Case, pod: k.PodSeen) -> tuple[int, str]:
     if owner is None:
         return case.around.came.get(pod.uid, 0), f"pod {pod.namespace}/{pod.name} appeared on {pod.node}"
     for one in reversed(case.around.placements.get(owner.job_uid, [])):
-        if one.attempt == owner.attempt and any(placed.node == pod.node for placed in one.pods):
+        slot = one.slot_of(pod)
+        if slot is not None and expand(one.pods).get(slot) == pod.node:
             return one.offset, f"{one.job} was placed"
     return 0, ""
 
