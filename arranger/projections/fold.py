@@ -52,7 +52,7 @@ from arranger.projections.queues import (
     see_runtime_class,
 )
 from arranger.projections.quotas import forget_quota, see_quota
-from arranger.projections.slots import assumed_of, count_once, forget_assumed, refuse_slot
+from arranger.projections.slots import assumed_of, forget_assumed, refuse_slot
 from arranger.projections.state import Changes, Forecasted, Reservation, State, Verdict
 
 
@@ -318,6 +318,7 @@ class _Fold(JobLife):
         self.cycle_config = event.config
         if not self.cycle_refused:
             self.state.last_cycle = offset
+            self.state.queues_count_assumed = event.config.verdicts < 8
             self.state.queue_use.change_half_life(event.config.half_life_ms)
             self.state.queue_use.forget_deleted(self.state.queues.keys())
             _confirmed(self, event)
@@ -331,8 +332,6 @@ class _Fold(JobLife):
             refused, need = self._judged(job, event, desired)
         if self._judge(offset, "Placed", refused) and job is not None:
             self._give_nodes(job, event, desired, need)
-            if self.cycle_config.verdicts >= 8:
-                count_once(self.state, job, desired)
             job.version = offset
             if self.cycle_config.verdicts >= 2 and job.stage in (Stage.PENDING, Stage.RESCHEDULING):
                 leaderless = not job.valid_spec.has_leader
@@ -362,8 +361,6 @@ class _Fold(JobLife):
             guests = [of.job_uid for of in event.victims if of.kind.of_guest]
             job.slots.asked = tuple(sorted({*job.slots.asked, *guests}))
             self._give_nodes(job, placed, desired, need)
-            if self.cycle_config.verdicts >= 8:
-                count_once(self.state, job, desired)
             await_room(self.state, job, event)
             take_room(self.state, job, event, self.cycle_config, self.time_ms)
             job.waits = None

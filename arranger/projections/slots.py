@@ -5,13 +5,11 @@ A placement itself uses the room until its pod is observed; from then on the pod
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
 
-from msgspec.structs import replace
-
 from arranger.events import kinds as k
-from arranger.model.job import LEADER_GROUP, READY, JobSpec, ScheduleState, Slot, Stage
+from arranger.model.job import READY, JobSpec, ScheduleState, Slot, Stage
 from arranger.model.pod import TERMINAL, Phase, PodOwner
 from arranger.projections.awaited_room import await_room, awaited_on, overbooked
 from arranger.projections.dependencies import with_ends
@@ -35,20 +33,6 @@ def forget_assumed(state: State, pods: Sequence[Assumed], changes: Changes) -> N
     if pods:
         state.forget_assumed(pods)
         changes.schedulable = True
-
-
-def count_once(state: State, job: JobRecord, slots: Iterable[SlotKey]) -> None:
-    """These slots have nodes again, so the queue counts no assumed pods of theirs: of all pods that such a slot ever
-    had, one stays. Their room on the nodes is still kept."""
-    if not state.assumed:
-        return
-    groups = job.valid_spec.groups
-    filled = {(groups[group].name, group == LEADER_GROUP, index) for group, index in slots}
-    for key, pod in state.assumed.items():
-        owner = pod.owner
-        if owner.job_uid == job.uid and pod.queue and (owner.group_name, owner.leader, owner.index) in filled:
-            state.queue_use.add(pod.queue, pod.use, -1)
-            state.assumed[key] = replace(pod, queue="")
 
 
 def assumed_of(state: State, owner: PodOwner, node: str) -> list[Assumed]:
@@ -186,9 +170,10 @@ class Slots:
         earlier = assumed_of(self.state, owner, node)  # from an earlier decision on the same slot
         forget_assumed(self.state, earlier, self.changes)
         until_ms = self.time_ms + ASSUMED_MS
-        assumed = Assumed(owner, node, requests_of(job, slot), until_ms, queue_of(self.state, job))
-        self.state.assumed[owner, node] = assumed
-        self.state.queue_use.add(assumed.queue, assumed.requests, 1)
+        queue = queue_of(self.state, job) if self.state.queues_count_assumed else ""
+        self.state.assumed[owner, node] = Assumed(owner, node, requests_of(job, slot), until_ms, queue)
+        if queue:
+            self.state.queue_use.add(queue, requests_of(job, slot), 1)
 
     def _count_restarts(self, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
         """Add the container restarts of a pod that leaves its slot to the job's record."""

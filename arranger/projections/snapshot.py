@@ -148,6 +148,7 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     runtime_classes: tuple[RuntimeClassSeen, ...] = ()  # by name
     orphaned: dict[str, int] = {}
     limit_ranges: tuple[LimitRangeSeen, ...] = ()  # by namespace and name
+    queues_count_assumed: bool = True
 
 
 _Limits = TypeVar("_Limits", QuotaSeen, LimitRangeSeen)
@@ -160,7 +161,7 @@ _UNTOUCHED = SetRecord()
 _SAME = (
     "epoch", "offset", "time_ms", "last_cycle", "terms", "listed", "verdicts", "unwatched", "cluster", "exact_slots",
     "pod_addresses", "readiness", "late_pods", "with_volumes", "with_devices", "exact_ends",
-    "heard", "orphaned",
+    "heard", "orphaned", "queues_count_assumed",
 )  # fmt: skip
 
 #: The index of the state's time in a snapshot.

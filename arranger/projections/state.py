@@ -120,8 +120,8 @@ class Assumed(msgspec.Struct, frozen=True, array_like=True):
     node: str
     requests: Requests
     until_ms: int
-    #: The queue of its job when the slot was released; before there were queues, it was `default`. Empty once the slot
-    #: has a node again, which the queue counts instead (from `CycleConfig.verdicts` 8 on).
+    #: The queue that counts it: that of its job when the slot was released; before there were queues, it was `default`.
+    #: Empty if none does (`State.queues_count_assumed`).
     queue: str = DEFAULT_QUEUE
 
     @property
@@ -184,6 +184,9 @@ class State:
     pod_addresses: bool = False
     #: Whether the readiness of quorums is recorded (`WatchClaimed.readiness`).
     readiness: bool = False
+    #: Whether queues count assumed pods: not from the first cycle with `CycleConfig.verdicts` 8 on. A pod that comes
+    #: late is deleted, and no queue counts pods that leave.
+    queues_count_assumed: bool = True
     #: Whether a slot may have an assumed pod on several nodes (`WatchClaimed.late_pods`).
     late_pods: bool = False
     #: Whether deadlines count active time, and a success in time wins over them (`WatchClaimed.exact_ends`).

@@ -312,7 +312,8 @@ class Preemption:
         unseen = [slot for slot in unit.slots if slot not in of.bound]
         empty = tuple([slot for slot in unseen if not may_come(of, slot, of.stage)])
         coming = tuple([slot for slot in unseen if may_come(of, slot, of.stage)])
-        self._vacating.count_again(self._vacating.of_job(of, coming, whole=False))
+        if self._config.verdicts < 8:
+            self._vacating.count_again(self._vacating.of_job(of, coming, whole=False))
         pods = held_by(self._state, of, unit.slots)
         self._left += [self._vacating.of_pods(pods), self._vacating.of_job(of, empty, whole=False)._replace(use=())]
         self._departing += pods

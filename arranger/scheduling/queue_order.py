@@ -151,6 +151,16 @@ class QueueOrder:
         """
         return self._queues[name].ratio
 
+    def dominant(self, name: str) -> tuple[str, int]:
+        """The resource that decides the queue's `ratio`, and the share of it, in its unit; no name if the queue and its
+        descendants use nothing. Raises KeyError as `ratio`."""
+        child, found = self._queues[name], ("", 0)
+        for resource, index in self._resources.items():
+            has, part = child.used[index], child.share[index]
+            if has and _ratio(has, part, self._total[index]) == child.ratio and not found[0]:
+                found = resource, part
+        return found
+
     def give(self, name: str, amounts: Amounts) -> None:
         """Count amounts that jobs of the queue itself got, in base units; resources that the cluster lacks don't count.
 

@@ -1,10 +1,9 @@
 """Pods that nobody has seen, of places that were given up while those were being created: their room is kept."""
 
-import msgspec
 import pytest
 
 from arranger.events import kinds as k
-from arranger.model.config import VERDICTS
+from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.job import Stage
 from arranger.model.pod import PodOwner
 from arranger.model.stages import StageReason
@@ -58,13 +57,17 @@ def test_a_pod_that_comes_late_takes_its_room_over_and_gives_it_back_when_it_is_
 
 
 @pytest.mark.parametrize("verdicts", [7, VERDICTS])
-def test_a_queue_counts_a_slot_that_has_a_node_again_once(verdicts: int) -> None:
+def test_no_queue_counts_a_pod_that_may_come(verdicts: int) -> None:
     """Where a worker was replaced after a drain, its queue seemed to use twice as much, and others took room back."""
-    world, _ = rescheduled()
-    world.config = msgspec.structs.replace(world.config, verdicts=verdicts)
-    world.node("n2", cpu=2)
+    world = World(config=CycleConfig(verdicts=verdicts))
+    world.node("n1", cpu=2)
+    job = world.job("ppo", leader=shape(cpu=2))
     world.cycle()
-    job = world.state.jobs["uid-ppo"]
+    world.control()
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.OTHER))
+    world.node("n2", cpu=2)
+    assert world.state.queue_use.own.get("default", {}).get("cpu", 0) == (0 if verdicts == VERDICTS else 2000)
+    world.cycle()
     assert job.placements == {LEADER: "n2"} and world.used("n1") == 2000, "the pod may still come to n1"
     assert world.state.queue_use.own["default"]["cpu"] == (2000 if verdicts == VERDICTS else 4000)
     assert world.state.queue_totals == world.state.queue_use.own
@@ -72,6 +75,21 @@ def test_a_queue_counts_a_slot_that_has_a_node_again_once(verdicts: int) -> None
     assert snapshot.encode(snapshot.restore(snapshot.encode(world.state))) == snapshot.encode(world.state)
     world.wait_for_late_pods()
     assert world.used("n1") == 0 and world.state.queue_use.own["default"]["cpu"] == 2000
+    world.state.validate()
+
+
+def test_a_job_that_is_scheduled_again_does_not_wait_for_its_own_pods_at_the_limit_of_its_queue() -> None:
+    world = World(config=CycleConfig(verdicts=VERDICTS))
+    world.queue("capped", capability=(("cpu", 2000),))
+    world.node("n1", cpu=2)
+    job = world.job("ppo", leader=shape(cpu=2), of_queue="capped")
+    world.cycle()
+    world.control()
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.OTHER))
+    assert world.state.assumed
+    world.node("n2", cpu=2)
+    world.cycle()
+    assert job.placements == {LEADER: "n2"}
     world.state.validate()
 
 

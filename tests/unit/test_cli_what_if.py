@@ -10,8 +10,10 @@ import yaml
 
 from arranger.events import kinds as k
 from arranger.install import install_hint
+from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.node import Taint
 from arranger.model.pod import Phase
+from arranger.model.queue import Preemption
 from arranger.replay.what_if.hypothesis import node_copies
 from tests.commands import Run, to_file
 from tests.unit.queue_table import queue
@@ -381,3 +383,18 @@ def test_a_policy_in_the_wrong_case_is_suggested_in_the_right_one(
     status, _, err = run(capsys, *log, flag, given)
     assert status == 2 and f"did you mean {meant}? allowed: " in err
     assert "did you mean" not in run(capsys, *log, flag, "none")[2]
+
+
+def test_at_the_end_it_has_the_last_cycles_rules_also_where_the_newest_snapshot_is_behind_that(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World(config=CycleConfig(verdicts=VERDICTS, preemption=Preemption()))
+    world.node("n1", gpus=4)
+    world.job("low", leader=shape(gpus=4), priority=1)
+    world.settle()
+    world.job("high", leader=shape(gpus=4), priority=9)
+    log = to_file(world.entries, tmp_path / "run.log", snapshot_after=len(world.entries))
+    at_end = answer(capsys, *log, "--with-node", "n1")
+    [plan] = at_end["asItWas"]["jobs"]
+    assert plan["room_from"], "with the defaults nobody would give room"
+    assert at_end == answer(capsys, *log, "--with-node", "n1", "--at", str(world.state.offset))

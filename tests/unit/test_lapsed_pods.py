@@ -9,7 +9,7 @@ import pytest
 from arranger.clock import SystemClock
 from arranger.events.file_log import FileLog
 from arranger.events.log import Entry, Position
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
@@ -39,8 +39,8 @@ class Late(SystemClock):
 
 def deleted() -> World:
     """A job was deleted while its pod was created, and another one has a node elsewhere: 2 GPUs are used, and 2 more
-    are kept for the pod that may come."""
-    world = World(config=CycleConfig(half_life_ms=60_000, verdicts=VERDICTS))
+    are kept for the pod that may come. By these rules the queue counts it too."""
+    world = World(config=CycleConfig(half_life_ms=60_000, verdicts=7))
     world.queue("rl")
     world.node("n1", cpu=8, gpus=2)
     job = world.job("ppo", leader=shape(cpu=1, gpus=2), of_queue="rl")

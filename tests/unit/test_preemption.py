@@ -197,8 +197,12 @@ def test_pods_that_were_never_seen_leave_nothing_for_a_second_job_of_the_same_cy
     assert (len(first.placements), len(second.placements)) == (1, 0)
 
 
-def test_pods_that_were_never_seen_count_in_their_queue_for_a_second_job_of_the_same_cycle() -> None:
+@pytest.mark.parametrize(("verdicts", "gets"), [(7, 0), (VERDICTS, 2)])
+def test_whether_pods_that_were_never_seen_count_in_their_queue_for_a_second_job_of_the_same_cycle(
+    verdicts: int, gets: int
+) -> None:
     of = world(nodes=3)
+    of.config = msgspec.structs.replace(of.config, verdicts=verdicts)
     of.watch_queues()
     of.queue("a", capability=(("nvidia.com/gpu", 4),))
     of.job("low", workers=4, worker=GPU, min_workers=4, equals=True, priority=1, of_queue="a")
@@ -209,7 +213,8 @@ def test_pods_that_were_never_seen_count_in_their_queue_for_a_second_job_of_the_
     second = waiting(of, "second", 2, priority=8, of_queue="a")
     assert preempted(of) is not None
     assert all(verdict.accepted for verdict in of.verdicts)
-    assert (len(first.placements), len(second.placements)) == (1, 0)
+    assert (len(first.placements), len(second.placements)) == (1, gets)
+    of.state.validate()
 
 
 @pytest.mark.parametrize("spec", [{"suspend": True}, {"terminating": True}])

@@ -135,8 +135,9 @@ def test_equal_jobs_of_two_queues_are_not_taken_for_each_other() -> None:
     assert gpus(of["rl"]) == 0 and gpus(of["vision"]) == 2
 
 
-def test_assumed_pods_count_towards_the_capability_until_their_time_ends() -> None:
+def test_in_older_logs_assumed_pods_count_towards_the_capability_until_their_time_ends() -> None:
     there = world()
+    there.config = msgspec.structs.replace(there.config, verdicts=7)
     there.queue("rl", capability=((GPU, 0), ("cpu", 2000)))
     first = there.job("a", of_queue="rl", leader=shape(cpu=2))
     there.cycle()

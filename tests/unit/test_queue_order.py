@@ -188,6 +188,16 @@ def test_with_a_half_life_earlier_use_counts_too() -> None:
     assert order_of({"a": 3, "b": 5}, {"a": 2_001, "b": 0}) == ["b", "a"]
 
 
+def test_the_resource_that_decides_is_named_with_its_share() -> None:
+    """A queue that uses 2 GPUs of which its share is 0 was said to use more than its share of CPU."""
+    queues, total = [QueueClaims(name=name) for name in "abc"], {GPU: 32, CPU: 16}
+    shares = {"a": {GPU: 0, CPU: 8}, "b": {GPU: 4, CPU: 8}, "c": {GPU: 0, CPU: 0}}
+    used = {"a": {GPU: 2, CPU: 4}, "b": {GPU: 1, CPU: 4}}
+    order = QueueOrder(Claims(queues), total, shares=shares, used=used, waiting=list("abc"))
+    assert [order.dominant(name) for name in "abc"] == [(GPU, 0), (CPU, 8), ("", 0)]
+    assert order.ratio("a") == WHOLE + WHOLE // 16 and order.ratio("b") == WHOLE // 2
+
+
 def test_a_queue_that_is_entitled_to_nothing_does_not_come_before_one_that_lacks_something() -> None:
     queues = [QueueClaims(name="a", demand={GPU: 9}), QueueClaims(name="b", deserved={GPU: 8}, demand={GPU: 8})]
     order = QueueOrder(

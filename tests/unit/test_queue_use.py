@@ -83,8 +83,9 @@ def test_the_use_moves_with_the_spec() -> None:
     assert use(there).keys() == {"vision"}
 
 
-def test_assumed_pods_count_in_the_queue_that_they_were_created_for() -> None:
+def test_in_older_logs_assumed_pods_count_in_the_queue_that_they_were_created_for() -> None:
     there = world()
+    there.config = msgspec.structs.replace(there.config, verdicts=7)
     there.namespace("default", queue="rl")
     there.queue("rl")
     job = there.job("a")

@@ -121,7 +121,7 @@ async def _starts(target: str | None, settings: Settings, options: dict[str, Any
         await feed(log, await position_before(log, point), scout.feed, until=point, doing="going to the point")
         state, last = await stand_at(log, point, doing="going to the point")
         state.time_ms = (await as_of(log, point, last))(state.time_ms)
-        config = await config_of(log, scout, last)
+        config = await config_of(log, scout, state, last)
     if not state.synced:
         hint = "use a later point"
         raise LogError(f"not everything had been listed yet at offset {state.offset}, so no cycle could run", hint=hint)

@@ -10,9 +10,13 @@ from arranger.replay.reading.history import END, Point
 from arranger.replay.what_if.one_cycle import Inputs, Scout
 
 
-async def config_of(log: Log, scout: Scout, after: Position) -> CycleConfig:
-    """The configuration of the last cycle that `scout` read, up to the position; of the first cycle behind it, if it
-    read none."""
+async def config_of(log: Log, scout: Scout, state: State, after: Position) -> CycleConfig:
+    """The configuration of the last cycle that `scout` read, up to the position; if it read none, because it began at
+    a snapshot, of the last accepted one before; without any, of the first one behind it."""
+    last = Point(offset=state.last_cycle)
+    if scout.config is None and state.last_cycle:
+        before = await position_before(log, Point(offset=state.last_cycle - 1))
+        await feed(log, before, scout.feed, until=last, doing="looking for a cycle")
     if scout.config is None:
         await feed(log, after, scout.first_cycle, until=END, doing="looking for a cycle")
     return scout.config or CycleConfig()
@@ -42,6 +46,6 @@ async def cycle_at(log: Log, at: Point | None) -> tuple[Inputs, tuple[k.Event, .
                 f"the cycle's base, offset {inputs.base}, is not the end of an entry, so the cycle can't run again"
             )
         return inputs, record, state, last
-    config = await config_of(log, scout, last)
+    config = await config_of(log, scout, state, last)
     state.time_ms = (await as_of(log, point, last))(state.time_ms)
     return Inputs(state.offset, state.time_ms, config), None, state, last

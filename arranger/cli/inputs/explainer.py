@@ -70,7 +70,7 @@ class _Reading:
             self._recorded = await self._base_of(cycle, log)
         around = self.job_histories.around
         if around.config is None:
-            around.config = await config_of(log, self._scout, self.position)
+            around.config = await config_of(log, self._scout, self.job_histories.state, self.position)
 
     def _feed(self, entry: Entry) -> None:
         self._scout.feed(entry)

@@ -40,7 +40,6 @@ class QueueKeys:
 
     def __init__(self, state: State, waiting: list[JobRecord], config: CycleConfig, policies: Policies) -> None:
         self._shares = Shares(ClusterView(state.nodes))
-        self._totals = state.queue_totals
         jobs, over = considered(state, waiting)
         self._over = {job.uid for job, _ in over}
         self._standing = standing = QueueStanding(state, jobs, state.time_ms) if state.queues else None
@@ -86,17 +85,13 @@ class QueueKeys:
         assert self._standing is not None and self._order is not None
         if not any(self._standing.shares.get(line, {}).values()):
             return f"{line} has no share now"
-        now, before = self._standing.order(averages=False).ratio(line), self._order.ratio(line)
+        order = self._standing.order(averages=False)
+        now, before = order.ratio(line), self._order.ratio(line)
         with_before = f", {before / WHOLE:.0%} with what it used before" if before != now else ""
-        most = self._most_used(line) if now else ""
-        return f"{line} uses {now / WHOLE:.0%} of its share{most and f' of {most}'}{with_before}"
-
-    def _most_used(self, line: str) -> str:
-        """The resource of which a queue, with those below it, uses most of its share; empty for a submitter's line."""
-        assert self._standing is not None
-        shares, used = self._standing.shares[line], self._totals.get(line, {})
-        parts = {name: used.get(name, 0) / share for name, share in shares.items() if share}
-        return max(sorted(parts), key=lambda name: parts[name]) if used and parts else ""
+        resource, share = order.dominant(line)
+        if resource and not share:
+            return f"{line} uses {resource}, of which it has no share now{with_before}"
+        return f"{line} uses {now / WHOLE:.0%} of its share{resource and f' of {resource}'}{with_before}"
 
     def _by_share(self, verb: str, of_other: int, of_job: int) -> str:
         if of_other == of_job:

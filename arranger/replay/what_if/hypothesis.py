@@ -5,7 +5,7 @@ cordon, and to end a job is to delete the job and its pods.
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -15,7 +15,6 @@ from arranger.events.devices import ResourceClaimSeen
 from arranger.events.log import Entry
 from arranger.model.job import JobSpec
 from arranger.model.node import NodeFacts
-from arranger.model.pod import PodOwner
 from arranger.model.queue import QueueSpec
 from arranger.model.steps import Steps
 from arranger.projections.departing import hanging
@@ -24,7 +23,7 @@ from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, asked_record, pods_of_record
 from arranger.projections.nodes import NodeTable
 from arranger.projections.slots import forget_assumed
-from arranger.projections.state import Assumed, Changes, State
+from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import label
 from arranger.replay.what_if.claim_account import freed
 from arranger.replay.what_if.quota_account import accounted
@@ -97,14 +96,8 @@ def _fold(state: State, time_ms: int, events: tuple[k.Event, ...]) -> Changes:
         first, assumed = state.offset + 1, dict(state.assumed)
         batch = k.Batch("supposed", first, time_ms, events)
         apply_entry(state, Entry(first, first + len(events) - 1, "", batch), changes)
-        forget_assumed_since(state, assumed, changes)
+        forget_assumed(state, [pod for of, pod in state.assumed.items() if pod != assumed.get(of)], changes)
     return changes
-
-
-def forget_assumed_since(state: State, before: Mapping[tuple[PodOwner, str], Assumed], changes: Changes) -> None:
-    """Drop the pods that are assumed, or are longer, than in `before`: no pod exists that isn't in the description."""
-    until_ms = {of: pod.until_ms for of, pod in before.items()}
-    forget_assumed(state, [pod for of, pod in state.assumed.items() if pod.until_ms != until_ms.get(of)], changes)
 
 
 def node_seen(state: State, name: str, facts: NodeFacts) -> k.NodeSeen:

@@ -23,10 +23,11 @@ from arranger.model.text import counted
 from arranger.projections.fold import apply_entry
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, expand
+from arranger.projections.slots import forget_assumed
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import as_object, decided_for, message_of
 from arranger.replay.reading.queues import QueueLine, queue_list
-from arranger.replay.what_if.hypothesis import forget_assumed_since, pods_left, say
+from arranger.replay.what_if.hypothesis import pods_left, say
 from arranger.scheduling import (
     BUILT_IN,
     ClusterView,
@@ -189,7 +190,9 @@ class Simulation:
         gone = [uid for event in preempted for uid in self._leaving(event)]
         assumed = dict(self.state.assumed)
         self._say(events)
-        forget_assumed_since(self.state, assumed, Changes())
+        # No pod exists that isn't in the description.
+        late = [pod for of, pod in self.state.assumed.items() if pod != assumed.get(of)]
+        forget_assumed(self.state, late, Changes())
         left = pods_left(self.state, gone, self.time_ms, bound_ms=self._config.room_bound_ms)
         say(self.state, self.time_ms, left)
         return events
