@@ -19,7 +19,7 @@ _OPEN_PARTS = ("offset", "epoch", "timeMs", "synced", "lastCycle", "pods", "othe
 #: What of a job in another namespace is shown: where it is in the queue, and how far it is.
 _OPEN_OF_A_JOB = (
     *("queue", "stage", "scheduleState", "priority", "attempt", "restarts"),
-    *("podsDesired", "podsPlaced", "podsSeen", "createdMs"),
+    *("podsDesired", "podsPlaced", "podsSeen", "podsRunning", "podsFailed", "createdMs"),
 )
 
 

@@ -6,7 +6,7 @@ from arranger.cli.rendering.output import local_time, print_table, print_text, r
 from arranger.cli.rendering.terminal import folded, terminal_width
 from arranger.model.job import ENDED
 from arranger.model.quantity import amount_text
-from arranger.model.text import counted
+from arranger.model.text import counted, states_text
 from arranger.replay.reading.describe import amounts_text
 from arranger.replay.reading.overview import JobLine, NodeLine, Overview
 
@@ -101,7 +101,8 @@ def _others(seen: Overview) -> str:
 
 
 def _job_cells(job: JobLine) -> tuple[object, ...]:
-    pods = f"{job.pods_seen} seen, {job.pods_placed} placed of {job.pods_desired}"
+    there = states_text(job.pods_running, job.pods_failed)
+    pods = f"{job.pods_placed} of {job.pods_desired} placed" + (f", {there}" if there else "")
     if job.stage in ENDED:
         pods = f"had {job.pods_desired or 'none'}" + (f", {job.pods_seen} still there" if job.pods_seen else "")
     name = f"{job.namespace}/{job.name}"

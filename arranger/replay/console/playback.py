@@ -113,7 +113,7 @@ class PlaybackIndex:
         self.state = state
         self._began = state.offset
         self._first_ms = 0
-        self._timeline, self._series, self._gantt = TimelineIndex(), SeriesIndex(), GanttIndex()
+        self._timeline, self._series, self._gantt = TimelineIndex(state), SeriesIndex(), GanttIndex()
         self._texts: dict[str, int] = {}
         self._jobs: dict[str, PlayedJob] = {}
         self._numbers: dict[str, int] = {}

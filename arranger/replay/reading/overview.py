@@ -14,7 +14,7 @@ from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.nodes import PODS
 from arranger.projections.preemption import leaves
 from arranger.projections.state import State
-from arranger.replay.reading.describe import message_of
+from arranger.replay.reading.describe import message_of, pod_counts
 from arranger.replay.reading.gpus import gpu_totals
 from arranger.scheduling import BUILT_IN, Policies, in_order
 
@@ -23,7 +23,8 @@ _LARGEST = 3
 
 
 class JobLine(msgspec.Struct, frozen=True):
-    """One job. `queue` is its position among the jobs that need nodes, from 1; 0 if it needs none."""
+    """One job. `queue` is its position among the jobs that need nodes, from 1; 0 if it needs none. The counts of
+    pods are as in `PodCounts`."""
 
     queue: int
     namespace: str
@@ -37,6 +38,8 @@ class JobLine(msgspec.Struct, frozen=True):
     pods_desired: int
     pods_placed: int
     pods_seen: int
+    pods_running: int
+    pods_failed: int
     created_ms: int
     message: str
 
@@ -155,6 +158,7 @@ def _part(state: State, pod: PodSeen) -> float:
 
 
 def _job_line(state: State, job: JobRecord, position: int) -> JobLine:
+    pods = pod_counts(state, job)
     return JobLine(
         queue=position,
         namespace=job.seen.namespace,
@@ -166,8 +170,10 @@ def _job_line(state: State, job: JobRecord, position: int) -> JobLine:
         attempt=job.attempt,
         restarts=job.leader.restarts,
         pods_desired=job.pods_told(),
-        pods_placed=len(job.placements),
-        pods_seen=len(job.bound),
+        pods_placed=pods.placed,
+        pods_seen=pods.seen,
+        pods_running=pods.running,
+        pods_failed=pods.failed,
         created_ms=job.seen.created_ms,
         message=message_of(state, job),
     )
