@@ -192,7 +192,7 @@ function waitsFor(job: Row): string {
 }
 
 /** The priority that counts in its queue, and that of the job if it has another. */
-function priority(job: { priority?: number; ownPriority?: number }): string {
+export function priority(job: { priority?: number; ownPriority?: number }): string {
   const { priority: counts, ownPriority: own = counts } = job;
   return counts === undefined ? "–" : own === counts ? String(counts) : `${counts} (job: ${own})`;
 }

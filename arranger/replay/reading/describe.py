@@ -75,6 +75,11 @@ def label(job: JobRecord) -> str:
     return f"{job.seen.namespace}/{job.seen.name}"
 
 
+def priority_text(counts: int, own: int) -> str:
+    """The priority that counts in a job's queue, and the job's own if that is another one."""
+    return str(counts) if counts == own else f"{counts} (job: {own})"
+
+
 def pod_counts(state: State, job: JobRecord) -> PodCounts:
     """How many pods of a job there are."""
     running = failed = 0
