@@ -186,9 +186,10 @@ class NodeTrouble(StrEnum):
 class EndCause(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Why `count` workers are replaced: `first` is the first of them, and the other fields describe that one.
 
-    `words` come from the kubelet or the API server, and `ended` is the container that failed; without both, `node` is
-    the worker's, with `cordoned` and `taint` if it was closed, or `trouble` if that is why a worker was lost. Of
-    one that failed `failures` times on it, `node` is that. `sentence` is the text that an earlier version recorded;
+    `words` come from the kubelet or the API server: of one whose pod somebody deleted, they are the reason of its
+    disruption, with its `node`. `ended` is the container that failed; without both, `node` is the worker's, with
+    `cordoned` and `taint` if it was closed, or `trouble` if that is why a worker was lost. Of one that failed
+    `failures` times on it, `node` is that. `sentence` is the text that an earlier version recorded;
     then no other field is set. `taken_by` is the job that preempted workers gave room to. `claim` as in `StageFacts`.
     """
 

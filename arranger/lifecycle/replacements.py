@@ -354,7 +354,8 @@ def cause_of(state: State, job: JobRecord, pods: Sequence[tuple[SlotKey, PodSeen
     if pod is not None and (pod.ended is not None or pod.reason or pod.message):
         return EndCause(kind, Slot(*slot), len(pods), pod.reason or pod.message, ended=pod.ended)
     if kind == EndKind.DELETED:
-        return EndCause(kind, Slot(*slot), len(pods))
+        disrupted = dict(job.disruptions).get(slot, "")
+        return EndCause(kind, Slot(*slot), len(pods), disrupted, job.placements.get(slot, "") if disrupted else "")
     node = job.placements[slot]
     how = (barred(state, job, slot) if state.nodes.has(node) else None) or Closed()
     trouble = _trouble(state, job, slot) if kind == EndKind.LOST and how == Closed() else None

@@ -157,7 +157,7 @@ def _ended(cause: EndCause, spec: JobSpec | None, names: Mapping[tuple[int, int]
     others = f" and {cause.count - 1} more" if cause.count > 1 else ""
     who = names.get((group, index), f"{name} {index}") + others
     if cause.kind == EndKind.DELETED:
-        return f"deleted: {who}"
+        return f"deleted: {who}{_in_brackets(disruption_text(cause.words))}"
     if cause.kind == EndKind.FAILED_AGAIN:
         ending = _in_brackets(failure_text(cause.ended, cause.words))
         return f"moved: {who} failed {cause.failures} times on {cause.node}{ending}, and others run well elsewhere"
@@ -270,7 +270,10 @@ def _workers_lost(facts: StageFacts) -> str:
 
 def _worker_ended(facts: StageFacts) -> str:
     if facts.cause is not None and facts.cause.kind == EndKind.DELETED:
-        return f"the pod of worker {facts.worker_set}-{facts.index} was deleted; the whole job is restarted"
+        how = "was deleted"
+        if disrupted := disruption_text(facts.cause.words):
+            how = f"is gone: it {disrupted}{_in_brackets(facts.cause.node and f'node {facts.cause.node}')}"
+        return f"the pod of worker {facts.worker_set}-{facts.index} {how}; the whole job is restarted"
     how = "was lost" if facts.cause is not None and facts.cause.kind == EndKind.LOST else "ended"
     return f"worker {facts.worker_set}-{facts.index} {how} ({_ending(facts)}); the whole job is restarted"
 

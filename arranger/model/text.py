@@ -40,6 +40,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def states_text(running: int, failed: int) -> str:
+    """How many pods run and how many failed: "7 running, 1 failed"; empty if none does."""
+    return ", ".join([f"{count} {what}" for count, what in ((running, "running"), (failed, "failed")) if count])
+
+
 def attempt_name(attempt: int) -> str:
     """An attempt, by what the names of its pods end in, which those of the first don't: "first", "r1"."""
     return f"r{attempt}" if attempt else "first"

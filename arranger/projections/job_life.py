@@ -22,7 +22,7 @@ from arranger.model.job import (
     Slot,
     Stage,
 )
-from arranger.model.pod import FAILURES_KEPT, REFUSALS, TERMINAL, ContainerEnd, Failure, Phase, PodOwner
+from arranger.model.pod import DISRUPTED, FAILURES_KEPT, REFUSALS, TERMINAL, ContainerEnd, Failure, Phase, PodOwner
 from arranger.model.stages import StageReason
 from arranger.model.tyjob import refused_change
 from arranger.projections import dependencies, job_indexes, provisioning
@@ -228,7 +228,7 @@ class JobLife(Slots):
         job.attempt += 1
         job.leader.address, job.leader.ended = "", None
         job.waits = job.failure = None
-        job.deleted = ()
+        job.deleted = job.disruptions = ()
         if job.refused and job.seen.spec is not None:
             job.refused = ()
             self._take_spec(job, job.seen.spec)
@@ -499,15 +499,22 @@ class JobLife(Slots):
         finished = ended_well(pod)
         if slot == LEADER or policy.event != RestartEvent.POD_ENDED or finished or job.stage not in ACTIVE:
             return
+        disrupted = self._disruption(pod)
         if policy.scope == RestartScope.JOB:
             job.deleted = (*job.deleted, slot)
+            if disrupted:
+                job.disruptions = (*job.disruptions, (slot, disrupted))
         elif policy.scope == RestartScope.SET:
             others = [(of, uid) for of, uid in sorted(job.bound.items()) if of[0] == slot[0]]
             job.retired.update({uid: None for _, uid in others})
             self._unfinish(job, {of for of in job.slots.finished if of[0] == slot[0]})
-            causes = [EndCause(EndKind.DELETED, Slot(*slot), 1)]
+            causes = [EndCause(EndKind.DELETED, Slot(*slot), 1, disrupted)]
             causes += [EndCause(EndKind.WITH_SET, Slot(*of), len(others)) for of, _ in others[:1]]
             job.replaced = Replaced(job.replaced.times + 1, tuple(causes), self.time_ms)
+
+    def _disruption(self, pod: k.PodSeen) -> str:
+        """The reason why Kubernetes deleted a pod, as an eviction; empty if the pod says none, and in older logs."""
+        return pod.reason if self.state.exact_ends and pod.reason.startswith(DISRUPTED) else ""
 
     def _disown_strangers(self, job: JobRecord) -> None:
         """Detach pods that name the job as their owner without being its own."""

@@ -83,6 +83,8 @@ class JobRecord:
     left_behind: tuple[str, ...] = ()
     #: Whether the API server took its pods in the last dry run.
     tried: PodsTried | None = None
+    #: Of the slots in `deleted`, those whose pods said by what they are disrupted, as an eviction, with that reason.
+    disruptions: tuple[tuple[SlotKey, str], ...] = ()
 
     @property
     def placements(self) -> dict[SlotKey, str]:

@@ -18,8 +18,8 @@ from arranger.web.rights import EVERYTHING, JOBS, NODES, QUEUES, Right, Viewer
 _OPEN_PARTS = ("offset", "epoch", "timeMs", "synced", "lastCycle", "pods", "otherPods")
 #: What of a job in another namespace is shown: where it is in the queue, and how far it is.
 _OPEN_OF_A_JOB = (
-    *("queue", "stage", "scheduleState", "priority", "attempt", "restarts"),
-    *("podsDesired", "podsPlaced", "podsSeen", "createdMs"),
+    *("queue", "stage", "scheduleState", "priority", "ownPriority", "attempt", "restarts"),
+    *("podsDesired", "podsPlaced", "podsSeen", "podsRunning", "podsFailed", "createdMs"),
 )
 
 

@@ -3,7 +3,7 @@
 import { type ComponentChildren, Fragment } from "preact";
 import { Brief, Point, Sentences } from "./parts";
 import type { Explained, NoRoom } from "./types";
-import { clock, duration, many, person, quantity, shown, stamp } from "./words";
+import { clock, duration, many, person, podsNow, quantity, shown, stamp } from "./words";
 
 type Fact = [name: string, text: ComponentChildren];
 
@@ -60,9 +60,11 @@ export function Facts({ value, now }: { value: Omit<Explained, "intervals" | "pl
 }
 
 /** What is true of this attempt's pods, and of those of an earlier one that have to go first. */
-function present({ podsPlaced, podsDesired, podsSeen, podsEarlier = [] }: Explained["standing"]): string {
+function present(standing: Explained["standing"]): string {
+  const { podsPlaced, podsDesired, podsSeen, podsEarlier = [] } = standing;
   const nodes = `${podsPlaced} of ${podsDesired} have nodes`;
-  const exist = podsPlaced ? `, and ${podsSeen || "none"} of them exist` : "";
+  const now = podsNow(standing);
+  const exist = podsPlaced ? `, and ${podsSeen || "none"} of them exist${now && `: ${now}`}` : "";
   if (!podsEarlier.length) return nodes + exist;
   return `${nodes}${exist}; of its earlier attempt, ${podsEarlier.length} ${podsEarlier.length === 1 ? "is" : "are"} still there: ${few(podsEarlier)}`;
 }

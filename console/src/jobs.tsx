@@ -5,7 +5,7 @@ import { AsOf, JobLink, Missing, Table } from "./parts";
 import { moment, problem, settledPoint, timeline } from "./store";
 import type { Gantt, Job, Standing, Standings } from "./types";
 import { useAnswer } from "./use";
-import { amount, awaited, count, hours, many, person, shown, spell } from "./words";
+import { amount, awaited, count, hours, many, person, podsNow, shown, spell } from "./words";
 
 const search = signal("");
 const stage = signal("");
@@ -124,7 +124,7 @@ export function Jobs() {
                 ? "–"
                 : ["Succeeded", "Failed"].includes(job.stage)
                   ? count(job.podsWanted) // which it had
-                  : `${count(job.podsPlaced ?? 0)}/${count(job.podsWanted)}`,
+                  : podsOf(job),
             key: (job) => job.podsPlaced ?? -1,
             number: true,
           },
@@ -147,6 +147,13 @@ export function Jobs() {
       />
     </>
   );
+}
+
+/** Those with nodes of those wanted, and how many of them run or failed, unless all that are wanted run. */
+function podsOf(job: Row): string {
+  const { podsPlaced = 0, podsRunning = 0, podsWanted = 0 } = job;
+  const now = podsRunning === podsWanted ? "" : podsNow(job);
+  return `${count(podsPlaced)}/${count(podsWanted)}${now && `: ${now}`}`;
 }
 
 const user = (job: Row): string => (job.standing ? person(job.standing.user) : "–");
@@ -185,7 +192,7 @@ function waitsFor(job: Row): string {
 }
 
 /** The priority that counts in its queue, and that of the job if it has another. */
-function priority(job: { priority?: number; ownPriority?: number }): string {
+export function priority(job: { priority?: number; ownPriority?: number }): string {
   const { priority: counts, ownPriority: own = counts } = job;
   return counts === undefined ? "–" : own === counts ? String(counts) : `${counts} (job: ${own})`;
 }

@@ -66,7 +66,7 @@ function Marks({ marks }: { marks: readonly Mark[] }) {
         caption="What disturbed nodes and jobs, the latest first"
         rows={[...marks].reverse()}
         rowsInSight={8}
-        none="No node was lost or cordoned, and no job was preempted, lost workers, started again or failed up to this point."
+        none="No node was lost or cordoned, and no job was preempted, had a pod that failed, lost workers, started again or failed up to this point."
         columns={[
           { name: "Event", cell: (one) => <Point at={one.at} />, number: true },
           { name: "Time", cell: (one) => clock(one.time), number: true },

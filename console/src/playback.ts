@@ -19,7 +19,7 @@ export interface Facts {
     series: Series;
     gantt: Gantt;
     nodes: NodeGantt;
-    jobs: { job: string; queue: string; priority: number; steps: Row[] }[];
+    jobs: { job: string; queue: string; priority: number; ownPriority?: number; steps: Row[] }[];
     happenings: Event[];
     texts: string[];
   };
@@ -50,7 +50,10 @@ export interface Happening {
 export interface Played {
   job: string;
   queue: string;
+  /** The one that counts in its queue. */
   priority: number;
+  /** The job's own, if it may be another. */
+  ownPriority?: number;
   steps: Step[];
   told: Told[];
 }

@@ -8,7 +8,7 @@ import { embedded } from "./api";
 import { Facts as Standing, Happened } from "./explained";
 import { Gantt, inSight } from "./gantt";
 import { Waiting } from "./job";
-import { Stage } from "./jobs";
+import { priority, Stage } from "./jobs";
 import { JobLink, Legend, Note, Point } from "./parts";
 import { type Facts, type Happening, lastUpTo, type Played, Playback, type Step } from "./playback";
 import { addOthers, at, chosen, moment, readOthers, timeline, view } from "./store";
@@ -266,7 +266,7 @@ function Job() {
         {job.job} {step?.stage && <Stage job={{ stage: step.stage }} />}
       </h2>
       <p class="faint">
-        Queue {job.queue}, priority {job.priority}
+        Queue {job.queue}, priority {priority(job)}
         {step && step.gpus > 0 && `, ${amount(step.gpus)} GPUs`}
       </p>
       {!step ? (

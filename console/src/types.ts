@@ -35,6 +35,9 @@ export interface Job {
   submitted: number;
   attempt: number;
   podsPlaced: number;
+  /** Of those that have nodes; an older record has neither number. */
+  podsRunning?: number;
+  podsFailed?: number;
   podsWanted: number;
   // Left out for jobs of namespaces whose jobs the reader may not see.
   podsMinimum?: number;
@@ -178,6 +181,8 @@ export interface Explained {
     podsDesired: number;
     podsPlaced: number;
     podsSeen: number;
+    podsRunning?: number;
+    podsFailed?: number;
     podsPresent: number;
     /** The pods of an earlier attempt that have to go before this one begins. */
     podsEarlier?: string[];

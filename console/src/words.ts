@@ -97,6 +97,13 @@ export const amounts = (of: readonly [string, number][]): string =>
 /** `1 job`, `2 jobs` */
 export const many = (value: number, word: string): string => `${count(value)} ${word}${value === 1 ? "" : "s"}`;
 
+/** How many pods of a job run and how many failed: `7 running, 1 failed`; empty if none does. */
+export function podsNow({ podsRunning = 0, podsFailed = 0 }: { podsRunning?: number; podsFailed?: number }): string {
+  const running = podsRunning ? `${count(podsRunning)} running` : "";
+  const failed = podsFailed ? `${count(podsFailed)} failed` : "";
+  return [running, failed].filter(Boolean).join(", ");
+}
+
 /** `Insufficient` → `insufficient`, `nodeLost` → `node lost` */
 export const plain = (word: string): string => word.replace(/([a-z])([A-Z])/g, "$1 $2").toLowerCase();
 

@@ -91,9 +91,9 @@ def gpu_job(world: World, name: str, workers: int, *, least: int | None = None, 
     )  # type: ignore[arg-type]
 
 
-def filled() -> World:
+def filled(**config: object) -> World:
     """`low` and `wide` run on the whole node, and `high` comes, for which `low` and the surplus of `wide` make room."""
-    world = with_room_rules()
+    world = with_room_rules(**config)
     gpu_job(world, "low", 2, priority=1)
     gpu_job(world, "wide", 2, least=1, priority=2)
     world.settle()

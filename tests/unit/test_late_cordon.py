@@ -4,7 +4,8 @@ from the pod alone: the decision on a leader that is gone, and `explain`, name i
 import pytest
 
 from arranger.lifecycle.desired import desired_status
-from arranger.messages.decisions import stage_text
+from arranger.messages.decisions import replaced_text, stage_text
+from arranger.model.job import RestartEvent, RestartPolicy, RestartScope
 from arranger.model.pod import DISRUPTED
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
@@ -78,3 +79,55 @@ def test_the_reason_is_that_of_the_last_leader_and_is_in_snapshots() -> None:
     world.settle()
     world.pod_gone(job.bound[LEADER])
     assert decided_text(world, job) == "the leader's pod is gone; scheduled again"
+
+
+# --- workers ------------------------------------------------------------------------------------------------------
+
+
+def worker_leaves(scope: RestartScope, reason: str) -> tuple[World, JobRecord]:
+    """A worker whose end restarts its set, or the whole job: its pod is deleted, and is gone before its end is seen."""
+    world, job = running(restart={"actors": RestartPolicy(scope, 3, event=RestartEvent.POD_ENDED)})
+    uid = job.bound[1, 1]
+    world.change_pod(uid, deleting=True, ready=False, reason=reason)
+    world.pod_gone(uid)
+    return world, job
+
+
+_HOWS = [
+    ("", ""),
+    ("Evicted", ""),
+    (EVICTED, ": it was evicted through the API, as a drain does (node {})"),
+    (f"{DISRUPTED}: DeletionByTaintManager", ": it was deleted because of a taint of its node (node {})"),
+]
+
+
+@pytest.mark.parametrize(("reason", "how"), _HOWS)
+def test_an_evicted_worker_whose_end_restarts_the_job_is_said_to_be_evicted(reason: str, how: str) -> None:
+    world, job = worker_leaves(RestartScope.JOB, reason)
+    node = job.placements[1, 1]
+    copy = snapshot.restore(snapshot.encode(world.state))
+    assert copy.jobs[job.uid].disruptions == job.disruptions == ((((1, 1), reason),) if how else ())
+    world.control()
+    assert job.decided is not None and job.decided.reason == "WorkerEnded" and job.disruptions == ()
+    said = f"the pod of worker actors-1 is gone{how.format(node)}" if how else "the pod of worker actors-1 was deleted"
+    assert stage_text(job.decided) == f"{said}; the whole job is restarted"
+    assert said in desired_status(world.state, job)["message"]
+    [lost] = explained(world.entries, "ppo").consequences
+    assert lost.message == stage_text(job.decided)
+
+
+@pytest.mark.parametrize(("reason", "how"), _HOWS)
+def test_an_evicted_worker_whose_end_restarts_its_set_is_said_to_be_evicted(reason: str, how: str) -> None:
+    world, job = worker_leaves(RestartScope.SET, reason)
+    in_brackets = f" ({how.removeprefix(': it ').removesuffix(' (node {})')})" if how else ""
+    said = f"deleted: actors 1{in_brackets}; 2 other workers of actors restarted too"
+    assert replaced_text(job.replaced.causes, job.spec) == f"workers replaced: {said}"
+    assert snapshot.restore(snapshot.encode(world.state)).jobs[job.uid].replaced == job.replaced
+
+
+def test_logs_that_kept_no_reason_of_a_worker_keep_none() -> None:
+    world, job = running(restart={"actors": RestartPolicy(RestartScope.JOB, 3, event=RestartEvent.POD_ENDED)})
+    world.state.exact_ends = False
+    world.change_pod(job.bound[1, 1], deleting=True, ready=False, reason=EVICTED)
+    world.pod_gone(job.bound[1, 1])
+    assert (job.deleted, job.disruptions) == (((1, 1),), ())

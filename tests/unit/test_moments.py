@@ -189,7 +189,8 @@ def test_the_timeline_counts_every_event_once_and_marks_what_went_wrong() -> Non
 async def test_pods_that_are_replaced_while_their_job_runs_on_are_marked() -> None:
     log = FileLog(HISTORIES / "demo.log")
     await log.open()
-    index, state = TimelineIndex(), State()
+    state = State()
+    index = TimelineIndex(state)
     for entry in await log.read(await log.start()):
         changes = Changes()
         apply_entry(state, entry, changes)
@@ -208,7 +209,8 @@ def test_cordons_and_jobs_that_start_again_are_marked() -> None:
     world.node("n1")
     world.change_pod(world.pods_of(job)[0, 0].uid, phase="Failed")
     world.settle()
-    index, state = TimelineIndex(), State(epoch=1)
+    state = State(epoch=1)
+    index = TimelineIndex(state)
     for entry in world.entries:
         changes = Changes()
         apply_entry(state, entry, changes)
@@ -217,9 +219,10 @@ def test_cordons_and_jobs_that_start_again_are_marked() -> None:
     marks = index.timeline(4, complete=True).marks
     assert [(mark.kind, mark.subjects) for mark in marks] == [
         ("nodeCordoned", ("n1",)),
+        ("podFailed", ("default/train",)),
         ("jobRescheduled", ("default/train",)),
     ]
-    cordoned, again = (events[mark.at] for mark in marks)
+    cordoned, _, again = (events[mark.at] for mark in marks)
     assert isinstance(cordoned, k.NodeSeen) and cordoned.facts.cordoned
     assert isinstance(again, k.StageDecided) and again.stage == Stage.RESCHEDULING
 

@@ -22,7 +22,7 @@ from arranger.messages.shortages import counts_text, nodes_text, reason_text
 from arranger.model.job import Stage
 from arranger.model.quantity import amount_text
 from arranger.model.reasons import OF_LIMITS, OF_PLUGINS, ReasonKind
-from arranger.model.text import attempt_name, counted, few
+from arranger.model.text import attempt_name, counted, few, states_text
 from arranger.replay.explain.answer import Explanation, Standing, Waited
 from arranger.replay.explain.causes import Consequence
 from arranger.replay.explain.headline import headline
@@ -512,7 +512,9 @@ def _pods(job: Standing) -> str:
         earlier = job.pods_earlier
         names = f"{'is' if len(earlier) == 1 else 'are'} still there: {few(earlier, 3)}"
         also = f"; of its earlier attempt, {len(earlier)} {names}" if earlier else ""
-        return f"{job.pods_placed} of {job.pods_desired} have nodes, {job.pods_seen} were seen{also}"
+        there = states_text(job.pods_running, job.pods_failed)
+        seen = f"{job.pods_seen} were seen" + (f": {there}" if there else "")
+        return f"{job.pods_placed} of {job.pods_desired} have nodes, {seen}{also}"
     if not job.pods_desired:
         return "it never had nodes"
     left = job.pods_present

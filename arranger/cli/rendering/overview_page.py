@@ -6,8 +6,8 @@ from arranger.cli.rendering.output import local_time, print_table, print_text, r
 from arranger.cli.rendering.terminal import folded, terminal_width
 from arranger.model.job import ENDED
 from arranger.model.quantity import amount_text
-from arranger.model.text import counted
-from arranger.replay.reading.describe import amounts_text
+from arranger.model.text import counted, states_text
+from arranger.replay.reading.describe import amounts_text, priority_text
 from arranger.replay.reading.overview import JobLine, NodeLine, Overview
 
 #: Lines of the page beside jobs, nodes and texts: three empty lines, two heads, what is left out, and the prompt.
@@ -101,11 +101,12 @@ def _others(seen: Overview) -> str:
 
 
 def _job_cells(job: JobLine) -> tuple[object, ...]:
-    pods = f"{job.pods_seen} seen, {job.pods_placed} placed of {job.pods_desired}"
+    there = states_text(job.pods_running, job.pods_failed)
+    pods = f"{job.pods_placed} of {job.pods_desired} placed" + (f", {there}" if there else "")
     if job.stage in ENDED:
         pods = f"had {job.pods_desired or 'none'}" + (f", {job.pods_seen} still there" if job.pods_seen else "")
-    name = f"{job.namespace}/{job.name}"
-    return (job.queue or "-", name, job.stage, job.schedule_state, job.priority, job.attempt, pods, job.message)
+    name, priority = f"{job.namespace}/{job.name}", priority_text(job.priority, job.own_priority)
+    return (job.queue or "-", name, job.stage, job.schedule_state, priority, job.attempt, pods, job.message)
 
 
 def _node_cells(node: NodeLine, resources: tuple[str, ...]) -> tuple[object, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from arranger.cli.rendering.output import fitting, local_time, print_table, print_text, say
 from arranger.model.quantity import amount_text
 from arranger.model.text import counted
-from arranger.replay.reading.describe import amounts_text
+from arranger.replay.reading.describe import amounts_text, priority_text
 from arranger.replay.reading.queues import (
     GPUS,
     Holdings,
@@ -83,7 +83,7 @@ def print_queue(found: QueueDetail, resource: str, *, everything: bool) -> None:
 
 
 def _waiting_cells(of: WaitingJob) -> tuple[object, ...]:
-    priority = of.priority if of.priority == of.own_priority else f"{of.priority} (job: {of.own_priority})"
+    priority = priority_text(of.priority, of.own_priority)
     return of.position or "-", of.job, of.queue, of.submitter, priority, of.message
 
 

@@ -6,10 +6,11 @@ from arranger.events import kinds as k
 from arranger.messages.decisions import quorum_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.stages import StageReason
+from arranger.model.text import states_text
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.replay.bisect.conditions import Condition, Facts
-from arranger.replay.reading.describe import describe, why_it_waits
+from arranger.replay.reading.describe import describe, pod_counts, why_it_waits
 
 
 class JobIs(Condition):
@@ -89,10 +90,12 @@ def facts_of_job(state: State, uid: str) -> Facts:
     job = state.jobs.get(uid)
     if job is None:
         return {"job": "not there"}
+    pods = pod_counts(state, job)
+    there = states_text(pods.running, pods.failed)
     facts = {
         "stage": str(job.stage),
         "schedule": str(job.schedule_state),
-        "pods": f"{len(job.placements)} of {job.pods_desired()} have nodes",
+        "pods": f"{pods.placed} of {job.pods_desired()} have nodes" + (f", {there}" if there else ""),
         "attempt": str(job.attempt),
     }
     if job.spec is not None:

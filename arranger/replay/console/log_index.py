@@ -27,7 +27,8 @@ class LogIndex:
         #: The offset before the first entry that it reads.
         self.began = position.offset
         self.snapshots = snapshots if snapshots is not None else Snapshots()
-        self.timeline, self.series, self.gantt, self.jobs = TimelineIndex(), SeriesIndex(), GanttIndex(), JobEvents()
+        self.timeline, self.series = TimelineIndex(state), SeriesIndex()
+        self.gantt, self.jobs = GanttIndex(), JobEvents()
         #: The configurations of cycles, each with the offset of the first cycle that had it.
         self.configs: list[tuple[int, CycleConfig]] = []
         self.jobs.begin(state)

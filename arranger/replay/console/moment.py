@@ -22,7 +22,7 @@ from arranger.projections.queue_use import queue_of
 from arranger.projections.state import State
 from arranger.replay.explain.expected import NoStart, Start, start_of
 from arranger.replay.ledger.causes import Cause, every_cause
-from arranger.replay.reading.describe import label
+from arranger.replay.reading.describe import label, pod_counts
 from arranger.replay.reading.gpus import gpu_totals, gpu_use
 from arranger.scheduling import BUILT_IN, Policies, QueueView, in_order, queues_view
 
@@ -53,7 +53,8 @@ class Totals(msgspec.Struct, frozen=True, rename="camel", gc=False):
 class MomentJob(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """One job. `priority` is the one that counts in its queue, `own_priority` the job's own, which may be higher.
     `gpus` are those that all its pods request, `gpus_held` those of the nodes that it has. `wait_cause` is the main
-    cause of its waiting; None if it doesn't wait."""
+    cause of its waiting; None if it doesn't wait. `pods_placed` have nodes: of these, some run, and some failed and
+    aren't replaced yet."""
 
     job: str
     queue: str
@@ -64,6 +65,8 @@ class MomentJob(msgspec.Struct, frozen=True, rename="camel", gc=False):
     submitted: float
     attempt: int
     pods_placed: int
+    pods_running: int
+    pods_failed: int
     pods_desired: int = msgspec.field(name="podsWanted")
     pods_minimum: int
     gpus: int
@@ -291,7 +294,7 @@ def _totals(state: State, jobs: list[JobRecord], placed: list[bool]) -> Totals:
 
 def _job(state: State, name: str, job: JobRecord, number: int, on_node: _OnNode) -> MomentJob:
     """One job, which is also added to the nodes whose GPUs it holds."""
-    spec = job.spec
+    spec, pods = job.spec, pod_counts(state, job)
     of_group = [_gpus(group.shape.requests) for group in spec.groups] if spec is not None else []
     held = 0
     for (group, _), node in job.placements.items() if spec is not None else ():
@@ -312,7 +315,9 @@ def _job(state: State, name: str, job: JobRecord, number: int, on_node: _OnNode)
         since=job.times.stage_ms / 1000,
         submitted=job.seen.created_ms / 1000,
         attempt=job.attempt,
-        pods_placed=len(job.placements),
+        pods_placed=pods.placed,
+        pods_running=pods.running,
+        pods_failed=pods.failed,
         pods_desired=job.pods_told(),
         pods_minimum=_minimum(spec) if spec is not None else 0,
         gpus=sum([of.count * gpus for of, gpus in zip(spec.groups, of_group, strict=True)]) if spec is not None else 0,

@@ -13,6 +13,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.projections.jobs import JobRecord
+from arranger.projections.queue_membership import counted_priority
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import Changes, State
 from arranger.replay.console.gantt import Gantt, GanttIndex
@@ -67,11 +68,13 @@ class Happening(NamedTuple):
 
 
 class PlayedJob(msgspec.Struct, rename="camel"):
-    """A job by its name, with its states in log order. Queue and priority are the last ones."""
+    """A job by its name, with its states in log order. Queue and priorities are the last ones: `priority` is the one
+    that counts in the queue, `own_priority` the job's own."""
 
     job: str
     queue: str = ""
     priority: int = 0
+    own_priority: int = 0
     steps: list[Step] = []
 
 
@@ -113,7 +116,7 @@ class PlaybackIndex:
         self.state = state
         self._began = state.offset
         self._first_ms = 0
-        self._timeline, self._series, self._gantt = TimelineIndex(), SeriesIndex(), GanttIndex()
+        self._timeline, self._series, self._gantt = TimelineIndex(state), SeriesIndex(), GanttIndex()
         self._texts: dict[str, int] = {}
         self._jobs: dict[str, PlayedJob] = {}
         self._numbers: dict[str, int] = {}
@@ -156,13 +159,17 @@ class PlaybackIndex:
                 continue
             played = self._played(name)
             if job is not None:
-                played.queue = queue_of(self.state, job)
-                played.priority = job.spec.priority if job.spec is not None else 0
+                self._note_queue(played, job)
                 self._last[uid] = name, step
             else:
                 del self._last[uid]
             played.steps.append(step)
             self._interval(uid, job)
+
+    def _note_queue(self, played: PlayedJob, job: JobRecord) -> None:
+        played.queue = queue_of(self.state, job)
+        if job.spec is not None:
+            played.priority, played.own_priority = counted_priority(self.state, job), job.spec.priority
 
     def _step(self, job: JobRecord | None) -> Step:
         state = self.state
@@ -233,6 +240,8 @@ class PlaybackIndex:
 
     def playback(self) -> Playback:
         state = self.state
+        for uid, (name, _) in self._last.items():  # an edit of a queue changes none of its jobs
+            self._note_queue(self._jobs[name], state.jobs[uid])
         return Playback(
             epoch=state.epoch,
             first=self._began + 1,

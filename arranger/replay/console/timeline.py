@@ -9,8 +9,10 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.job import Stage
+from arranger.model.pod import Phase
+from arranger.projections.jobs import asked_record
 from arranger.projections.state import Changes, State
-from arranger.replay.reading.describe import label_of
+from arranger.replay.reading.describe import label, label_of
 
 #: How many entries are kept with their times: those of a month with an entry each second nearly. And how many marks of
 #: each kind are kept at most; an answer has as many marks of all kinds.
@@ -18,9 +20,9 @@ _POINTS, _MARKS = 2_000_000, 2_000
 #: How many decisions are kept, the latest ones.
 _DECISIONS = 2_000_000
 
-#: A node that was ready isn't any more, or is cordoned; a job gave room, lost pods while it ran on, has to start again,
-#: or failed.
-_KINDS = ("nodeLost", "nodeCordoned", "preempted", "workersReplaced", "jobRescheduled", "jobFailed")
+#: A node that was ready isn't any more, or is cordoned; a job gave room, has a pod that failed and isn't being deleted,
+#: lost pods while it ran on, has to start again, or failed.
+_KINDS = ("nodeLost", "nodeCordoned", "preempted", "podFailed", "workersReplaced", "jobRescheduled", "jobFailed")
 
 _STAGES = {Stage.RESCHEDULING: "jobRescheduled", Stage.FAILED: "jobFailed"}
 
@@ -116,9 +118,9 @@ class Thinned:
 
 
 class TimelineIndex:
-    """Call `note` with each entry and what its fold changed."""
+    """Call `note` with each entry and what its fold changed. It begins after what is in `state`."""
 
-    def __init__(self) -> None:
+    def __init__(self, state: State) -> None:
         self.first = self.last = 0
         self._first_ms = self._last_ms = 0
         self._points = Thinned(_POINTS)
@@ -126,8 +128,12 @@ class TimelineIndex:
         #: Offset of a mark → its subjects.
         self._subjects: dict[int, tuple[str, ...]] = {}
         self._decided, self._decided_ms = array("q"), array("q")
-        self._ready: dict[str, None] = {}
-        self._cordoned: dict[str, None] = {}
+        nodes = state.nodes
+        there = {nodes.names[row]: nodes.facts[row] for row in nodes.by_name().tolist()}
+        self._ready = dict.fromkeys(name for name, facts in there.items() if facts.ready)
+        self._cordoned = dict.fromkeys(name for name, facts in there.items() if facts.cordoned)
+        #: UIDs of the pods that failed and still exist.
+        self._failed = dict.fromkeys(pod.uid for pod in state.pods.values() if pod.phase == Phase.FAILED)
 
     def note(self, entry: Entry, state: State, changes: Changes) -> None:
         """Record one entry. `state` is that after it."""
@@ -142,6 +148,8 @@ class TimelineIndex:
         for offset, event in enumerate(entry.batch.events, start=entry.first):
             if isinstance(event, (k.NodeGone, k.NodeSeen)):
                 self._node(offset, event, time_ms)
+            elif isinstance(event, (k.PodGone, k.PodSeen)):
+                self._pod(offset, event, state)
 
     def _node(self, offset: int, event: k.NodeSeen | k.NodeGone, time_ms: int) -> None:
         """Mark a node that was ready and isn't any more, and one that is cordoned."""
@@ -156,6 +164,19 @@ class TimelineIndex:
         elif event.name in self._ready:
             del self._ready[event.name]
             self._mark("nodeLost", offset, time_ms, event.name)
+
+    def _pod(self, offset: int, event: k.PodSeen | k.PodGone, state: State) -> None:
+        """Mark a pod that failed, of a job that goes on. One that is deleted often ends as Failed, and that is no
+        news."""
+        if event.term != state.terms.get(k.Watched.POD):
+            return  # its watcher's term was over
+        if isinstance(event, k.PodGone):
+            self._failed.pop(event.uid, None)
+        elif event.phase == Phase.FAILED and event.uid not in self._failed:
+            self._failed[event.uid] = None
+            job = state.jobs.get(event.owner.job_uid if event.owner is not None else asked_record(event))
+            if state.synced and job is not None and not (job.ended or event.deleting or event.uid in job.retired):
+                self._mark("podFailed", offset, state.time_ms, label(job))
 
     def _mark(self, kind: str, offset: int, time_ms: int, *subjects: str) -> None:
         self._marks[kind].add(offset, time_ms)

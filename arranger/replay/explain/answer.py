@@ -23,14 +23,24 @@ from arranger.replay.explain.placement_explanations import PlacementExplanation
 from arranger.replay.explain.story import Interval, Moment, Story
 from arranger.replay.explain.taken_room import Giving, Kept, Taking, kept
 from arranger.replay.explain.waiting import Helped, Waiting, explain_waiting
-from arranger.replay.reading.describe import label, labels_of, pods_text, stuck_of, told_of, unset_of, why_it_waits
+from arranger.replay.reading.describe import (
+    label,
+    labels_of,
+    pod_counts,
+    pods_text,
+    stuck_of,
+    told_of,
+    unset_of,
+    why_it_waits,
+)
 from arranger.replay.reading.verdicts import REJECTED
 from arranger.scheduling import BUILT_IN, Policies
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """A job's present condition. `pods_seen` counts placed pods that were seen. `pods_present` counts all its pods that
-    exist, including those of earlier attempts and of an ended job. `pods_earlier` are the names of those of an earlier
+    """A job's present condition. `pods_seen` counts placed pods that were seen: of these, `pods_running` run, and
+    `pods_failed` failed and aren't replaced yet. `pods_present` counts all its pods that exist, including those of
+    earlier attempts and of an ended job. `pods_earlier` are the names of those of an earlier
     attempt that have to go before this one begins. Times are in milliseconds since 1970."""
 
     job: str
@@ -53,6 +63,8 @@ class Standing(msgspec.Struct, frozen=True):
     min_workers: int
     allocation: str
     ended: bool = False
+    pods_running: int = 0
+    pods_failed: int = 0
     pods_present: int = 0
     pods_earlier: tuple[str, ...] = ()
     #: Who created the TYJob, as the API server recorded it, and a hash of that user's groups; "" if it didn't.
@@ -246,7 +258,7 @@ def _present(story: Story, job: JobRecord) -> int:
 
 
 def _standing(story: Story, job: JobRecord) -> Standing:
-    spec = job.spec
+    spec, pods = job.spec, pod_counts(story.state, job)
     return Standing(
         job=label(job),
         uid=job.uid,
@@ -263,8 +275,10 @@ def _standing(story: Story, job: JobRecord) -> Standing:
         version=job.version,
         leader_address=job.leader.address,
         pods_desired=job.pods_told(),
-        pods_placed=len(job.placements),
-        pods_seen=len(job.bound),
+        pods_placed=pods.placed,
+        pods_seen=pods.seen,
+        pods_running=pods.running,
+        pods_failed=pods.failed,
         min_workers=spec.min_workers if spec is not None else 0,
         allocation=pods_text(compact(job.placements), spec, job.slots.names),
         restarts_used=restarts_used(job, story.state),

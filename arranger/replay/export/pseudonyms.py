@@ -485,7 +485,13 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "at_end": _first("set"),
         "after": _first("job"),
     },
-    JobRecord: {"sets": _keys("set"), "retired": keep, "left_behind": keep, "refusals": _keys("node")},
+    JobRecord: {
+        "sets": _keys("set"),
+        "retired": keep,
+        "left_behind": keep,
+        "refusals": _keys("node"),
+        "disruptions": lambda names, of: tuple((slot, ending(names, text)) for slot, text in of),
+    },
     # Empty: they follow in the snapshot.
     SlotTable: dict.fromkeys(("nodes", "pods", "members", "names", "hosts", "asked", "lent"), keep),
     LeaderRecord: {"address": Pseudonyms.address, "kept": keep},

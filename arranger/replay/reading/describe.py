@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -41,6 +41,17 @@ from arranger.replay.reading.devices import decided_text
 from arranger.replay.reading.queue_fields import other_fields
 from arranger.replay.reading.volumes import WORDS as WORDS_OF_VOLUMES
 
+
+class PodCounts(NamedTuple):
+    """Pods of a job's present attempt: slots that have nodes, and those whose pods were seen. Of these, some run, some
+    failed and aren't replaced yet, so that they have their nodes still, and others haven't begun or have succeeded."""
+
+    placed: int
+    seen: int
+    running: int
+    failed: int
+
+
 #: The text of a job or a queue that was seen without a change that decisions depend on.
 SEEN_AGAIN = "seen again, with the same spec"
 
@@ -62,6 +73,22 @@ ABOUT_A_JOB = (
 def label(job: JobRecord) -> str:
     """The job's namespace/name."""
     return f"{job.seen.namespace}/{job.seen.name}"
+
+
+def priority_text(counts: int, own: int) -> str:
+    """The priority that counts in a job's queue, and the job's own if that is another one."""
+    return str(counts) if counts == own else f"{counts} (job: {own})"
+
+
+def pod_counts(state: State, job: JobRecord) -> PodCounts:
+    """How many pods of a job there are."""
+    running = failed = 0
+    pods = state.pods
+    for uid in job.bound.values():
+        phase = pods[uid].phase
+        running += phase == Phase.RUNNING
+        failed += phase == Phase.FAILED
+    return PodCounts(len(job.placements), len(job.bound), running, failed)
 
 
 def message_of(state: State, job: JobRecord) -> str:

@@ -15,8 +15,17 @@ from arranger.model.quantity import amount_text
 from arranger.model.taints import taint_text
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, compact
+from arranger.projections.queue_membership import counted_priority
 from arranger.projections.state import State
-from arranger.replay.reading.describe import amounts_text, describe, label, pods_text, why_it_waits
+from arranger.replay.reading.describe import (
+    amounts_text,
+    describe,
+    label,
+    pod_counts,
+    pods_text,
+    priority_text,
+    why_it_waits,
+)
 from arranger.replay.reading.queues import QueueLine, queue_list
 from arranger.scheduling import BUILT_IN, Policies, in_order
 
@@ -107,10 +116,13 @@ def difference(one: Picture, other: Picture, events: Mapping[str, int]) -> Diffe
 def _job(state: State, job: JobRecord) -> JobPicture:
     facts = {"stage": str(job.stage), "schedule": str(job.schedule_state)}
     facts["attempt"] = str(job.attempt or "")
-    facts["pods with nodes"] = f"{len(job.placements)} of {job.pods_desired()}"
-    facts["pods seen"] = str(len(job.bound) or "")
+    pods = pod_counts(state, job)
+    facts["pods with nodes"] = f"{pods.placed} of {job.pods_desired()}"
+    facts["pods seen"] = str(pods.seen or "")
+    facts["pods running"] = str(pods.running or "")
+    facts["pods failed"] = str(pods.failed or "")
     if job.spec is not None:
-        facts["priority"] = str(job.spec.priority)
+        facts["priority"] = priority_text(counted_priority(state, job), job.spec.priority)
         facts["quorum"] = f"leader and {quorum_text(job.spec)}"
         facts["suspended"] = "yes" if job.spec.suspend else ""
     waits = why_it_waits(job)

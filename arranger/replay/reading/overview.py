@@ -13,8 +13,9 @@ from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.nodes import PODS
 from arranger.projections.preemption import leaves
+from arranger.projections.queue_membership import counted_priority
 from arranger.projections.state import State
-from arranger.replay.reading.describe import message_of
+from arranger.replay.reading.describe import message_of, pod_counts
 from arranger.replay.reading.gpus import gpu_totals
 from arranger.scheduling import BUILT_IN, Policies, in_order
 
@@ -23,7 +24,8 @@ _LARGEST = 3
 
 
 class JobLine(msgspec.Struct, frozen=True):
-    """One job. `queue` is its position among the jobs that need nodes, from 1; 0 if it needs none."""
+    """One job. `queue` is its position among the jobs that need nodes, from 1; 0 if it needs none. `priority` is
+    the one that counts in its queue, `own_priority` the job's own. The counts of pods are as in `PodCounts`."""
 
     queue: int
     namespace: str
@@ -32,11 +34,14 @@ class JobLine(msgspec.Struct, frozen=True):
     stage: str
     schedule_state: str
     priority: int
+    own_priority: int
     attempt: int
     restarts: int
     pods_desired: int
     pods_placed: int
     pods_seen: int
+    pods_running: int
+    pods_failed: int
     created_ms: int
     message: str
 
@@ -155,6 +160,8 @@ def _part(state: State, pod: PodSeen) -> float:
 
 
 def _job_line(state: State, job: JobRecord, position: int) -> JobLine:
+    # A waiting job of the queue's order has the priority that counts there, and not its own.
+    own, pods = state.jobs[job.uid], pod_counts(state, job)
     return JobLine(
         queue=position,
         namespace=job.seen.namespace,
@@ -162,12 +169,15 @@ def _job_line(state: State, job: JobRecord, position: int) -> JobLine:
         uid=job.uid,
         stage=job.stage,
         schedule_state=job.schedule_state,
-        priority=job.spec.priority if job.spec is not None else 0,
+        priority=counted_priority(state, job) if job.spec is not None else 0,
+        own_priority=own.spec.priority if own.spec is not None else 0,
         attempt=job.attempt,
         restarts=job.leader.restarts,
         pods_desired=job.pods_told(),
-        pods_placed=len(job.placements),
-        pods_seen=len(job.bound),
+        pods_placed=pods.placed,
+        pods_seen=pods.seen,
+        pods_running=pods.running,
+        pods_failed=pods.failed,
         created_ms=job.seen.created_ms,
         message=message_of(state, job),
     )

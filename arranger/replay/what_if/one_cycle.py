@@ -57,9 +57,9 @@ class Variation(msgspec.Struct, frozen=True):
 
 
 class JobPlan(msgspec.Struct, frozen=True):
-    """The result of a cycle for one job. `queue` is its position, from 1; 0 if the job isn't in the order. `held` of
-    `desired` pods had nodes before. `nodes` maps the nodes of newly placed pods to these pods in words. `waits` says
-    why the rest of the job waits."""
+    """The result of a cycle for one job. `queue` is its position, from 1; 0 if the job isn't in the order. There,
+    `priority` is the one that counts in its queue. `held` of `desired` pods had nodes before. `nodes` maps the nodes of
+    newly placed pods to these pods in words. `waits` says why the rest of the job waits."""
 
     job: str
     queue: int
@@ -133,11 +133,11 @@ def take_plan(
     events = take_cycle(state, config, time_ms, turns, policies=policies)
     placed = {found.job_uid: found for found in map(placed_in, events) if found is not None}
     preempted = {event.placed.job_uid: event for event in events if isinstance(event, k.Preempted)}
-    ordered = [job.uid for job in in_order(state, config, policies, time_ms=time_ms)] if before else []
+    ordered = {job.uid: job for job in in_order(state, config, policies, time_ms=time_ms)} if before else {}
     uids = dict.fromkeys((*turns.tries, *ordered))
     jobs = [
         _job_plan(
-            state.jobs[uid],
+            ordered.get(uid, state.jobs[uid]),
             turns.tries.get(uid),
             placed.get(uid),
             position=position,

@@ -1,0 +1,112 @@
+"""A pod that has failed and isn't replaced yet has its node still. Wherever people read how many pods a job has, it is
+told apart from those that run; and the console marks it when it fails, not when it is replaced."""
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from arranger.cli.rendering.explain_page import _pods
+from arranger.cli.rendering.overview_page import _job_cells
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.model.job import LEADER_GROUP
+from arranger.projections import snapshot
+from arranger.projections.fold import apply_entry
+from arranger.projections.jobs import JobRecord
+from arranger.projections.state import Changes, State
+from arranger.replay.bisect.job_conditions import facts_of_job
+from arranger.replay.console.moment import moment
+from arranger.replay.console.timeline import Mark, TimelineIndex
+from arranger.replay.reading.difference import picture
+from arranger.replay.reading.overview import overview
+from tests.unit.replay_worlds import explained
+from tests.unit.test_lifecycle_workers import fail, running
+from tests.world import World
+
+LEADER = (LEADER_GROUP, 0)
+
+
+def one_failed() -> tuple[World, JobRecord]:
+    world, job = running()
+    fail(world, job, 1)
+    world.control()
+    assert len(job.placements) == 4
+    return world, job
+
+
+def test_the_console_and_the_commands_tell_a_failed_pod_from_those_that_run() -> None:
+    world, job = one_failed()
+    [shown] = moment(world.state).jobs
+    assert (shown.pods_placed, shown.pods_running, shown.pods_failed, shown.pods_desired) == (4, 3, 1, 4)
+    [line] = overview(world.state).jobs
+    assert (line.pods_placed, line.pods_running, line.pods_failed) == (4, 3, 1)
+    assert "4 of 4 placed, 3 running, 1 failed" in _job_cells(line)
+    standing = explained(world.entries, "ppo").standing
+    assert (standing.pods_placed, standing.pods_running, standing.pods_failed) == (4, 3, 1)
+    assert _pods(standing) == "4 of 4 have nodes, 4 were seen: 3 running, 1 failed"
+    assert facts_of_job(world.state, job.uid)["pods"] == "4 of 4 have nodes, 3 running, 1 failed"
+    facts = picture(world.state).jobs[job.uid].facts
+    assert (facts["pods with nodes"], facts["pods running"], facts["pods failed"]) == ("4 of 4", "3", "1")
+
+
+def test_a_job_whose_pods_all_run_is_told_without_failed_ones() -> None:
+    world, _ = running()
+    assert "4 of 4 placed, 4 running" in _job_cells(overview(world.state).jobs[0])
+    world.job("late", workers=1)
+    assert "0 of 2 placed" in _job_cells(overview(world.state).jobs[0])
+
+
+def marks(entries: Sequence[Entry], state: State | None = None) -> list[Mark]:
+    state = state if state is not None else State(epoch=1)
+    index = TimelineIndex(state)
+    for entry in entries:
+        changes = Changes()
+        apply_entry(state, entry, changes)
+        index.note(entry, state, changes)
+    return list(index.timeline(4, complete=True).marks)
+
+
+def test_a_pod_is_marked_when_it_fails_and_once() -> None:
+    world, job = one_failed()
+    failed_at = world.entries[-1].last
+    world.change_pod(job.bound[1, 1], restarts=1)
+    [found] = marks(world.entries)
+    assert (found.kind, found.subjects) == ("podFailed", ("default/ppo",))
+    assert found.at <= failed_at
+    event = next(one for entry in world.entries if entry.last == found.at for one in entry.batch.events)
+    assert isinstance(event, k.PodSeen) and (event.phase, event.uid) == ("Failed", job.bound[1, 1])
+    world.pass_time(60)
+    world.settle()
+    assert [one.kind for one in marks(world.entries)] == ["podFailed", "workersReplaced"]
+
+
+@pytest.mark.parametrize("how", ["deleting", "finished", "void", "ended"])
+def test_a_pod_that_is_taken_away_or_is_no_trouble_isnt_marked(how: str) -> None:
+    """A pod that is deleted often ends as Failed, and those of a job that has ended are of no use any more."""
+    world, job = running()
+    uid = job.bound[1, 1]
+    if how == "void":
+        world.say(msgspec.structs.replace(world.state.pods[uid], term=1, phase="Failed"))
+        assert world.state.pods[uid].phase == "Running"
+    elif how == "ended":
+        world.change_pod(job.bound[LEADER], phase="Succeeded")
+        world.control()
+        assert job.ended
+        world.change_pod(uid, phase="Failed")
+    else:
+        world.change_pod(uid, deleting=how == "deleting", phase="Failed" if how == "deleting" else "Succeeded")
+    assert marks(world.entries) == []
+
+
+def test_what_a_snapshot_has_is_no_news_after_it() -> None:
+    """A part of a log begins with a state: what failed, or was cordoned, before it isn't marked in it, and a node that
+    was ready before it and is lost in it is."""
+    world, job = one_failed()
+    world.node("n2", cpu=3, cordoned=True)
+    began, there = len(world.entries), snapshot.encode(world.state)
+    world.change_pod(job.bound[1, 1], restarts=1)
+    world.node("n2", cpu=4, cordoned=True)
+    world.node("n1", cpu=3, ready=False)
+    found = marks(world.entries[began:], snapshot.restore(there))
+    assert [(one.kind, one.subjects) for one in found] == [("nodeLost", ("n1",))]
