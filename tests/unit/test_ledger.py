@@ -19,12 +19,12 @@ from tests.unit.replay_worlds import crowded, gpu_job, histories, preempting, wi
 from tests.world import World, shape
 
 
-def waits(entries: list[Entry], span: Span | None = None) -> WaitLedger:
+def waits(entries: list[Entry], span: Span | None = None, as_of_ms: int = 0) -> WaitLedger:
     ledger = WaitLedger(State(), span or Span())
     for entry in entries:
         if not ledger._span.last.before(entry):
             ledger.feed(entry)
-    ledger.finish()
+    ledger.finish(as_of_ms)
     return ledger
 
 
@@ -174,6 +174,23 @@ def test_a_span_counts_only_what_is_within_it_and_days_are_divided_at_midnight()
     last = world.entries[-1].first
     part = waits(world.entries, Span(Point(offset=world.entries[-2].first), Point(offset=last)))
     assert part.wait_ms == 86_400_000
+
+
+def test_time_counts_from_the_point_that_was_asked_for_and_not_from_the_next_event() -> None:
+    """A quiet time has no events, and jobs wait through it."""
+    world = with_room_rules(preemption=None, reservations=0)
+    gpu_job(world, "holder", 4)
+    world.settle()
+    gpu_job(world, "late", 4)
+    world.cycle()
+    began_ms = world.now_ms
+    world.pass_time(100)
+    world.node("n9", cpu=1)
+    since = Span(Point(time_ms=began_ms + 30_000))
+    assert (waits(world.entries, since).begin_ms, waits(world.entries, since).wait_ms) == (began_ms + 30_000, 70_000)
+    within = waits(world.entries[:-1], since, as_of_ms=began_ms + 50_000)
+    assert (within.begin_ms, within.end_ms) == (began_ms + 30_000, began_ms + 50_000)
+    assert causes(within, "late") == {("Room", "default/holder"): 20_000}
 
 
 def preemptions(world: World, span: Span | None = None) -> PreemptionLedger:

@@ -86,33 +86,49 @@ class WaitLedger:
             if type(event) is k.CycleTaken:
                 self._config = event.config
         begins = not self.begin_ms and self._span.meets(entry)
+        if begins and self._from_ms():  # jobs wait since then, though nothing happened
+            self._begin_span()
         self._to_midnight(max(state.time_ms, entry.batch.time_ms))
         advance(state, entry, changes)
         self._holdings.look(state, changes.jobs)
-        if begins:
-            self.begin_ms = state.time_ms
-        if self.begin_ms:
+        if begins and not self.begin_ms:
+            self._begin_span()
+        elif self.begin_ms:
             changed = list(changes.jobs)
             if set(state.reservations) != reserved:  # a job's reason may stay, and another one gets the room
                 changed += [uid for uid, waits in self._open.items() if waits.kept_for]
-            for uid in list(state.jobs) if begins else changed:
-                self._look(uid)
+            for uid in changed:
+                self._look(uid, state.time_ms)
 
-    def _look(self, uid: str) -> None:
+    def _from_ms(self) -> int:
+        """The time, not before the last event, from which the span counts in the present state; 0 if it doesn't begin
+        with a time, or nothing was known then."""
+        first = self._span.first
+        if first is None or first.offset is not None or first.time_ms is None or not self.state.offset:
+            return 0
+        return max(first.time_ms, self.state.time_ms)
+
+    def _begin_span(self) -> None:
+        """Count from here."""
+        self.begin_ms = self._from_ms() or self.state.time_ms
+        for uid in list(self.state.jobs):
+            self._look(uid, self.begin_ms)
+
+    def _look(self, uid: str, now_ms: int) -> None:
         """Update a job that may have begun or stopped waiting, or waits for something else."""
         job, known = self.state.jobs.get(uid), self._open.get(uid)
         causes = causes_of(self.state, job) if job is not None else ()
-        waiter = self._waiter(job) if job is not None else None
+        waiter = self._waiter(job, now_ms) if job is not None else None
         gpus = self._gpus(job) if job is not None and causes else 0
         kept_for = self._kept_for(job) if job is not None and Cause.RESERVATION in dict(causes) else ()
         now = (causes, waiter, gpus, kept_for)
         if known is not None and (known.causes, known.waiter, known.gpus, known.kept_for) == now:
             return
         if known is not None:
-            self._close(uid, self.state.time_ms)
+            self._close(uid, now_ms)
         if job is not None and causes and waiter is not None:
-            began_ms = known.began_ms if known is not None else self.state.time_ms
-            self._begin(uid, _Open(waiter, causes, self.state.time_ms, began_ms, gpus, job.not_before_ms, {}, kept_for))
+            began_ms = known.began_ms if known is not None else now_ms
+            self._begin(uid, _Open(waiter, causes, now_ms, began_ms, gpus, job.not_before_ms, {}, kept_for))
 
     def _kept_for(self, job: JobRecord) -> tuple[str, ...]:
         """The jobs (UIDs) for which the room is kept that this one would use."""
@@ -124,8 +140,8 @@ class WaitLedger:
             self._holdings.know(state, state.jobs[uid])
         return found
 
-    def _waiter(self, job: JobRecord) -> Waiter:
-        day = self.state.time_ms // _DAY_MS
+    def _waiter(self, job: JobRecord, now_ms: int) -> Waiter:
+        day = now_ms // _DAY_MS
         return Waiter(label(job), queue_of(self.state, job), submitter_of(job), job.seen.namespace, day)
 
     def _gpus(self, job: JobRecord) -> int:
@@ -153,6 +169,8 @@ class WaitLedger:
     def finish(self, as_of_ms: int = 0) -> None:
         """Account for the jobs that still wait, up to a time, or to the last event if that is later."""
         self.end_ms = max(as_of_ms, self.state.time_ms)
+        if not self.begin_ms and 0 < self._from_ms() <= self.end_ms:  # nothing has happened since
+            self._begin_span()
         self._to_midnight(self.end_ms)
         for uid in list(self._open):
             self._close(uid, self.end_ms)
