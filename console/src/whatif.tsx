@@ -263,7 +263,7 @@ function Result({ value }: { value: Answer }) {
         </details>
       )}
       {value.differences.some((one) => one.one?.roomFrom.length || one.other?.roomFrom.length) && (
-        <p class="faint">Work lost is GPU time of running pods since their job got its nodes, start-up included, or since its last checkpoint.</p>
+        <p class="faint">Work lost is GPU time of running pods since they started, start-up included, or since the last checkpoint of their job.</p>
       )}
       {value.supposed.length > 0 && (
         <p class="faint">

@@ -173,8 +173,8 @@ class Answer(msgspec.Struct):
         print_jobs(self.one, self.other, everything=everything, always=self.changed_job)
         if any(job.room_from for plan in (self.one, self.other) for job in plan.jobs):
             print_text(
-                "work lost: GPU time of running pods since their job got its nodes, start-up included, or since its "
-                "last checkpoint"
+                "work lost: GPU time of running pods since they started, start-up included, or since the last "
+                "checkpoint of their job"
             )
         if self.supposed:
             of = few(list(self.supposed), _NAMES_SHOWN)
