@@ -1,9 +1,9 @@
-"""How much work would be lost if pods of a job ended now: GPU time since the last checkpoint, or since the start.
+"""How much work would be lost if pods of a job ended now: GPU time since the last checkpoint, or since their start.
 
 All amounts are whole numbers of GPU-milliseconds.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from arranger.model.accelerators import is_counted
 from arranger.model.config import VERDICTS
@@ -19,17 +19,28 @@ _IDLE = frozenset({Phase.PENDING, *TERMINAL})
 def lost_ms(state: State, job: JobRecord, slots: Iterable[SlotKey], time_ms: int, verdicts: int = VERDICTS) -> int:
     """The GPU-milliseconds that would be lost if the pods in these slots ended at `time_ms`.
 
-    For each pod that runs, this is the time since the job got its nodes or since its last checkpoint, whichever is
-    later, times the GPUs of the pod. A slot without such a pod loses nothing. The state doesn't have the times at which
-    single pods began, so a worker that joined later counts as if it had run as long as its job.
+    For each pod that runs, this is the time since the job got its nodes, since the pod started or since the job's last
+    checkpoint, whichever is latest, times the GPUs of the pod. A slot without such a pod loses nothing.
     """
-    gpus = working_gpus(state, job, slots, verdicts)
-    return gpus * max(time_ms - max(job.began_ms, checkpoint_ms(state, job, time_ms)), 0) if gpus else 0
+    safe_ms = max(job.began_ms, checkpoint_ms(state, job, time_ms))
+    return lost_since(working(state, job, slots, verdicts), safe_ms, time_ms)
+
+
+def lost_since(working: Mapping[int, int], safe_ms: int, time_ms: int) -> int:
+    """The GPU-milliseconds of pods, as `working` tells them, up to a time. What was done before `safe_ms` is safe."""
+    return sum([gpus * max(time_ms - max(safe_ms, since_ms), 0) for since_ms, gpus in working.items()])
 
 
 def working_gpus(state: State, job: JobRecord, slots: Iterable[SlotKey], verdicts: int = VERDICTS) -> int:
     """The GPUs of those pods in these slots that have work to lose: accelerators, by the rules of a cycle."""
-    gpus, each, last, bound = 0, 0, None, job.bound
+    return sum(working(state, job, slots, verdicts).values())
+
+
+def working(state: State, job: JobRecord, slots: Iterable[SlotKey], verdicts: int = VERDICTS) -> dict[int, int]:
+    """When pods in these slots started (milliseconds since 1970, 0 if that isn't known) → the GPUs of those of them
+    that have work to lose. By earlier rules, all pods count as if they had started with their job."""
+    found: dict[int, int] = {}
+    each, last, bound = 0, None, job.bound
     for slot in slots:
         uid = bound.get(slot)
         pod = state.pods[uid] if uid is not None else None
@@ -37,8 +48,9 @@ def working_gpus(state: State, job: JobRecord, slots: Iterable[SlotKey], verdict
             if pod.requests != last:  # those of a group follow each other, and nearly all request the same
                 each = sum(amount for name, amount in pod.requests if is_counted(name, verdicts))
                 last = pod.requests
-            gpus += each
-    return gpus
+            since_ms = pod.times.started_ms if verdicts >= 8 else 0
+            found[since_ms] = found.get(since_ms, 0) + each
+    return found
 
 
 def checkpoint_ms(state: State, job: JobRecord, time_ms: int) -> int:

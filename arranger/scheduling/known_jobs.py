@@ -20,7 +20,7 @@ from arranger.projections.nodes import Amounts as Rooms
 from arranger.projections.nodes import NodeTable
 from arranger.projections.queue_use import queue_of, sum_of
 from arranger.projections.state import State
-from arranger.projections.work_at_risk import newest_checkpoint_ms, working_gpus
+from arranger.projections.work_at_risk import lost_since, newest_checkpoint_ms, working
 from arranger.scheduling.queue_shares import Amounts
 from arranger.scheduling.view import Levels, Rows, add_to
 
@@ -58,9 +58,9 @@ class KnownPart:
         return sum_of(self._job, self.slots)
 
     @cached_property
-    def gpus(self) -> int:
-        """The GPUs of those of their pods that have work to lose."""
-        return working_gpus(self._state, self._job, self.slots, self._verdicts)
+    def working(self) -> dict[int, int]:
+        """The GPUs of those of their pods that have work to lose, by when these started."""
+        return working(self._state, self._job, self.slots, self._verdicts)
 
 
 class KnownJob:
@@ -108,7 +108,7 @@ class KnownJob:
 
     def lost_ms(self, part: KnownPart, time_ms: int) -> int:
         """GPU-milliseconds of work that would be lost with some of its slots at this time, as in `work_at_risk`."""
-        return part.gpus * max(time_ms - self._safe_ms, 0)
+        return lost_since(part.working, self._safe_ms, time_ms)
 
 
 class KnownJobs:

@@ -113,7 +113,7 @@ export interface Bar {
   gpus: number;
   attempt: number;
   nodes: string[];
-  /** The stage in which it ended; empty: another bar goes on, or the job was deleted. */
+  /** The stage in which the waiting or the run ended; empty: it lasts, the job then ran, or it was deleted. */
   outcome?: string;
 }
 export interface Gantt {

@@ -263,7 +263,7 @@ function Result({ value }: { value: Answer }) {
         </details>
       )}
       {value.differences.some((one) => one.one?.roomFrom.length || one.other?.roomFrom.length) && (
-        <p class="faint">Work lost is GPU time of running pods since their job got its nodes, start-up included, or since its last checkpoint.</p>
+        <p class="faint">Work lost is GPU time of running pods since they started, start-up included, or since the last checkpoint of their job.</p>
       )}
       {value.supposed.length > 0 && (
         <p class="faint">
@@ -284,7 +284,7 @@ function Result({ value }: { value: Answer }) {
             columns={[
               { name: "Job", cell: (one) => <JobLink job={one.job} />, key: (one) => one.job },
               { name: "Attempt", cell: (one) => one.attempt, number: true },
-              { name: "As it was", cell: (one) => begins(one.asItWasMs), key: (one) => one.asItWasMs ?? Infinity, number: true },
+              { name: "Without changes", cell: (one) => begins(one.asItWasMs), key: (one) => one.asItWasMs ?? Infinity, number: true },
               { name: "What if", cell: (one) => begins(one.whatIfMs), key: (one) => one.whatIfMs ?? Infinity, number: true },
               { name: "Later by", cell: later, number: true },
               { name: "Waited", cell: (one) => waited(one.asItWasWaitMs), number: true },
@@ -384,7 +384,7 @@ function Courses({ one, other }: { one: Course; other: Course }) {
         label="GPUs used in both runs over time"
         times={times}
         lines={[
-          { name: "as it was", values: along(one, times), colour: "#0072b2" },
+          { name: "without changes", values: along(one, times), colour: "#0072b2" },
           { name: "what if", values: along(other, times), colour: "#d55e00", dashed: true },
         ]}
       />

@@ -307,6 +307,17 @@ def test_a_second_attempt_is_no_further_job(tmp_path: Path, capsys: pytest.Captu
     assert "5, and 1 again" in row
 
 
+def test_a_run_is_not_told_as_what_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The run without changes is supposed as well: its starts may differ from those of the log."""
+    world = contended()
+    log = to_file(world.entries, tmp_path / "run.log")
+    _, out, _ = run(capsys, *log, "--at", _at_first_job(world), "--queue-policy", "DRF", "--until", "drained")
+    plans, runs = out.split("\nFIGURE")
+    assert "AS IT WAS" in plans and "as it was" not in runs.lower()
+    assert runs.splitlines()[0].split() == ["WITHOUT", "CHANGES", "WHAT", "IF"]
+    assert "the run without changes, compared with the log:" in runs
+
+
 def queues_log(tmp_path: Path) -> tuple[list[str], str]:
     """4 GPUs; the queue rl has 2 of them at most, so its first job runs and its second one waits. The offset is that
     before the queue is seen again with another weight."""

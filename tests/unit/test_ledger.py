@@ -1,5 +1,7 @@
 """The accounts of a whole log: for what its jobs waited, and what preemptions cost and gained."""
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -19,12 +21,12 @@ from tests.unit.replay_worlds import crowded, gpu_job, histories, preempting, wi
 from tests.world import World, shape
 
 
-def waits(entries: list[Entry], span: Span | None = None) -> WaitLedger:
+def waits(entries: list[Entry], span: Span | None = None, as_of_ms: int = 0) -> WaitLedger:
     ledger = WaitLedger(State(), span or Span())
     for entry in entries:
         if not ledger._span.last.before(entry):
             ledger.feed(entry)
-    ledger.finish()
+    ledger.finish(as_of_ms)
     return ledger
 
 
@@ -174,6 +176,123 @@ def test_a_span_counts_only_what_is_within_it_and_days_are_divided_at_midnight()
     last = world.entries[-1].first
     part = waits(world.entries, Span(Point(offset=world.entries[-2].first), Point(offset=last)))
     assert part.wait_ms == 86_400_000
+
+
+def test_time_counts_from_the_point_that_was_asked_for_and_not_from_the_next_event() -> None:
+    """A quiet time has no events, and jobs wait through it."""
+    world = with_room_rules(preemption=None, reservations=0)
+    gpu_job(world, "holder", 4)
+    world.settle()
+    gpu_job(world, "late", 4)
+    world.cycle()
+    began_ms = world.now_ms
+    world.pass_time(100)
+    world.node("n9", cpu=1)
+    since = Span(Point(time_ms=began_ms + 30_000))
+    assert (waits(world.entries, since).begin_ms, waits(world.entries, since).wait_ms) == (began_ms + 30_000, 70_000)
+    within = waits(world.entries[:-1], since, as_of_ms=began_ms + 50_000)
+    assert (within.begin_ms, within.end_ms) == (began_ms + 30_000, began_ms + 50_000)
+    assert causes(within, "late") == {("Room", "default/holder"): 20_000}
+
+
+def four_nodes() -> World:
+    """Four nodes of 4 GPUs, of which one is cordoned."""
+    world = with_room_rules(preemption=None, reservations=0)
+    for name in ("n2", "n3"):
+        world.node(name, cpu=16, gpus=4)
+    world.node("n4", cpu=16, gpus=4, cordoned=True)
+    return world
+
+
+def whole_nodes(world: World, name: str, workers: int) -> None:
+    """A job whose pods fill a node each."""
+    world.job(name, workers=workers, worker=shape(cpu=1, gpus=4), min_workers=workers, created=world.now_ms)
+
+
+def test_nodes_that_are_full_of_the_jobs_own_pods_are_no_room_that_others_held() -> None:
+    """In the plan, three of its pods fill three nodes. The cordoned node alone keeps the fourth out."""
+    world = four_nodes()
+    whole_nodes(world, "late", 4)
+    world.cycle()
+    world.pass_time(20)
+    world.node("n9", cpu=1)
+    assert causes(waits(world.entries), "late") == {("ClosedNodes", ""): 20_000}
+
+
+def test_only_nodes_that_others_fill_count_beside_those_of_its_own_pods() -> None:
+    world = four_nodes()
+    gpu_job(world, "little", 1)
+    world.settle()
+    whole_nodes(world, "late", 4)
+    world.cycle()
+    world.pass_time(20)
+    world.node("n9", cpu=1)
+    assert causes(waits(world.entries), "late") == {
+        ("ClosedNodes", ""): 10_000,
+        ("Room", "default/little"): 10_000,
+    }
+
+
+def test_nodes_that_are_too_small_for_a_pod_are_no_room_that_others_held() -> None:
+    world = with_room_rules(preemption=None, reservations=0)
+    for number in range(5):
+        world.node(f"cpu-{number}", cpu=64)
+    world.node("n1", cpu=16, gpus=4, cordoned=True)
+    world.pod("other", node="cpu-0", cpu=1)
+    whole_nodes(world, "late", 1)
+    world.cycle()
+    world.pass_time(20)
+    world.node("n9", cpu=1)
+    assert causes(waits(world.entries), "late") == {("ClosedNodes", ""): 20_000}
+
+
+def test_nobody_is_blamed_for_a_time_in_which_nobody_held_room() -> None:
+    """The holder left, and the next cycle comes later."""
+    world = with_room_rules(preemption=None, reservations=0)
+    holder = gpu_job(world, "holder", 4)
+    world.settle()
+    gpu_job(world, "late", 4)
+    world.cycle()
+    world.pass_time(30)
+    world.say(k.StageDecided(holder.uid, holder.version, holder.attempt, Stage.SUCCEEDED, StageReason.TERMINATED))
+    world.apply()
+    world.pass_time(10)
+    world.node("n9", cpu=1)
+    assert causes(waits(world.entries), "late") == {("Room", "default/holder"): 30_000, ("Scheduler", ""): 10_000}
+
+
+def test_who_held_room_doesnt_depend_on_where_the_account_begins_and_ends() -> None:
+    """While one reason lasts, its holders change; parts of the time sum to the whole."""
+    world = with_room_rules(preemption=None, reservations=0)
+    world.node("n2", cpu=16, gpus=8)
+    first = gpu_job(world, "first", 4)
+    gpu_job(world, "stays", 8)
+    world.settle()
+    world.pass_time(1)
+    began_ms = world.now_ms
+    world.job("large", workers=1, worker=shape(cpu=1, gpus=8), min_workers=1, created=world.now_ms)
+    world.cycle()
+    world.pass_time(12)
+    world.say(k.StageDecided(first.uid, first.version, first.attempt, Stage.SUCCEEDED, StageReason.TERMINATED))
+    world.apply()
+    world.pass_time(12)
+    gpu_job(world, "second", 4)
+    world.settle()
+    world.pass_time(12)
+    world.node("n9", cpu=1)
+    whole = causes(waits(world.entries), "large")
+    assert whole == {
+        ("Room", "default/stays"): 28_000,
+        ("Room", "default/first"): 4_000,
+        ("Order", "default/second"): 4_000,
+    }
+    parts: dict[tuple[str, str], int] = {}
+    bounds_ms = (began_ms, began_ms + 5_000, began_ms + 20_000, began_ms + 30_000, world.now_ms)
+    for begin_ms, end_ms in pairwise(bounds_ms):
+        span = Span(Point(time_ms=begin_ms), Point(time_ms=end_ms))
+        for key, wait_ms in causes(waits(world.entries, span, end_ms), "large").items():
+            parts[key] = parts.get(key, 0) + wait_ms
+    assert parts == pytest.approx(whole, abs=5)
 
 
 def preemptions(world: World, span: Span | None = None) -> PreemptionLedger:

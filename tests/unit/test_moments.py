@@ -333,19 +333,40 @@ def test_the_gpus_of_a_nodes_bars_are_those_that_its_jobs_hold_at_any_point(name
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_last_bar_of_a_run_says_how_it_ended(name: str) -> None:
+def test_the_bars_of_a_run_say_how_it_ended(name: str) -> None:
     gantt, now = at_history(name, ("gantt", {}), ("moment", {}))
     stages = {job["job"]: job["stage"] for job in now["jobs"]}
     told = set()
     for job in gantt["jobs"]:
         for bar, later in itertools.pairwise(job["bars"]):
             again = bar["kind"] == "running" and later["kind"] == "waiting"
-            assert bar["outcome"] == ("Rescheduling" if again else ""), job["job"]
+            same = bar["kind"] == later["kind"] == "running" and bar["attempt"] == later["attempt"]
+            assert bar["outcome"] == ("Rescheduling" if again else later["outcome"] if same else ""), job["job"]
         last, stage = job["bars"][-1], stages.get(job["job"], "")
         if stage:
             assert last["outcome"] == (stage if stage in ("Succeeded", "Failed") else "")
         told |= {bar["outcome"] for bar in job["bars"]}
     assert "Succeeded" in told
+
+
+def test_every_bar_of_a_run_says_how_that_ended_though_its_pods_ended_one_after_the_other() -> None:
+    world, index = World(), gantt_module.GanttIndex()
+    for number in range(2):
+        world.node(f"n{number}", cpu=4, gpus=8)
+    job = world.job("g", workers=2, worker=shape(cpu=1, gpus=8), min_workers=2, equals=True)
+    world.settle()
+    index.note(world.state, {job.uid: None})
+    pods = sorted(job.bound.values())
+    for uid in pods:
+        world.pass_time(20)
+        world.change_pod(uid, phase="Succeeded")
+        index.note(world.state, {job.uid: None})
+    world.settle()
+    index.note(world.state, {job.uid: None})
+    assert job.stage == Stage.SUCCEEDED
+    [of] = index.gantt(0, world.now_ms, complete=True).jobs
+    runs = [bar for bar in of.bars if bar.kind == "running"]
+    assert [bar.gpus for bar in runs] == [16, 8] and [bar.outcome for bar in runs] == ["Succeeded"] * 2
 
 
 def test_old_bars_of_nodes_are_forgotten_and_those_that_last_stay(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,13 @@ from hypothesis import strategies as st
 
 from arranger.events import kinds as k
 from arranger.model.job import JobStatusSeen, PlacedPods
+from arranger.model.pod import PodTimes
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
 from arranger.projections.work_at_risk import checkpoint_ms, lost_ms
 from arranger.replay.reading.describe import describe
 from arranger.workers.observed import known
+from tests.unit.replay_worlds import ROOM, gpu_job
 from tests.world import World, shape
 
 #: How long the job has had its nodes.
@@ -38,6 +40,40 @@ def test_without_a_checkpoint_it_is_the_time_since_the_start_for_each_gpu() -> N
     assert lost_ms(world.state, job, [(1, 2), (1, 0)], world.now_ms) == 4 * RAN_MS
     assert lost_ms(world.state, job, [], world.now_ms) == 0
     assert lost_ms(world.state, job, [(1, 7)], world.now_ms) == 0
+
+
+def test_a_pod_that_started_later_loses_only_the_time_since_then() -> None:
+    """A worker lost its node, which another job then had for a while, and came back: only what it did since is lost."""
+    world, job = running()
+    started_ms = world.now_ms - 20_000
+    world.change_pod(job.bound[1, 2], times=PodTimes(started_ms=started_ms))
+    assert lost_ms(world.state, job, [(1, 2)], world.now_ms) == 2 * 20_000
+    assert lost_ms(world.state, job, job.bound, world.now_ms) == 5 * RAN_MS + 2 * 20_000
+    assert lost_ms(world.state, job, [(1, 2)], started_ms - 1) == 0, "a kubelet's clock may be ahead"
+    world.change_pod(job.bound[1, 1], times=PodTimes(started_ms=job.began_ms - 999))
+    assert lost_ms(world.state, job, [(1, 1)], world.now_ms) == 2 * RAN_MS, "it tells whole seconds"
+
+
+def test_by_earlier_rules_it_counts_as_if_it_had_run_as_long_as_its_job() -> None:
+    world, job = running()
+    world.change_pod(job.bound[1, 2], times=PodTimes(started_ms=world.now_ms - 20_000))
+    assert lost_ms(world.state, job, [(1, 2)], world.now_ms, verdicts=7) == 2 * RAN_MS
+
+
+@pytest.mark.parametrize(("verdicts", "lost"), [(7, 600_000), (8, 380_000)])
+def test_a_cycle_records_the_loss_by_its_rules(verdicts: int, lost: int) -> None:
+    world = World(config=msgspec.structs.replace(ROOM, verdicts=verdicts))
+    world.node("n1", cpu=16, gpus=4)
+    low = gpu_job(world, "low", 3, priority=1)
+    world.settle()
+    world.pass_time(200)
+    world.change_pod(low.bound[1, 0], times=PodTimes(started_ms=world.now_ms - 20_000))
+    world.change_pod(low.bound[1, 1], times=PodTimes(started_ms=world.now_ms - 160_000))
+    gpu_job(world, "high", 4, priority=9)
+    events = world.cycle()
+    [taken] = [event for event in events if isinstance(event, k.Preempted)]
+    [victim] = taken.victims
+    assert victim.lost_ms == lost
 
 
 def test_without_gpus_nothing_is_lost() -> None:

@@ -49,9 +49,10 @@ def command(target: str | None, settings: Settings, output: str, **options: Any)
     doesn't count. Every millisecond has a cause, as the log recorded it, and is counted times the GPUs of the job's
     quorum: a job of 8 GPUs that waits for an hour waited 8 GPU hours. The parts sum exactly to the whole.
 
-    If nodes refuse the job for different reasons, each such node counts the same. Room is attributed to those who held
-    it meanwhile, in proportion to their GPUs (of a job without GPUs: their cpu). Room that they got while the job
-    already waited has the cause Order, and not Room.
+    If nodes refuse the job for different reasons, each such node counts the same, but for those that are too small for
+    the pod, or full of the job's own pods. Room is attributed to those who held it meanwhile, in proportion to their
+    GPUs (of a job without GPUs: their cpu). Room that they got while the job already waited has the cause Order, and
+    not Room.
 
     \b
       arranger waits                                   by queue, and by the queues that held the room

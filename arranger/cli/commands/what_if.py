@@ -125,11 +125,11 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
 
     --preemption Off takes no room back, and --backfill Off lets any job go before one with a reservation.
 
-    With --until, both runs continue: the run as it was, and the run with changes. TYJobs, nodes and other owners' pods
-    that appear later in the log appear in both runs at the same times. A cycle runs after each change. Each attempt of
-    a job holds its nodes for as long as it did in the log, from its placement to the end of its last pod. The output
-    compares how long jobs wait, how many GPUs are in use, how many are idle in fragments that typical pods with GPUs
-    can't use, and when the last job ends. It also shows how closely the run without changes matches the log.
+    With --until, both plans continue as runs: one without changes, and one with them. TYJobs, nodes and other owners'
+    pods that appear later in the log appear in both runs at the same times. A cycle runs after each change. Each
+    attempt of a job holds its nodes for as long as it did in the log, from its placement to the end of its last pod.
+    The output compares how long jobs wait, how many GPUs are in use, how many are idle in fragments that typical pods
+    with GPUs can't use, and when the last job ends. It also shows how closely the run without changes matches the log.
 
     \b
       arranger what-if --at 4711 --queue-policy DRF          the cycle at offset 4711, under DRF
@@ -153,7 +153,7 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
     asked = _Asked(options["at"], otherwise, options["until"], options["lasting"])
     answer = asyncio.run(_what_if(target, settings, asked))
     if options["picture"] is not None and answer.sequel is not None:
-        plot(options["picture"], [("as it was", answer.sequel.one), ("what if", answer.sequel.other)])
+        plot(options["picture"], [("without changes", answer.sequel.one), ("what if", answer.sequel.other)])
     if output == "json":
         print_json(answer.json())
     else:

@@ -14,6 +14,8 @@ from arranger.replay.what_if.utilisation import Figures, Likeness, Utilisation
 
 #: The number of jobs that a note names.
 _NAMES_SHOWN = 5
+#: The run that is compared with that of the changes. It is no record of what was: its starts may differ from those.
+_UNCHANGED = "without changes"
 #: The number of starts that are listed.
 _STARTS_SHOWN = 20
 
@@ -41,7 +43,7 @@ class Sequel(msgspec.Struct, frozen=True):
 
 def print_continuations(of: Continuations, lasting_ms: int | None = None, *, drained: bool = False) -> None:
     rows = [(name, words(of.as_it_was), words(of.what_if)) for name, words in _FIGURES]
-    print_table(("figure", "as it was", "what if"), rows, times=Times.of([]))
+    print_table(("figure", _UNCHANGED, "what if"), rows, times=Times.of([]))
     say()
     _print_starts(of.starts)
     for line in _notes(of, lasting_ms, drained=drained):
@@ -62,7 +64,7 @@ def _print_starts(starts: Sequence[Start]) -> None:
         )
         for of in starts[:_STARTS_SHOWN]
     ]
-    names = ("start of", "attempt", "as it was", "what if", "waited", "waited, what if")
+    names = ("start of", "attempt", _UNCHANGED, "what if", "waited", "waited, what if")
     print_table(names, told, times=Times.of([]), right=names[4:], optional=names[4:])
     if len(starts) > _STARTS_SHOWN:
         print_text(f"and {len(starts) - _STARTS_SHOWN} more starts that differ: --output json has them")
@@ -87,8 +89,8 @@ def _notes(of: Continuations, lasting_ms: int | None, *, drained: bool) -> Itera
     total = alike.common + alike.only_log
     if total:
         yield (
-            f"as it was, compared with the log: {alike.equal} of {total} starts differ by at most a second, the "
-            f"largest difference is {duration(alike.farthest_ms)}; {counted(alike.only_log, 'start')} only in "
+            f"the run {_UNCHANGED}, compared with the log: {alike.equal} of {total} starts differ by at most a second, "
+            f"the largest difference is {duration(alike.farthest_ms)}; {counted(alike.only_log, 'start')} only in "
             f"the log, {alike.only_here} only in the run"
         )
 
@@ -173,8 +175,8 @@ class Answer(msgspec.Struct):
         print_jobs(self.one, self.other, everything=everything, always=self.changed_job)
         if any(job.room_from for plan in (self.one, self.other) for job in plan.jobs):
             print_text(
-                "work lost: GPU time of running pods since their job got its nodes, start-up included, or since its "
-                "last checkpoint"
+                "work lost: GPU time of running pods since they started, start-up included, or since the last "
+                "checkpoint of their job"
             )
         if self.supposed:
             of = few(list(self.supposed), _NAMES_SHOWN)

@@ -1,5 +1,6 @@
 """When each job waited and ran, as bars over time."""
 
+from collections.abc import Sequence
 from itertools import islice
 
 import msgspec
@@ -20,8 +21,9 @@ _WAITING, _RUNNING = "waiting", "running"
 
 class Bar(msgspec.Struct, frozen=True, rename="camel"):
     """A time (seconds since 1970) in which a job was waiting for one main `cause`, or running. `nodes` names at most 50
-    of its nodes. `outcome` is the stage in which it ended: Succeeded, Failed, or Rescheduling if the job ran and had to
-    start again; Suspended if its user suspended it; empty where another bar of the job goes on, or it was deleted."""
+    of its nodes. `outcome` is the stage in which the waiting or the run ended: Succeeded, Failed, or Rescheduling if
+    the job ran and had to start again; Suspended if its user suspended it; empty while it lasts, if the job then got
+    its nodes, and if it was deleted. All bars of a run, which differ by the pods with nodes, have the same."""
 
     begin: float = msgspec.field(name="from")
     end: float = msgspec.field(name="to")
@@ -163,6 +165,16 @@ def _bar(phase: _Phase, end_ms: int) -> Bar:
 def _tell_outcome(phases: list[_Phase], job: JobRecord, *, waiting: bool) -> None:
     """Note how the last phase ended once the job has ended, and the last run of one that waits again."""
     if job.ended and phases[-1].end_ms >= 0:
-        phases[-1].outcome = job.stage
+        _note_outcome(phases, job.stage)
     elif waiting and len(phases) > 1 and phases[-2].what[0] == _RUNNING and not phases[-2].outcome:
-        phases[-2].outcome = StageReason.SUSPENDED if job.suspended else Stage.RESCHEDULING
+        _note_outcome(phases[:-1], StageReason.SUSPENDED if job.suspended else Stage.RESCHEDULING)
+
+
+def _note_outcome(phases: Sequence[_Phase], outcome: str) -> None:
+    """Note how the last phase ended, and with it those before it that belong to the same run."""
+    phases[-1].outcome = outcome
+    run = phases[-1].what[0], phases[-1].what[3]
+    for earlier in reversed(phases[:-1]):
+        if run[0] != _RUNNING or (earlier.what[0], earlier.what[3]) != run:
+            return
+        earlier.outcome = outcome

@@ -5,10 +5,11 @@ from enum import StrEnum
 from arranger.events.facts import ShortageFacts
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.quota import LimitKind
-from arranger.model.reasons import ReasonKind
+from arranger.model.reasons import ReasonCounts, ReasonKind
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain.awaited import What, awaited
+from arranger.replay.ledger.full_nodes import full_of_others
 
 
 class Cause(StrEnum):
@@ -107,26 +108,42 @@ def every_cause(state: State, job: JobRecord) -> Weights:
     what = awaited(state, job).what
     if what in (What.QUORUM_NODES, What.CONTROLLER, What.FIRST_CYCLE):
         recorded = job.waits if what == What.QUORUM_NODES else None
-        return of_shortage(recorded.shortage) if recorded is not None else ((Cause.SCHEDULER, 1),)
+        return _of_shortage(state, job, recorded.shortage) if recorded is not None else ((Cause.SCHEDULER, 1),)
     cause = _OF_WHAT.get(what)
     begun = what == What.BACK_OFF and job.quorum_placed()
     return ((cause, 1),) if cause is not None and not begun else ()
 
 
-def of_shortage(shortage: ShortageFacts) -> Weights:
+def _of_shortage(state: State, job: JobRecord, shortage: ShortageFacts) -> Weights:
     """The causes that a recorded reason names. Each node that refuses the next pod counts the same; where free room
-    is kept from it, nodes that others use count nothing."""
+    is kept from it, nodes that others use count nothing, and nodes that are too small for it or full of the job's own
+    pods don't either, if there are others."""
     if shortage.quota is not None:
         return ((_OF_LIMIT[shortage.quota.limit], 1),)
     if shortage.objection is not None:
         return ((Cause.PLUGIN, 1),)
     if shortage.infeasible:
         return ((Cause.INFEASIBLE, 1),)
-    counted = [one for one in shortage.reasons if one[0].kind not in _OWN_CHOICE] or shortage.reasons
+    found = _by_cause(shortage.reasons)
+    if len(found) > 1 and Cause.ROOM in found:
+        found[Cause.ROOM] -= _not_of_others(state, job, shortage)
+    return tuple(sorted((cause, nodes) for cause, nodes in found.items() if nodes > 0)) or ((Cause.ROOM, 1),)
+
+
+def _by_cause(reasons: ReasonCounts) -> dict[Cause, int]:
+    """How many nodes refuse the pod for each cause."""
+    counted = [one for one in reasons if one[0].kind not in _OWN_CHOICE] or reasons
     kept = any(reason.kind == ReasonKind.RESERVED for reason, _ in counted)
     found: dict[Cause, int] = {}
     for reason, nodes in counted:
         cause = _OF_REASON.get(reason.kind, Cause.RULES)
         if cause != Cause.ROOM or not kept:  # free room is there for the pod: not those keep it out who hold the rest
             found[cause] = found.get(cause, 0) + nodes
-    return tuple(sorted(found.items())) or ((Cause.ROOM, 1),)
+    return found
+
+
+def _not_of_others(state: State, job: JobRecord, shortage: ShortageFacts) -> int:
+    """How many of the nodes that lack resources don't lack them because of what others hold."""
+    lacking = sum(nodes for reason, nodes in shortage.reasons if reason.kind == ReasonKind.INSUFFICIENT)
+    full = full_of_others(state, job, shortage.group) if lacking else None
+    return max(lacking - full, 0) if full is not None else 0

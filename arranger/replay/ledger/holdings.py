@@ -1,4 +1,9 @@
-"""How much every job holds over time: the integral of its GPUs, and of its cpu for jobs that wait without GPUs."""
+"""What part of all that is held every job holds over time: of the GPUs, and of the cpu for jobs that wait without GPUs.
+
+At each moment the parts of all holders sum to one, and a job's share of a time is the integral of its part. So shares
+of parts of a time sum to that of the whole, whoever came and went meanwhile. While nobody holds any GPU, the parts are
+those of cpu, and while nobody holds any cpu those of pods.
+"""
 
 from collections.abc import Iterable
 
@@ -6,6 +11,7 @@ import msgspec
 
 from arranger.model.pod import gpus_of
 from arranger.projections.jobs import JobRecord, requests_of
+from arranger.projections.nodes import PODS
 from arranger.projections.queue_membership import submitter_of
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import State
@@ -23,19 +29,47 @@ class Holder(msgspec.Struct, frozen=True):
     job: str = ""
 
 
+#: What GPUs (0), millicores (1) and pods (2) an amount has.
+_Amounts = tuple[int, int, int]
+_NONE: _Amounts = (0, 0, 0)
+#: A share of one millisecond, of a job that holds everything; others have parts of it.
+WHOLE = 1 << 40
+
+
 class _Held(msgspec.Struct):
-    """What a job holds since `since_ms`, and what that amounted to before: amount times milliseconds."""
+    """What a job holds. `shares` are those up to `since`, by the clocks of `Holdings`."""
 
-    gpus: int
-    cpu: int
-    since_ms: int
-    gpu_ms: int = 0
-    cpu_ms: int = 0
+    amounts: _Amounts
+    since: list[int]
+    shares: list[int]
 
-    def until(self, time_ms: int, *, of_gpus: bool) -> int:
-        """The amount times milliseconds up to a time."""
-        span_ms = time_ms - self.since_ms
-        return self.gpu_ms + self.gpus * span_ms if of_gpus else self.cpu_ms + self.cpu * span_ms
+
+class _Clock(msgspec.Struct):
+    """What a holder of one unit has had a share of: it runs the faster, the less is held in all. The unit is the first
+    from `first` on, in the order of `_Amounts`, of which anything is held; with none, `unit` is -1 and the clock stands
+    still, for `idle_ms` up to now."""
+
+    first: int
+    unit: int = -1
+    total: int = 0
+    since_ms: int = 0
+    passed: int = 0
+    idle_ms: int = 0
+
+    def at(self, time_ms: int) -> int:
+        return self.passed + ((time_ms - self.since_ms) * WHOLE // self.total if self.total else 0)
+
+    def idle_until(self, time_ms: int) -> int:
+        return self.idle_ms + (0 if self.total else time_ms - self.since_ms)
+
+    def turn(self, totals: _Amounts, time_ms: int) -> None:
+        """Go on with these totals."""
+        self.passed, self.idle_ms, self.since_ms = self.at(time_ms), self.idle_until(time_ms), time_ms
+        self.unit = self.unit_of(totals)
+        self.total = totals[self.unit] if self.unit >= 0 else 0
+
+    def unit_of(self, totals: _Amounts) -> int:
+        return next((unit for unit in range(self.first, len(totals)) if totals[unit]), -1)
 
 
 class Holdings:
@@ -43,22 +77,31 @@ class Holdings:
 
     def __init__(self) -> None:
         self._held: dict[str, _Held] = {}
-        #: The GPUs and the millicores that jobs hold together.
-        self._ours = (0, 0)
+        #: What jobs hold together, and with all other pods.
+        self._ours = self._totals = _NONE
+        #: Of jobs that wait without GPUs, and of those with some.
+        self._clocks = (_Clock(first=1), _Clock(first=0))
         self._changes = -1
         #: By UID, also of jobs that hold nothing any more, or nothing yet.
         self.holders: dict[str, Holder] = {OTHERS: Holder()}
         #: UID → when the job got the nodes that it holds, in milliseconds.
         self.began_ms: dict[str, int] = {}
 
+    def begin(self, state: State) -> None:
+        """Look at all jobs for the first time."""
+        for clock in self._clocks:
+            clock.since_ms = state.time_ms
+        self.look(state, list(state.jobs))
+        self.began_ms = {uid: state.jobs[uid].began_ms for uid in self.began_ms}
+
     def look(self, state: State, uids: Iterable[str]) -> None:
         """Update the touched jobs, and all other pods together."""
         for uid in uids:
             job = state.jobs.get(uid)
-            amounts = _amounts(job) if job is not None else (0, 0)
+            amounts = _amounts(job) if job is not None else _NONE
             if job is not None and any(amounts):
                 self.know(state, job)
-                if not self._now(uid):
+                if uid not in self._held or not any(self._held[uid].amounts):
                     self.began_ms[uid] = state.time_ms
             self._set(uid, amounts, state.time_ms)
         if state.nodes.changes != self._changes:
@@ -69,44 +112,65 @@ class Holdings:
         """Remember who a job is that holds room, or for which room is kept."""
         self.holders[job.uid] = Holder(queue_of(state, job), submitter_of(job), label(job))
 
-    def _now(self, uid: str) -> bool:
+    def _set(self, uid: str, amounts: _Amounts, time_ms: int) -> None:
         held = self._held.get(uid)
-        return held is not None and bool(held.gpus or held.cpu)
-
-    def _set(self, uid: str, amounts: tuple[int, int], time_ms: int) -> None:
-        held = self._held.get(uid)
-        had = (held.gpus, held.cpu) if held is not None else (0, 0)
+        had = held.amounts if held is not None else _NONE
+        if amounts == had:
+            return
         if uid != OTHERS:
-            self._ours = (self._ours[0] + amounts[0] - had[0], self._ours[1] + amounts[1] - had[1])
+            self._ours = _changed(self._ours, had, amounts)
+        totals = _changed(self._totals, had, amounts)
+        if any(clock.unit_of(totals) != clock.unit for clock in self._clocks):  # from now on, another amount counts
+            for of in self._held.values():
+                self._settle(of, time_ms)
         if held is None:
-            if any(amounts):
-                self._held[uid] = _Held(*amounts, time_ms)
-        elif (held.gpus, held.cpu) != amounts:
-            held.gpu_ms, held.cpu_ms = held.until(time_ms, of_gpus=True), held.until(time_ms, of_gpus=False)
-            held.since_ms = time_ms
-            held.gpus, held.cpu = amounts
+            held = self._held[uid] = _Held(_NONE, [clock.at(time_ms) for clock in self._clocks], [0, 0])
+        self._settle(held, time_ms)
+        held.amounts, self._totals = amounts, totals
+        for clock in self._clocks:
+            clock.turn(totals, time_ms)
+
+    def _settle(self, held: _Held, time_ms: int) -> None:
+        for number, clock in enumerate(self._clocks):
+            held.shares[number] = self._share(held, number, time_ms)
+            held.since[number] = clock.at(time_ms)
+
+    def _share(self, held: _Held, number: int, time_ms: int) -> int:
+        clock = self._clocks[number]
+        amount = held.amounts[clock.unit] if clock.unit >= 0 else 0
+        return held.shares[number] + amount * (clock.at(time_ms) - held.since[number])
 
     def _others(self, state: State) -> None:
         nodes = state.nodes
         used = nodes.used[nodes.by_name()].sum(axis=0) if len(nodes.by_name()) else ()
         totals = {name: int(used[column]) for name, column in nodes.columns.items() if len(used)}
-        gpus = gpus_of(totals.items()) - self._ours[0]
-        cpu = totals.get("cpu", 0) - self._ours[1]
-        self._set(OTHERS, (max(gpus, 0), max(cpu, 0)), state.time_ms)
+        there = (gpus_of(totals.items()), totals.get("cpu", 0), totals.get(PODS, 0))
+        gpus, cpu, pods = (max(in_all - ours, 0) for in_all, ours in zip(there, self._ours, strict=True))
+        self._set(OTHERS, (gpus, cpu, pods), state.time_ms)
 
     def sums(self, time_ms: int, *, of_gpus: bool) -> dict[str, int]:
-        """UID → amount times milliseconds up to a time, of all that ever held any."""
-        return {uid: held.until(time_ms, of_gpus=of_gpus) for uid, held in self._held.items()}
+        """UID → its share of the time up to now, of all that ever held any: as many times `WHOLE` as milliseconds."""
+        return {uid: self._share(held, of_gpus, time_ms) for uid, held in self._held.items()}
+
+    def idle_ms(self, time_ms: int, *, of_gpus: bool) -> int:
+        """For how long nobody held anything."""
+        return self._clocks[of_gpus].idle_until(time_ms)
 
 
-def _amounts(job: JobRecord) -> tuple[int, int]:
-    """The GPUs and the millicores of a job's slots with nodes."""
-    gpus = cpu = 0
+def _changed(totals: _Amounts, had: _Amounts, has: _Amounts) -> _Amounts:
+    gpus, cpu, pods = (total + now - before for total, before, now in zip(totals, had, has, strict=True))
+    return gpus, cpu, pods
+
+
+def _amounts(job: JobRecord) -> _Amounts:
+    """The GPUs, the millicores and the number of a job's slots with nodes."""
+    gpus = cpu = pods = 0
     for slot in job.placements if job.spec is not None else ():
         requests = requests_of(job, slot)
         gpus += gpus_of(requests)
         cpu += next((amount for name, amount in requests if name == "cpu"), 0)
-    return gpus, cpu
+        pods += 1
+    return gpus, cpu, pods
 
 
 def shared_out(total: int, weights: dict[str, int]) -> dict[str, int]:

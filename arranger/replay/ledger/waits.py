@@ -2,7 +2,8 @@
 
 The parts sum exactly to the whole. A job waits from its creation, or from when it is scheduled again, until it starts;
 not while it is suspended. Its causes are those that the log recorded (`causes`). Where room is held by others, the time
-is shared out among them by what they held meanwhile; where free room is kept for others, equally among those.
+is shared out among them by what they held meanwhile, moment by moment; where free room is kept for others, equally
+among those.
 """
 
 from collections.abc import Sequence
@@ -19,12 +20,14 @@ from arranger.projections.queue_membership import submitter_of
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import Changes, State
 from arranger.replay.ledger.causes import Cause, Weights, causes_of
-from arranger.replay.ledger.holdings import OTHERS, Holder, Holdings, shared_out
+from arranger.replay.ledger.holdings import OTHERS, WHOLE, Holder, Holdings, shared_out
 from arranger.replay.reading.describe import label
 from arranger.replay.reading.history import Span, advance
 from arranger.scheduling import BUILT_IN, Policies
 
 _DAY_MS = 86_400_000
+#: Stands among the UIDs of holders for a time without any.
+_NOBODY = "-"
 
 
 class Waiter(msgspec.Struct, frozen=True):
@@ -49,8 +52,9 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class _Open(msgspec.Struct):
-    """A job that waits since `since_ms` for these causes. `sums` are what others held up to then, `kept_for`
-    the jobs (UIDs) for which room is kept from it."""
+    """A job that waits since `began_ms`, and since `since_ms` for these causes. `sums` are the shares of the holders up
+    to then, `idle_ms` the time in which nobody held anything, `kept_for` the jobs (UIDs) for which room is kept from
+    it."""
 
     waiter: Waiter
     causes: Weights
@@ -59,6 +63,7 @@ class _Open(msgspec.Struct):
     gpus: int
     not_before_ms: int
     sums: dict[str, int]
+    idle_ms: int = 0
     kept_for: tuple[str, ...] = ()
 
 
@@ -76,7 +81,9 @@ class WaitLedger:
         self._holdings = Holdings()
         self._open: dict[str, _Open] = {}
         self._parts: dict[tuple[Waiter, Cause, str], list[int]] = {}
-        self._holdings.look(state, list(state.jobs))
+        self._holdings.begin(state)
+        for uid, job in state.jobs.items():
+            self._look(uid, state.time_ms, job.times.stage_ms)
 
     def feed(self, entry: Entry) -> None:
         """Fold one entry. Raises `DamagedEntry`."""
@@ -86,33 +93,54 @@ class WaitLedger:
             if type(event) is k.CycleTaken:
                 self._config = event.config
         begins = not self.begin_ms and self._span.meets(entry)
+        if begins and self._from_ms():  # jobs wait since then, though nothing happened
+            self._begin_span()
         self._to_midnight(max(state.time_ms, entry.batch.time_ms))
         advance(state, entry, changes)
         self._holdings.look(state, changes.jobs)
-        if begins:
-            self.begin_ms = state.time_ms
-        if self.begin_ms:
-            changed = list(changes.jobs)
-            if set(state.reservations) != reserved:  # a job's reason may stay, and another one gets the room
-                changed += [uid for uid, waits in self._open.items() if waits.kept_for]
-            for uid in list(state.jobs) if begins else changed:
-                self._look(uid)
+        changed = list(changes.jobs)
+        if set(state.reservations) != reserved:  # a job's reason may stay, and another one gets the room
+            changed += [uid for uid, waits in self._open.items() if waits.kept_for]
+        for uid in changed:  # also before the span: who waits, and since when
+            self._look(uid, state.time_ms)
+        if begins and not self.begin_ms:
+            self._begin_span()
 
-    def _look(self, uid: str) -> None:
-        """Update a job that may have begun or stopped waiting, or waits for something else."""
+    def _from_ms(self) -> int:
+        """The time, not before the last event, from which the span counts in the present state; 0 if it doesn't begin
+        with a time, or nothing was known then."""
+        first = self._span.first
+        if first is None or first.offset is not None or first.time_ms is None or not self.state.offset:
+            return 0
+        return max(first.time_ms, self.state.time_ms)
+
+    def _begin_span(self) -> None:
+        """Count from here."""
+        self.begin_ms = now_ms = self._from_ms() or self.state.time_ms
+        for uid in list(self.state.jobs):
+            self._look(uid, now_ms)
+        for waits in list(self._open.values()):
+            waits.since_ms = now_ms
+            self._note_sums(waits)
+        self._parts.clear()
+        self.wait_ms = self.gpu_ms = 0
+
+    def _look(self, uid: str, now_ms: int, began_ms: int = 0) -> None:
+        """Update a job that may have begun or stopped waiting, or waits for something else. `began_ms` is when it began
+        to wait, if that was before."""
         job, known = self.state.jobs.get(uid), self._open.get(uid)
         causes = causes_of(self.state, job) if job is not None else ()
-        waiter = self._waiter(job) if job is not None else None
+        waiter = self._waiter(job, now_ms) if job is not None else None
         gpus = self._gpus(job) if job is not None and causes else 0
         kept_for = self._kept_for(job) if job is not None and Cause.RESERVATION in dict(causes) else ()
         now = (causes, waiter, gpus, kept_for)
         if known is not None and (known.causes, known.waiter, known.gpus, known.kept_for) == now:
             return
         if known is not None:
-            self._close(uid, self.state.time_ms)
+            self._close(uid, now_ms)
         if job is not None and causes and waiter is not None:
-            began_ms = known.began_ms if known is not None else self.state.time_ms
-            self._begin(uid, _Open(waiter, causes, self.state.time_ms, began_ms, gpus, job.not_before_ms, {}, kept_for))
+            began_ms = known.began_ms if known is not None else began_ms or now_ms
+            self._begin(uid, _Open(waiter, causes, now_ms, began_ms, gpus, job.not_before_ms, {}, 0, kept_for))
 
     def _kept_for(self, job: JobRecord) -> tuple[str, ...]:
         """The jobs (UIDs) for which the room is kept that this one would use."""
@@ -124,8 +152,8 @@ class WaitLedger:
             self._holdings.know(state, state.jobs[uid])
         return found
 
-    def _waiter(self, job: JobRecord) -> Waiter:
-        day = self.state.time_ms // _DAY_MS
+    def _waiter(self, job: JobRecord, now_ms: int) -> Waiter:
+        day = now_ms // _DAY_MS
         return Waiter(label(job), queue_of(self.state, job), submitter_of(job), job.seen.namespace, day)
 
     def _gpus(self, job: JobRecord) -> int:
@@ -133,8 +161,13 @@ class WaitLedger:
         return quorum_gpus(job.valid_spec, whole=whole)
 
     def _begin(self, uid: str, waits: _Open) -> None:
-        waits.sums = self._holdings.sums(waits.since_ms, of_gpus=bool(waits.gpus))
+        self._note_sums(waits)
         self._open[uid] = waits
+
+    def _note_sums(self, waits: _Open) -> None:
+        of_gpus = bool(waits.gpus)
+        waits.sums = self._holdings.sums(waits.since_ms, of_gpus=of_gpus)
+        waits.idle_ms = self._holdings.idle_ms(waits.since_ms, of_gpus=of_gpus)
 
     def _to_midnight(self, time_ms: int) -> None:
         """Divide the time of all waiting jobs at each end of a day up to a time."""
@@ -153,6 +186,8 @@ class WaitLedger:
     def finish(self, as_of_ms: int = 0) -> None:
         """Account for the jobs that still wait, up to a time, or to the last event if that is later."""
         self.end_ms = max(as_of_ms, self.state.time_ms)
+        if not self.begin_ms and 0 < self._from_ms() <= self.end_ms:  # nothing has happened since
+            self._begin_span()
         self._to_midnight(self.end_ms)
         for uid in list(self._open):
             self._close(uid, self.end_ms)
@@ -185,17 +220,21 @@ class WaitLedger:
                 self._put(waits.waiter, cause, "", amounts)
 
     def _add_room(self, waits: _Open, uid: str, time_ms: int, amounts: tuple[int, int]) -> None:
-        """Share time out among those who held room meanwhile."""
-        sums = self._holdings.sums(time_ms, of_gpus=bool(waits.gpus))
+        """Share time out among those who held room meanwhile. Where nobody did, it waited for a cycle to see it."""
+        of_gpus = bool(waits.gpus)
+        sums = self._holdings.sums(time_ms, of_gpus=of_gpus)
         held = {of: amount - waits.sums.get(of, 0) for of, amount in sums.items() if of != uid}
         weights = {of: amount for of, amount in sorted(held.items()) if amount > 0}
-        if not weights:
-            self._put(waits.waiter, Cause.ROOM, OTHERS, amounts)
+        idle = (self._holdings.idle_ms(time_ms, of_gpus=of_gpus) - waits.idle_ms) * WHOLE
+        if idle or not weights:
+            weights[_NOBODY] = idle or 1
         times, gpu_times = (shared_out(amount, weights) for amount in amounts)
         for of in weights:
             later = self._holdings.began_ms.get(of, 0) > waits.began_ms
-            cause = Cause.ORDER if later and of != OTHERS else Cause.ROOM
-            self._put(waits.waiter, cause, of, (times.get(of, 0), gpu_times.get(of, 0)))
+            cause, holder = (Cause.ORDER if later and of != OTHERS else Cause.ROOM), of
+            if of == _NOBODY:
+                cause, holder = Cause.SCHEDULER, ""
+            self._put(waits.waiter, cause, holder, (times.get(of, 0), gpu_times.get(of, 0)))
 
     def _put(self, waiter: Waiter, cause: Cause, holder: str, amounts: tuple[int, int]) -> None:
         if any(amounts):

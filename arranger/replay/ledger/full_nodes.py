@@ -1,0 +1,56 @@
+"""How many nodes are too full for a waiting job's next pod because of what others hold.
+
+A recorded reason counts a node as lacking resources whatever uses these: others, or the pods of the job itself, which
+the cycle had placed there in its plan before it found no node for the next one. And some nodes are too small for the
+pod if they are empty. Neither is room that others held.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from arranger.model.pod import PodShape
+from arranger.model.selectors import node_satisfies
+from arranger.model.taints import kept_off_by_cordon, untolerated
+from arranger.projections.jobs import JobRecord, requests_of
+from arranger.projections.nodes import NodeTable
+from arranger.projections.state import State
+
+
+def full_of_others(state: State, job: JobRecord, group: str) -> int | None:
+    """The number of nodes that would take the next pod of a group but for what others hold there now; None if the job
+    has no such group any more."""
+    shape = next((of.shape for of in job.valid_spec.groups if of.name == group), None)
+    if shape is None:
+        return None
+    nodes = state.nodes
+    held = nodes.used.copy() if job.placements else nodes.used
+    for slot, node in job.placements.items():
+        held[nodes.rows[node]] -= nodes.vector(requests_of(job, slot))
+    rows, asked = nodes.by_name()[_would_take(nodes, shape)], nodes.vector(shape.requests)
+    lacks = (held[rows] + asked > nodes.allocatable[rows]) & (asked > 0)
+    return int(lacks.any(axis=1).sum())
+
+
+def _would_take(nodes: NodeTable, shape: PodShape) -> npt.NDArray[np.bool_]:
+    """Which of the present nodes, by name, are open to such a pod and large enough for it. It is kept with the version
+    of the nodes' facts: many jobs wait with pods alike."""
+    key = (_would_take, shape.requests, shape.node_selector, shape.tolerations, shape.required_terms)
+    known: npt.NDArray[np.bool_] | None = nodes.facts_version.notes.get(key)
+    if known is not None:
+        return known
+    rows, asked = nodes.by_name(), nodes.vector(shape.requests)
+    found: npt.NDArray[np.bool_] = np.asarray((nodes.allocatable[rows] >= asked).all(axis=1))
+    for number in np.flatnonzero(found).tolist():
+        found[number] = _is_open(nodes, int(rows[number]), shape)
+    nodes.facts_version.notes[key] = found
+    return found
+
+
+def _is_open(nodes: NodeTable, row: int, shape: PodShape) -> bool:
+    facts = nodes.facts[row]
+    if not facts.ready or (facts.cordoned and kept_off_by_cordon(shape)) or untolerated(facts.taints, shape):
+        return False
+    labels = dict(facts.labels)
+    if any(labels.get(key) != value for key, value in shape.node_selector):
+        return False
+    return shape.required_terms is None or node_satisfies(shape.required_terms, labels, nodes.names[row])
