@@ -479,6 +479,33 @@ def test_explain_of_a_failed_job_says_where_stands_what_would_have_helped(
     assert answer["would_have_helped"]["remedies"][0]["pods"] == 1
 
 
+def test_what_would_have_helped_a_failed_job_is_of_the_wait_in_which_it_was_given_up(
+    written: Writer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    world.node("n1", gpus=4, cordoned=True)
+    job = world.job("j", leader=shape(gpus=4))
+    world.settle()
+    world.pass_time(7200)  # by far its longest wait
+    world.node("n1", gpus=4)
+    world.settle()
+    assert job.placements
+    world.node_gone("n1")
+    world.node("n2", gpus=1)
+    world.settle()
+    world.pass_time(60)
+    world.wait_for_back_offs()
+    world.settle()
+    assert not job.placements
+    at = world.state.offset
+    world.pass_time(3600)
+    world.settle()
+    answer = Run(capsys, "explain", "j", *written(world.entries), "-o", "json").json
+    assert (answer["standing"]["stage"], answer["standing"]["reason"]) == ("Failed", "Unschedulable")
+    helped = answer["would_have_helped"]
+    assert helped["offset"] <= at and "node n1 back" in [one["text"] for one in helped["remedies"]]
+
+
 def test_explain_says_that_a_reservation_promises_a_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = Path(__file__).parents[1] / "histories" / "room-for-what-matters.log"
     run = Run(capsys, "explain", "wide", "--at", "336", "--log", str(log))

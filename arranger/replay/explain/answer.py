@@ -8,9 +8,11 @@ import msgspec
 
 from arranger.events.facts import ShortageFacts
 from arranger.messages.failures import failure_remedy_text
+from arranger.model.job import Stage
 from arranger.model.names import pod_name
 from arranger.model.pods_to_place import pod_of
 from arranger.model.reasons import Reason
+from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord, compact, expand
 from arranger.projections.ownership import earlier_pods
 from arranger.projections.state import State
@@ -84,7 +86,8 @@ class Standing(msgspec.Struct, frozen=True):
 
 class Waited(msgspec.Struct, frozen=True):
     """An earlier wait for nodes that is over: its total duration, and the reasons of its longest interval (`reasons` in
-    words, `of` as facts). `further`: pods beyond the quorum waited. An explanation as of `offset` gives the details."""
+    words, `of` as facts), or of its last one if the job was given up in that. `further`: pods beyond the quorum waited.
+    An explanation as of `offset` gives the details."""
 
     further: bool
     span_ms: int
@@ -184,7 +187,7 @@ def explanation(
         rejected=tuple(moment for moment in story.moments if moment.verdict == REJECTED),
         intervals=tuple(story.intervals),
         timeline=tuple(story.moments),
-        waited=tuple(waited(story.intervals)),
+        waited=tuple(waited(story.intervals, given_up=_given_up(job))),
         consequences=tuple(
             sorted([*story.consequences, *story.pod_histories.not_replaced(job, state)], key=lambda one: one.offset)
         ),
@@ -207,18 +210,26 @@ def spent(intervals: Sequence[Interval]) -> tuple[Spent, ...]:
     return tuple(sorted(found.values(), key=lambda one: -one.span_ms))
 
 
-def waited(intervals: Sequence[Interval]) -> list[Waited]:
-    """The waits for nodes that are over: at most one for the quorum and one for pods beyond it."""
+def _given_up(job: JobRecord) -> bool:
+    """Whether the job failed because its quorum got no nodes."""
+    return job.stage == Stage.FAILED and job.decided is not None and job.decided.reason == StageReason.UNSCHEDULABLE
+
+
+def waited(intervals: Sequence[Interval], *, given_up: bool = False) -> list[Waited]:
+    """The waits for nodes that are over: at most one for the quorum and one for pods beyond it. A job that was
+    `given_up` failed in the last wait for its quorum, whatever it lacked in earlier ones."""
     found = []
     for what in (What.QUORUM_NODES, What.FURTHER_NODES):
         spent = [interval for interval in intervals if interval.awaited.what == what]
         if not spent or spent[-1].lasts:
             continue
-        longest = max(spent, key=lambda interval: interval.until_ms - interval.since_ms)
-        span_ms = sum(interval.until_ms - interval.since_ms for interval in spent)
-        reasons = longest.awaited.reasons
         further = what == What.FURTHER_NODES
-        found.append(Waited(further, span_ms, reasons_text(reasons), reasons, longest.since_offset))
+        told = max(spent, key=lambda interval: interval.until_ms - interval.since_ms)
+        if given_up and not further:
+            told = spent[-1]
+        span_ms = sum(interval.until_ms - interval.since_ms for interval in spent)
+        reasons = told.awaited.reasons
+        found.append(Waited(further, span_ms, reasons_text(reasons), reasons, told.since_offset))
     return found
 
 
