@@ -8,15 +8,13 @@ import msgspec
 
 from arranger.events.facts import ShortageFacts
 from arranger.messages.failures import failure_remedy_text
-from arranger.model.job import Stage
 from arranger.model.names import pod_name
 from arranger.model.pods_to_place import pod_of
 from arranger.model.reasons import Reason
-from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord, compact, expand
 from arranger.projections.ownership import earlier_pods
 from arranger.projections.state import State
-from arranger.replay.explain.awaited import What, reasons_text
+from arranger.replay.explain.awaited import What, given_up, reasons_text
 from arranger.replay.explain.causes import Consequence, budget_text, restarts_used
 from arranger.replay.explain.expected import Start, start_of
 from arranger.replay.explain.failed_pods import FailedPod, failed_pods
@@ -187,7 +185,7 @@ def explanation(
         rejected=tuple(moment for moment in story.moments if moment.verdict == REJECTED),
         intervals=tuple(story.intervals),
         timeline=tuple(story.moments),
-        waited=tuple(waited(story.intervals, given_up=_given_up(job))),
+        waited=tuple(waited(story.intervals, failed=given_up(job))),
         consequences=tuple(
             sorted([*story.consequences, *story.pod_histories.not_replaced(job, state)], key=lambda one: one.offset)
         ),
@@ -210,14 +208,9 @@ def spent(intervals: Sequence[Interval]) -> tuple[Spent, ...]:
     return tuple(sorted(found.values(), key=lambda one: -one.span_ms))
 
 
-def _given_up(job: JobRecord) -> bool:
-    """Whether the job failed because its quorum got no nodes."""
-    return job.stage == Stage.FAILED and job.decided is not None and job.decided.reason == StageReason.UNSCHEDULABLE
-
-
-def waited(intervals: Sequence[Interval], *, given_up: bool = False) -> list[Waited]:
-    """The waits for nodes that are over: at most one for the quorum and one for pods beyond it. A job that was
-    `given_up` failed in the last wait for its quorum, whatever it lacked in earlier ones."""
+def waited(intervals: Sequence[Interval], *, failed: bool = False) -> list[Waited]:
+    """The waits for nodes that are over: at most one for the quorum and one for pods beyond it. A job that has
+    `failed` because of that did so in the last wait for its quorum, whatever it lacked in earlier ones."""
     found = []
     for what in (What.QUORUM_NODES, What.FURTHER_NODES):
         spent = [interval for interval in intervals if interval.awaited.what == what]
@@ -225,7 +218,7 @@ def waited(intervals: Sequence[Interval], *, given_up: bool = False) -> list[Wai
             continue
         further = what == What.FURTHER_NODES
         told = max(spent, key=lambda interval: interval.until_ms - interval.since_ms)
-        if given_up and not further:
+        if failed and not further:
             told = spent[-1]
         span_ms = sum(interval.until_ms - interval.since_ms for interval in spent)
         reasons = told.awaited.reasons
