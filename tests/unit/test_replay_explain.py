@@ -294,6 +294,18 @@ def test_an_edit_by_which_a_job_waits_for_another_is_what_keeps_it_waiting() -> 
     assert waiting is not None and not waiting.blockers, "without the last edit alone, it would still wait for prep"
 
 
+@pytest.mark.parametrize("options", [{"suspend": True}, {"after": [Dependency("prep")]}])
+def test_a_job_outside_the_queue_is_passed_by_nobody(options: dict[str, object]) -> None:
+    world = World()
+    world.node("n1", gpus=2)
+    world.job("j", leader=shape(gpus=1), created=world.now_ms, **options)  # type: ignore[arg-type]
+    world.pass_time(5)
+    world.job("later", leader=shape(gpus=1), created=world.now_ms)
+    world.settle()
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None and waiting.position == 0 and waiting.passed_by == ()
+
+
 def test_room_that_has_come_since_the_last_cycle_is_seen() -> None:
     world = World()
     world.job("j", leader=shape(gpus=1))
