@@ -6,7 +6,7 @@ import { AsOf, JobLink, Missing, Names, Note, Point, Table } from "./parts";
 import { moment, settledAt, timeline, words } from "./store";
 import type { Line, Verified } from "./types";
 import { useAnswer, useAsking } from "./use";
-import { clock, count, many, plain, shown } from "./words";
+import { clock, count, kindOf, many, shown } from "./words";
 
 const BEFORE = 400;
 const DECISIONS = new Set(["Placed", "Preempted", "Reserved", "StartForecast", "Waits"]);
@@ -78,7 +78,7 @@ function Listing({ to }: { to: number }) {
             <option value="">all</option>
             {kinds.map((one) => (
               <option key={one} value={one}>
-                {plain(one)}
+                {kindOf(one)}
               </option>
             ))}
           </select>
@@ -153,7 +153,7 @@ function Events({ lines, caption, none }: { lines: Line[]; caption: string; none
       columns={[
         { name: "Event", cell: (line) => <Point at={line.offset} />, number: true },
         { name: "Time", cell: (line) => clock(line.timeMs / 1000), number: true },
-        { name: "Kind", cell: (line) => plain(line.kind) },
+        { name: "Kind", cell: (line) => kindOf(line.kind) },
         { name: "Subject", cell: subject },
         { name: "What", cell: (line) => `${shown(line.text)}${line.verdict ? ` (${line.verdict})` : ""}` },
       ]}

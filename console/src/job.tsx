@@ -255,7 +255,7 @@ const UNKNOWN: Record<string, string> = {
   Awaited: "its reservation waits for the end of {jobs}, and nobody knows when that comes",
   Queue: "it can't use its queue",
   Infeasible: "its quorum would not fit even if nothing else ran",
-  Never: "it has no room even when all other jobs have ended, or something other than room keeps it waiting",
+  Never: "it doesn't fit even when all others have ended",
   Refused: "the API server refuses a pod of it in a dry run, which is repeated now and then",
   Later: "a forecast takes too long here: arranger forecast",
   NotForecast: "no forecast was made (forecast_every_s)",

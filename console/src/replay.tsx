@@ -15,7 +15,7 @@ import { addOthers, at, chosen, moment, readOthers, timeline, view } from "./sto
 import { Slider } from "./slider";
 import { applyScheme, colour, dark, scheme } from "./use";
 import { reveal, showAll } from "./zoom";
-import { amount, clock, count, duration, many, plain, shown, stamp, zone } from "./words";
+import { amount, clock, count, duration, kindOf, many, shown, stamp, zone } from "./words";
 
 const log = new Playback(JSON.parse(document.getElementById("facts")!.textContent!) as Facts);
 const { playback, version } = log.facts;
@@ -320,7 +320,7 @@ function Story() {
               {clock(one.timeMs / 1000)} <Point at={one.at} />
             </span>
             <span>
-              <Subject of={one} /> <span class="kind">{plain(one.kind)}</span> {one.words}
+              <Subject of={one} /> <span class="kind">{kindOf(one.kind)}</span> {one.words}
             </span>
           </li>
         ))}

@@ -107,6 +107,9 @@ export function podsNow({ podsRunning = 0, podsFailed = 0 }: { podsRunning?: num
 /** `Insufficient` → `insufficient`, `nodeLost` → `node lost` */
 export const plain = (word: string): string => word.replace(/([a-z])([A-Z])/g, "$1 $2").toLowerCase();
 
+/** The kind of an event beside the job that it is about: who took room from others wasn't preempted itself. */
+export const kindOf = (kind: string): string => (kind === "Preempted" ? "took room" : plain(kind));
+
 /** What a bar is drawn as, beside its colour: thick, as two lines, or as one. */
 export type Shape = "thick" | "double" | "single";
 export const SHAPES: readonly Shape[] = ["thick", "double", "single"];

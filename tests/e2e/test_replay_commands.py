@@ -479,6 +479,33 @@ def test_explain_of_a_failed_job_says_where_stands_what_would_have_helped(
     assert answer["would_have_helped"]["remedies"][0]["pods"] == 1
 
 
+def test_what_would_have_helped_a_failed_job_is_of_the_wait_in_which_it_was_given_up(
+    written: Writer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    world.node("n1", gpus=4, cordoned=True)
+    job = world.job("j", leader=shape(gpus=4))
+    world.settle()
+    world.pass_time(7200)  # by far its longest wait
+    world.node("n1", gpus=4)
+    world.settle()
+    assert job.placements
+    world.node_gone("n1")
+    world.node("n2", gpus=1)
+    world.settle()
+    world.pass_time(60)
+    world.wait_for_back_offs()
+    world.settle()
+    assert not job.placements
+    at = world.state.offset
+    world.pass_time(3600)
+    world.settle()
+    answer = Run(capsys, "explain", "j", *written(world.entries), "-o", "json").json
+    assert (answer["standing"]["stage"], answer["standing"]["reason"]) == ("Failed", "Unschedulable")
+    helped = answer["would_have_helped"]
+    assert helped["offset"] <= at and "node n1 back" in [one["text"] for one in helped["remedies"]]
+
+
 def test_explain_says_that_a_reservation_promises_a_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = Path(__file__).parents[1] / "histories" / "room-for-what-matters.log"
     run = Run(capsys, "explain", "wide", "--at", "336", "--log", str(log))
@@ -585,6 +612,39 @@ def test_explain_of_a_deleted_job_shows_it_as_it_was_last(tmp_path: Path, capsys
     run = Run(capsys, "explain", "wide", *to_file(world.entries, tmp_path / "run.log"), "-o", "json")
     assert run.status == 0 and f"deleted at offset {world.state.offset}" in run.err
     assert run.json["standing"]["pods_placed"] == 11
+
+
+@pytest.mark.parametrize("snapshot_after", [False, True])
+def test_explain_of_a_job_that_was_deleted_while_it_waited_is_as_of_its_deletion(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, snapshot_after: bool
+) -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    world.job("first", leader=shape(gpus=1), expected_s=600)
+    world.settle()
+    job = world.job("withdrawn", leader=shape(gpus=1), created=world.now_ms)
+    world.cycle()
+    world.pass_time(90)
+    world.job_gone(job)
+    for number in range(201):  # too many for a forecast as of now
+        world.job(f"later-{number}", leader=shape(gpus=1), suspend=True)
+        world.job(f"later-{number}", leader=shape(gpus=1), generation=2)
+    options = to_file(world.entries, tmp_path / "run.log")
+
+    async def keep_state() -> None:
+        log = FileWriter(tmp_path / "run.log")
+        await log.open()
+        last = (await log.read(await log.start(), limit=10_000))[-1]
+        await log.put_snapshot(StoredSnapshot(Position(1, last.last, last.chain), snapshot.encode(world.state)))
+        await log.close()
+
+    if snapshot_after:
+        asyncio.run(keep_state())
+    run = Run(capsys, "explain", "withdrawn", *options)
+    assert run.out.startswith("default/withdrawn waits since ") and run.out.splitlines()[0].endswith(", for 1m30s")
+    answer = Run(capsys, "explain", "withdrawn", *options, "-o", "json").json
+    assert answer["start"]["certainty"] == "Forecast"
+    assert 0 < answer["start"]["expected_ms"] - answer["time_ms"] <= 510_000
 
 
 def test_explain_of_a_job_that_came_and_went_at_once_is_one_clear_line(

@@ -184,3 +184,16 @@ def test_a_slot_that_got_its_node_again_is_counted_with_the_decision_that_it_has
     held = [(one["offset"], one["held"]) for one in done.json["waiting"]["takers"] if one["job"] == "default/explore"]
     gpu = "nvidia.com/gpu"
     assert held == [(38, {gpu: 3}), (104, {gpu: 1}), (115, {gpu: 2})], "it has 6, and got 9"
+
+
+def test_who_takes_room_is_not_listed_as_preempted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = preempting()
+    log = to_file(world.entries, tmp_path / "run.log")
+    for kind in ("TookRoom", "Preempted"):  # as the table has it, and as the log does
+        run = Run(capsys, "events", "--kind", kind, *log)
+        [row] = [line for line in run.out.splitlines() if "room from" in line]
+        assert " TookRoom " in row and " default/high " in row and "Preempted" not in row
+    run = Run(capsys, "events", "--kind", "preempted", *log, "-o", "json")
+    assert run.json["kind"] == "Preempted", "programs get the kind of the log"
+    assert "  TookRoom  " in Run(capsys, "explain", "high", *log).out
+    assert "  Preempted  " in Run(capsys, "explain", "low", *log).out, "its own room is what it lost"

@@ -222,6 +222,23 @@ def test_a_job_that_fits_no_node_never_starts() -> None:
     assert (huge.earliest_ms, huge.expected_ms, huge.latest_ms, huge.why) == (0, 0, 0, Unknown.INFEASIBLE)
 
 
+def test_a_start_that_no_end_of_a_job_brings_is_not_put_down_to_jobs_that_may_never_end() -> None:
+    of = world(2)
+    of.queue("default")
+    of.queue("small", capability=(("nvidia.com/gpu", 2),))
+    of.quota("cap", {"requests.nvidia.com/gpu": 2}, namespace="lab")
+    running(of, "hog", 4)
+    submit(of, "dep", 1, after=[Dependency("missing")])
+    submit(of, "capped", 3, of_queue="small")
+    submit(of, "over", 3, namespace="lab")
+    submit(of, "late", 1, after=[Dependency("hog")])
+    of.settle()
+    found = by_name(forecast_of(of))
+    whys = {name.rpartition("/")[2]: one.why for name, one in found.items()}
+    assert whys["late"] == Unknown.ENDLESS, "it starts once hog ends, of which nothing is known"
+    assert whys["dep"] == whys["capped"] == whys["over"] == Unknown.HELD
+
+
 def test_a_job_waits_for_the_one_that_it_comes_after() -> None:
     of = world()
     running(of, "first", 1, expected_s=100)

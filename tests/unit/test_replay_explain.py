@@ -278,6 +278,32 @@ def test_a_job_that_waits_for_another_would_get_nodes_without_that() -> None:
     waiting = explained(world.entries, "j").waiting
     assert waiting is not None
     assert [(one.text, one.pods) for one in waiting.remedies] == [("spec.after without prep, other", 1)]
+    assert [one.text for one in waiting.blockers] == ["it was created to start after prep and other"]
+
+
+def test_an_edit_by_which_a_job_waits_for_another_is_what_keeps_it_waiting() -> None:
+    world = World()
+    world.node("n1")
+    edited = Edited(world, workers=0, min_workers=0)
+    edited.edit(after=[Dependency("prep")])
+    waiting = explained(world.entries, "ppo").waiting
+    assert waiting is not None
+    assert [one.text for one in waiting.blockers] == ["its spec was edited: after unset → prep"]
+    edited.edit(after=[Dependency("prep"), Dependency("other")])
+    waiting = explained(world.entries, "ppo").waiting
+    assert waiting is not None and not waiting.blockers, "without the last edit alone, it would still wait for prep"
+
+
+@pytest.mark.parametrize("options", [{"suspend": True}, {"after": [Dependency("prep")]}])
+def test_a_job_outside_the_queue_is_passed_by_nobody(options: dict[str, object]) -> None:
+    world = World()
+    world.node("n1", gpus=2)
+    world.job("j", leader=shape(gpus=1), created=world.now_ms, **options)  # type: ignore[arg-type]
+    world.pass_time(5)
+    world.job("later", leader=shape(gpus=1), created=world.now_ms)
+    world.settle()
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None and waiting.position == 0 and waiting.passed_by == ()
 
 
 def test_room_that_has_come_since_the_last_cycle_is_seen() -> None:
@@ -677,6 +703,7 @@ def test_looking_for_remedies_leaves_the_state_as_it_is_and_each_one_undoes_what
             offsets = [blocker.offset for blocker in answer.waiting.blockers]
             assert offsets == sorted(offsets, reverse=True)
             assert all(0 <= remedy.undoes <= state.offset for remedy in answer.waiting.remedies)
+            assert all(remedy.undone for remedy in answer.waiting.remedies if remedy.undoes), "each event has words"
             assert all(remedy.pods > 0 for remedy in answer.waiting.remedies if answer.waiting.position)
             config = job_histories.around.config or CycleConfig()
             attempt = turn_of(state, uid, config, state.time_ms, further=True)

@@ -25,6 +25,7 @@ from arranger.cli.inputs.start_forecast import with_forecast
 from arranger.cli.rendering.output import local_time
 from arranger.errors import LogError, UsageError
 from arranger.events.log import Entry, Log, Position
+from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.near_names import did_you_mean, near_names
 from arranger.model.stages import StageReason
@@ -36,6 +37,7 @@ from arranger.replay.explain.story import Story
 from arranger.replay.explain.waiting import Helped
 from arranger.replay.reading.describe import as_object, label
 from arranger.replay.reading.history import Point
+from arranger.replay.what_if.hypothesis import private_copy
 from arranger.replay.what_if.one_cycle import Inputs, Scout
 
 
@@ -54,6 +56,8 @@ class _Reading:
         self.asked = asked
         #: Deleted jobs of the name: the offset of the deletion, and the explanation just before it.
         self.gone: list[tuple[int, Explanation | NotFound]] = []
+        #: The last of them that waited to start: its UID, and the state and the configuration of cycles just before.
+        self._left: tuple[str, State, CycleConfig | None] | None = None
         self.job_histories = JobHistories(state, asked, policies=installed(), leaving=self._leaving)
         #: Of a job that failed, by the offset of its last wait: what would have helped it.
         self.helped: dict[tuple[str, int], Helped] = {}
@@ -118,7 +122,10 @@ class _Reading:
 
     def _leaving(self, story: Story, offset: int) -> None:
         try:
-            self.gone.append((offset, self._explained(story)))
+            answer = self._explained(story)
+            self.gone.append((offset, answer))
+            if answer.start is not None:
+                self._left = (story.uid, private_copy(story.state), story.around.config)
         except NotFound as problem:
             self.gone.append((offset, problem))
 
@@ -134,9 +141,12 @@ class _Reading:
         )  # fmt: skip
 
     def with_forecast(self, answer: Explanation) -> Explanation:
-        """With a forecast of the start, if the job exists at the end and the log has none."""
+        """With a forecast of the start, if the log has none: of the state at the end, or that before the deletion."""
+        if self._left is not None and self._left[0] == answer.standing.uid:
+            return with_forecast(answer, *self._left[1:])
         story = self.job_histories.stories.get(answer.standing.uid)
-        return answer if story is None else with_forecast(answer, story.state, story.around.config)
+        there = story is not None and answer.standing.uid in story.state.jobs
+        return with_forecast(answer, story.state, story.around.config) if story is not None and there else answer
 
 
 class Explainer:
@@ -153,19 +163,25 @@ class Explainer:
         reading = await self._gone_on(asked, point) or await self._read(asked, point)
         self._last = reading
         answer, went = reading.answer()
-        if answer is not None:
-            self._say_gone(went)
-            return await self._with_what_would_have_helped(reading, reading.with_forecast(answer))
-        # The job may have been deleted before the snapshot from which this pass began.
-        went = await self._last_gone(asked, point, reading.job_histories.state)
-        answer, _ = (await self._read(asked, Point(offset=went - 1))).answer()
-        if answer is None:
-            name = job_label(asked.namespace, asked.name)
-            raise NotFound(
-                f"no state of the log has job {name!r}", hint=f"arranger events --job {name} lists its events"
-            )
+        if answer is None:  # it may have been deleted before the snapshot from which this pass began
+            went = await self._last_gone(asked, point, reading.job_histories.state)
+            answer = await self._before(asked, went)
+            if answer is None:
+                name = job_label(asked.namespace, asked.name)
+                raise NotFound(
+                    f"no state of the log has job {name!r}", hint=f"arranger events --job {name} lists its events"
+                )
         self._say_gone(went)
-        return answer
+        return await self._with_what_would_have_helped(reading, reading.with_forecast(answer))
+
+    async def _before(self, asked: Asked, went: int) -> Explanation | None:
+        """The explanation just before the deletion at this offset, at its time; None if no state there has the job."""
+        point = Point(offset=went - 1)
+        reading = await self._read(asked, point)
+        if then := await self._log.read(reading.position, limit=1):
+            await reading.read(self._log, msgspec.structs.replace(point, time_ms=then[0].batch.time_ms))
+        answer, again = reading.answer()
+        return answer if answer is None or again else reading.with_forecast(answer)
 
     async def _gone_on(self, asked: Asked, point: Point) -> _Reading | None:
         """The last pass, read on up to the point; None if it isn't about that, or would know less than a new one."""

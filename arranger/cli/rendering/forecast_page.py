@@ -30,6 +30,7 @@ _NAMED = 3
 _WHY = {
     Unknown.ENDLESS: "jobs that may never end hold room",
     Unknown.NEVER: "it doesn't fit even when all others have ended",
+    Unknown.HELD: "something other than room keeps it",
     Unknown.QUEUE: "it can't use its queue",
     Unknown.INFEASIBLE: "its quorum would not fit even if nothing else ran",
     Unknown.REFUSED: "the API server refuses its pods",

@@ -14,7 +14,7 @@ from arranger.model.reasons import Reason
 from arranger.projections.jobs import JobRecord, compact, expand
 from arranger.projections.ownership import earlier_pods
 from arranger.projections.state import State
-from arranger.replay.explain.awaited import What, reasons_text
+from arranger.replay.explain.awaited import What, given_up, reasons_text
 from arranger.replay.explain.causes import Consequence, budget_text, restarts_used
 from arranger.replay.explain.expected import Start, start_of
 from arranger.replay.explain.failed_pods import FailedPod, failed_pods
@@ -96,7 +96,8 @@ class Standing(msgspec.Struct, frozen=True):
 
 class Waited(msgspec.Struct, frozen=True):
     """An earlier wait for nodes that is over: its total duration, and the reasons of its longest interval (`reasons` in
-    words, `of` as facts). `further`: pods beyond the quorum waited. An explanation as of `offset` gives the details."""
+    words, `of` as facts), or of its last one if the job was given up in that. `further`: pods beyond the quorum waited.
+    An explanation as of `offset` gives the details."""
 
     further: bool
     span_ms: int
@@ -196,7 +197,7 @@ def explanation(
         rejected=tuple(moment for moment in story.moments if moment.verdict == REJECTED),
         intervals=tuple(story.intervals),
         timeline=tuple(story.moments),
-        waited=tuple(waited(story.intervals)),
+        waited=tuple(waited(story.intervals, failed=given_up(job))),
         consequences=tuple(
             sorted([*story.consequences, *story.pod_histories.not_replaced(job, state)], key=lambda one: one.offset)
         ),
@@ -219,18 +220,21 @@ def spent(intervals: Sequence[Interval]) -> tuple[Spent, ...]:
     return tuple(sorted(found.values(), key=lambda one: -one.span_ms))
 
 
-def waited(intervals: Sequence[Interval]) -> list[Waited]:
-    """The waits for nodes that are over: at most one for the quorum and one for pods beyond it."""
+def waited(intervals: Sequence[Interval], *, failed: bool = False) -> list[Waited]:
+    """The waits for nodes that are over: at most one for the quorum and one for pods beyond it. A job that has
+    `failed` because of that did so in the last wait for its quorum, whatever it lacked in earlier ones."""
     found = []
     for what in (What.QUORUM_NODES, What.FURTHER_NODES):
         spent = [interval for interval in intervals if interval.awaited.what == what]
         if not spent or spent[-1].lasts:
             continue
-        longest = max(spent, key=lambda interval: interval.until_ms - interval.since_ms)
-        span_ms = sum(interval.until_ms - interval.since_ms for interval in spent)
-        reasons = longest.awaited.reasons
         further = what == What.FURTHER_NODES
-        found.append(Waited(further, span_ms, reasons_text(reasons), reasons, longest.since_offset))
+        told = max(spent, key=lambda interval: interval.until_ms - interval.since_ms)
+        if failed and not further:
+            told = spent[-1]
+        span_ms = sum(interval.until_ms - interval.since_ms for interval in spent)
+        reasons = told.awaited.reasons
+        found.append(Waited(further, span_ms, reasons_text(reasons), reasons, told.since_offset))
     return found
 
 

@@ -9,6 +9,7 @@ from arranger.messages.shortages import kind_text
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.pods_to_place import pod_of
 from arranger.model.reasons import Reason, ReasonKind
+from arranger.model.stages import StageReason
 from arranger.projections.dependencies import awaited_jobs
 from arranger.projections.jobs import JobRecord
 from arranger.projections.ownership import has_earlier_pods
@@ -51,6 +52,11 @@ class Awaited(msgspec.Struct, frozen=True):
     what: What
     reasons: tuple[Reason, ...] = ()
     infeasible: bool = False
+
+
+def given_up(job: JobRecord) -> bool:
+    """Whether the job failed because its quorum got no nodes."""
+    return job.stage == Stage.FAILED and job.decided is not None and job.decided.reason == StageReason.UNSCHEDULABLE
 
 
 def awaited(state: State, job: JobRecord) -> Awaited:

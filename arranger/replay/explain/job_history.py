@@ -60,8 +60,8 @@ _Cycle = tuple[int, k.CycleTaken]
 class JobHistories:
     """Folds entries, delayed by the window, and keeps the stories of all jobs of one name. Call `finish` at the end.
 
-    `leaving` is called just before the fold of an entry that deletes such a job, with the job's story up to then and
-    the offset of the deletion, and `folded` after the fold of each entry.
+    `leaving` is called just before the fold of an entry that deletes such a job, with the job's story up to then, as of
+    the time of the entry, and the offset of the deletion, and `folded` after the fold of each entry.
     """
 
     def __init__(
@@ -207,11 +207,14 @@ class JobHistories:
     def _take_leave(self, entry: Entry) -> None:
         if self._leaving is None or entry.first not in self._partings:
             return
+        before_ms = self.state.time_ms
+        self.state.time_ms = entry.batch.time_ms  # up to which the job's last state lasted
         for offset, event in enumerate(entry.batch.events, start=entry.first):
             uid = self._leaves(event)
             if uid in self.stories and uid in self.state.jobs:
                 self.stories[uid].finish()
                 self._leaving(self.stories[uid], offset)
+        self.state.time_ms = before_ms
 
     def _leaves(self, event: k.Event) -> str:
         """The UID of the job, or of the record of a pod or a group, that is gone after an event; empty if none is."""

@@ -46,7 +46,7 @@ class Waiting(msgspec.Struct, frozen=True):
     the number of pods that a cycle would place now. `blockers` are events since the job's creation without which it
     would have more nodes, newest first; `earlier` are those before. `remedies` are the changes that help among `tried`
     ones; there are `untried` more of the same kinds. `in_queue` is its standing in its queue, and `passed_by` are the
-    other jobs that got nodes since it waits, newest first, each once."""
+    other jobs that got nodes since it waits, newest first, each once; none for a job that isn't in the queue."""
 
     why: str
     position: int
@@ -165,11 +165,13 @@ def _position(waiting: Sequence[JobRecord], job: JobRecord) -> int:
 
 
 def _with_room(found: Waiting, case: Case, givers: tuple[str, ...]) -> Waiting:
-    """With those who would give room to the job, the room that is kept from it, and why it takes none."""
+    """With those who would give room to the job, who passed it in the queue, the room that is kept from it, and why it
+    takes none."""
     short, uid = found.shortfall, case.job.uid
     return msgspec.structs.replace(
         found,
         room_from=givers,
+        passed_by=found.passed_by if found.position else (),  # who isn't in the queue is passed by nobody
         request=request_text(case.state, case.job),
         added=added_to(case.state, case.job, short) if short is not None else (),
         reserved=kept_for_others(case.state, uid, short.kept_by)

@@ -42,8 +42,10 @@ class Unknown(StrEnum):
 
     #: Jobs that may run for ever hold room.
     ENDLESS = "Endless"
-    #: It has no room even when all other jobs have ended, or something other than room keeps it waiting.
+    #: It has no room even when all other jobs have ended.
     NEVER = "Never"
+    #: Something other than room keeps it, whatever ends: a job that it comes after, a quota or a limit of its queue.
+    HELD = "Held"
     #: It can't use its queue: that doesn't exist, say.
     QUEUE = "Queue"
     #: Its quorum would not fit even if nothing else ran.
@@ -139,19 +141,31 @@ def forecast(
         config = msgspec.structs.replace(config, reservation_refresh_ms=max(config.reservation_refresh_ms, _REFRESH_MS))
     times = [*chain.from_iterable(state.run_times.values())]
     runs: dict[Case, _Starts] = {}
+    states: dict[Case, State] = {}
     end_ms = time_ms + _FARTHEST_MS if until_ms is None else until_ms
     for case in Case:
         runs[case] = _Starts([*starting], time_ms, moved, enough)
         ends = Ends(case, config, begin_ms=time_ms, all_times=times, exact=exact)
-        own = private_copy(base) if case != Case.WORST else base
-        _go_on(own, runs[case], ends, config=config, until_ms=end_ms, policies=policies)
+        states[case] = private_copy(base) if case != Case.WORST else base
+        _go_on(states[case], runs[case], ends, config=config, until_ms=end_ms, policies=policies)
     endless = tuple(runs[Case.WORST].endless_jobs)
     short = until_ms is not None or enough()
     why = Unknown.ENDLESS if endless else Unknown.LATER if short else Unknown.NEVER
+    never = _whatever_ends(states[Case.BEST], runs[Case.BEST], config, policies) if not short else {}
     found = [
-        _merged(state, job, number, runs, _why(state, job, config, why)) for number, job in enumerate(asked, start=1)
+        _merged(state, job, number, runs, _why(state, job, config, never.get(job.uid, why)))
+        for number, job in enumerate(asked, start=1)
     ]
     return Forecast(state.offset, time_ms, tuple(found), len(jobs), endless)
+
+
+def _whatever_ends(state: State, starts: "_Starts", config: CycleConfig, policies: Policies) -> dict[str, Unknown]:
+    """Why jobs have no start although all others have ended that may: UID → the reason. What isn't in the queue is held
+    by something other than room, and so is a quorum that a limit or a plugin keeps from the nodes."""
+    left = [job for uid in starts.missing() if (job := state.jobs.get(uid)) is not None]
+    queued = {job.uid for job in in_order(state, config, policies)} if left else set()
+    of_room = {job.uid for job in left if job.uid in queued and (job.waits is None or job.waits.shortage.of_nodes)}
+    return {job.uid: Unknown.NEVER if job.uid in of_room else Unknown.HELD for job in left}
 
 
 def _without(state: State, jobs: Sequence[JobRecord], time_ms: int) -> State:
@@ -275,6 +289,10 @@ class _Starts(Meter):
 
     def sample(self, state: State, now_ms: int) -> None:
         """Measure nothing else."""
+
+    def missing(self) -> Sequence[str]:
+        """The UIDs of those that have no start yet."""
+        return [*self._open]
 
     def complete(self) -> bool:
         """Whether all of them have started or ended, or no more is asked for."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from arranger.events import kinds as k
 from arranger.model.job import Stage
 from arranger.projections.ownership import has_earlier_pods
 from arranger.replay.explain.candidate_changes.case import Case
@@ -37,9 +38,7 @@ def out_of_queue(case: Case) -> Iterator[Change]:
             "it was suspended" if edit is not None else "it was created suspended",
         )
     elif spec.unmet:
-        met = msgspec.structs.replace(spec, after=tuple(of for of in spec.after if of.met))
-        what = f"spec.after without {', '.join(of.name for of in spec.unmet)}" + (f", {when}" if when else "")
-        yield Change("spec", what, (hypothesis.job_seen(job, state, met), *gone), case.story.created_at)
+        yield _without_unmet(case, when, gone)
     elif stay or left_ms > 0:
         began = next((one for one in reversed(case.story.consequences) if one.what != "Replaced"), None)
         yield Change(
@@ -50,6 +49,24 @@ def out_of_queue(case: Case) -> Iterator[Change]:
             began.message if began is not None else "",
             time_ms=job.not_before_ms if left_ms > 0 else None,
         )
+
+
+def _without_unmet(case: Case, when: str, gone: tuple[k.Event, ...]) -> Change:
+    """Let the job start without the end of the jobs that it waits for. That reverts the event by which it began to."""
+    job, spec = case.job, case.spec
+    met = msgspec.structs.replace(spec, after=tuple(of for of in spec.after if of.met))
+    unmet = [of.name for of in spec.unmet]
+    what = f"spec.after without {', '.join(unmet)}" + (f", {when}" if when else "")
+    offset, undone, several = case.story.created_at, f"it was created to start after {names_text(unmet)}", False
+    for edit in reversed(case.edits(job)):
+        before = {of.name for of in edit.before.after} if edit.before is not None else set()
+        if not before.issuperset(unmet):  # with this edit alone undone, it may still wait for some of them
+            undone = "its spec was edited"
+            if edit.before is not None and edit.after is not None:
+                undone = f"its spec was edited: {changed(edit.before, edit.after)}"
+            offset, several = edit.offset, not before.isdisjoint(unmet)
+            break
+    return Change("spec", what, (hypothesis.job_seen(job, case.state, met), *gone), offset, undone, several=several)
 
 
 def edits_ahead(case: Case) -> Iterator[Change]:
