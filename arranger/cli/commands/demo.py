@@ -464,8 +464,12 @@ class _Demo:
 
     async def _say_what_next(self, rows: list[JobRow], events: int) -> None:
         log = f"--log {_shown(self._log)}"
-        waited = max(rows, key=lambda row: row.waited_s)
-        at = await self._waited_at(waited.uid) or max(1, events // 2)
+        longest = sorted(rows, key=lambda row: -row.waited_s)
+        waited, at = longest[0], max(1, events // 2)
+        for row in longest:  # what only comes after another job has no reason that a cycle gave
+            if (found := await self._waited_at(row.uid)) is not None:
+                waited, at = row, found
+                break
         taken = self._story is not None and self._story.room_taken
         cost = (f"preemptions {log}", "what taking room back cost and gained, and whether it was needless")
         lines = (
