@@ -36,6 +36,8 @@ from tests.simulation.queue_rules import beyond_limits, name_of, way_of
 #: All parts of so few units are tried: there are 31 of five.
 _UNITS = 5
 _WHO = "rules of room"
+#: The stages in which a guest is asked to leave: one that is itself to get room from others isn't there yet.
+_ASKED = (Stage.STARTING, Stage.RUNNING)
 Decision = k.Placed | k.Preempted
 #: A job, slots of it, and whether these are all that it has.
 Unit = tuple[JobRecord, tuple[SlotKey, ...], bool]
@@ -489,7 +491,8 @@ def _may_start(state: State, cycle: k.CycleTaken, job: JobRecord, *, alone: bool
     guests = guests and not takes_none(job, cycle.config)  # else it asks none of them to leave
     goes: dict[str, Unit] = {}
     for of in state.jobs.values():
-        is_guest, lent = guests and job.uid in of.slots.hosts, of.slots.lent_by(job.uid) if guests else set[SlotKey]()
+        asked = guests and of.stage in _ASKED
+        is_guest, lent = asked and job.uid in of.slots.hosts, of.slots.lent_by(job.uid) if asked else set[SlotKey]()
         if not alone and not state.reservations.keys().isdisjoint({*of.slots.hosts} - {job.uid}):
             is_guest = False
         if of.placements and (is_guest or ends_by_itself(state, of) or (lent and _needs(placer, of, lent))):
