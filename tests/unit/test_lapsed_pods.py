@@ -9,7 +9,7 @@ import pytest
 from arranger.clock import SystemClock
 from arranger.events.file_log import FileLog
 from arranger.events.log import Entry, Position
-from arranger.model.config import CycleConfig
+from arranger.model.config import VERDICTS, CycleConfig
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
@@ -37,10 +37,10 @@ class Late(SystemClock):
         return self.at_ms
 
 
-def deleted() -> World:
+def deleted(verdicts: int = 7) -> World:
     """A job was deleted while its pod was created, and another one has a node elsewhere: 2 GPUs are used, and 2 more
-    are kept for the pod that may come. By these rules the queue counts it too."""
-    world = World(config=CycleConfig(half_life_ms=60_000, verdicts=7))
+    are kept for the pod that may come. By the rules before 8 the queue counts it too."""
+    world = World(config=CycleConfig(half_life_ms=60_000, verdicts=verdicts))
     world.queue("rl")
     world.node("n1", cpu=8, gpus=2)
     job = world.job("ppo", leader=shape(cpu=1, gpus=2), of_queue="rl")
@@ -131,8 +131,9 @@ def test_the_console_counts_up_to_now_and_says_when_to_ask_again(
     assert told(0, at=f"{world.state.offset}@{lapse}")[:3] == (2, 2, None)
 
 
-def test_the_chart_shows_when_a_pod_lapsed_between_two_events() -> None:
-    world = deleted()
+@pytest.mark.parametrize(("verdicts", "counted"), [(7, 4), (VERDICTS, 2)])
+def test_the_chart_shows_when_a_pod_lapsed_between_two_events(verdicts: int, counted: int) -> None:
+    world = deleted(verdicts)
     lapse = lapse_ms(world)
     world.now_ms = lapse + 20_000
     world.node("late")
@@ -141,7 +142,8 @@ def test_the_chart_shows_when_a_pod_lapsed_between_two_events() -> None:
         index.feed(entry)
     series = index.series.series(300, index.state, complete=True)
     used = list(zip(series.times, series.gpus_used, series.queues["rl"], strict=True))
-    assert used[-2:] == [(lapse / 1000, 2, 2), (world.state.time_ms / 1000, 2, 2)] and used[-3][1:] == (4, 4)
+    assert used[-2:] == [(lapse / 1000, 2, 2), (world.state.time_ms / 1000, 2, 2)] and used[-3][1:] == (4, counted)
+    assert series.queues.keys() == series.queues_own.keys() == {"rl"}
 
 
 async def test_the_status_of_a_queue_is_looked_at_again_when_a_pod_lapses() -> None:

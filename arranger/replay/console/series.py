@@ -265,7 +265,9 @@ def _without(queues: _Queues, pods: Iterable[Assumed], paths: Mapping[str, tuple
     """What queues use without these pods."""
     totals, own = dict(queues.totals), dict(queues.own)
     for pod in pods:
-        gpus = gpus_of(pod.requests)
+        if not pod.queue:  # none counted it
+            continue
+        gpus = gpus_of(pod.use)
         own[pod.queue] = own.get(pod.queue, 0) - gpus
         for name in paths.get(pod.queue, (pod.queue,)):
             totals[name] = totals.get(name, 0) - gpus
