@@ -119,7 +119,7 @@ def facts(state: State, placer: Placer) -> dict[str, Any]:
             of = known.of(job)
             parts = [of.part(of.slots), *(of.part((slot,)) for slot in of.slots)]
             rooms = [vacating.of_whole(job), *(vacating.of_job(job, (slot,), whole=False) for slot in of.slots)]
-            losses = [(part.amounts, part.gpus, of.lost_ms(part, state.time_ms + 7)) for part in parts]
+            losses = [(part.amounts, part.working, of.lost_ms(part, state.time_ms + 7)) for part in parts]
             levels = [(one.rooms.rows.tolist(), one.rooms.amounts.tolist(), one.queue, one.use) for one in rooms]
             found[job.uid] = (of.queue, of.began_ms, of.may_give, of.slots, losses, levels)
     found["sum"] = vacating.sum_of([job for job in state.jobs.values() if job.uid in found]).tolist()
