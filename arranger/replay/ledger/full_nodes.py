@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from arranger.model.pod import PodShape
 from arranger.model.selectors import node_satisfies
-from arranger.model.taints import kept_off_by_cordon, untolerated
 from arranger.projections.jobs import JobRecord, requests_of
 from arranger.projections.nodes import NodeTable
+from arranger.projections.openness import open_to
 from arranger.projections.state import State
 
 
@@ -48,7 +48,7 @@ def _would_take(nodes: NodeTable, shape: PodShape) -> npt.NDArray[np.bool_]:
 
 def _is_open(nodes: NodeTable, row: int, shape: PodShape) -> bool:
     facts = nodes.facts[row]
-    if not facts.ready or (facts.cordoned and kept_off_by_cordon(shape)) or untolerated(facts.taints, shape):
+    if not open_to(facts, shape):
         return False
     labels = dict(facts.labels)
     if any(labels.get(key) != value for key, value in shape.node_selector):
