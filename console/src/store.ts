@@ -209,27 +209,40 @@ export function goToEnd(): void {
 
 /** Show the point after the last event up to a time in seconds; with `exact`, as of that time: in a quiet stretch the
  * clock moves though nothing happened. */
-export async function goToTime(time: number, exact = false): Promise<void> {
-  const log = timeline.value;
-  if (!log) return;
-  const timeMs = Math.round(Math.max(log.firstTime, Math.min(time, exact ? endTime() : log.lastTime)) * 1000);
-  try {
+export function goToTime(time: number, exact = false): Promise<void> {
+  return moved(async () => {
+    const log = timeline.value;
+    if (!log) return null;
+    const timeMs = Math.round(Math.max(log.firstTime, Math.min(time, exact ? endTime() : log.lastTime)) * 1000);
     const { buckets } = await ask<Timeline>("timeline", { buckets: 1, sinceMs: timeMs, untilMs: timeMs });
-    goTo(buckets[0]?.at ?? log.last, exact ? timeMs : 0);
-    problem.value = "";
-  } catch (caught) {
-    problem.value = words(caught);
-  }
+    return [buckets[0]?.at ?? log.last, exact ? timeMs : 0];
+  });
 }
 
-export async function step(direction: "after" | "before"): Promise<void> {
-  try {
+export function step(direction: "after" | "before"): Promise<void> {
+  return moved(async () => {
     const found = await ask<{ at: number | null }>("decision", { [direction]: shownAt.value });
-    if (found.at) goTo(found.at);
-    problem.value = "";
-  } catch (caught) {
-    problem.value = words(caught);
-  }
+    return found.at ? [found.at, 0] : null;
+  });
+}
+
+let moves: Promise<void> = Promise.resolve();
+
+/**
+ * Goes to the point that the server is asked for. Moves that are asked for quickly go one after another, each from where
+ * the last one led; whoever has chosen another point meanwhile stays there.
+ */
+function moved(found: () => Promise<[at: number, timeMs: number] | null>): Promise<void> {
+  return (moves = moves.then(async () => {
+    const from = at.value;
+    try {
+      const there = await found();
+      if (there && at.value === from) goTo(...there);
+      problem.value = "";
+    } catch (caught) {
+      problem.value = words(caught);
+    }
+  }));
 }
 
 export function openJob(job: string): void {
