@@ -306,9 +306,12 @@ def _above_its_share(
     state: State, cycle: k.CycleTaken, job: JobRecord, event: k.Preempted, before: Sequence[Decision]
 ) -> str:
     """The first queue on a job's way that its quorum lifts above its share, below all that it shares with a queue that
-    it reclaims from; empty if none."""
-    standing = _shares(state, cycle)
+    it reclaims from; empty if none. What victims of its own queue give doesn't count."""
+    standing, own = _shares(state, cycle), name_of(state, job)
+    of_own = [of for of in event.victims if name_of(state, state.jobs[of.job_uid]) == own]
     used, asked = _use(state, before, all_pods=False), Counter[str]()
+    for victim in of_own if cycle.config.verdicts >= 8 else ():
+        _count(state, used, state.jobs[victim.job_uid], expand(victim.pods), -1)
     for group, _ in expand(event.placed.pods):
         asked.update(dict(job.valid_spec.groups[group].shape.requests))
     queues = {name_of(state, state.jobs[of.job_uid]): None for of in event.victims}
