@@ -3,6 +3,7 @@ wherever that is in the log."""
 
 import asyncio
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,17 @@ import pytest
 from arranger.events import kinds as k
 from arranger.events.file_log import FileLog
 from arranger.model.config import CycleConfig
+from arranger.replay.reading.describe import label
 from arranger.replay.reading.overview import overview
 from arranger.replay.what_if.one_cycle import Turns
-from arranger.scheduling import take_cycle
+from arranger.scheduling import in_order, take_cycle
 from arranger.web.moments import Moments
 from arranger.web.news import News
 from arranger.workers.last_config import last_config
 from tests.commands import Run, to_file, write
 from tests.memory_log import DamagedLog, MemoryLog
 from tests.unit.replay_worlds import late_cycle
-from tests.unit.test_moments import ask, folded
+from tests.unit.test_moments import HISTORIES, NAMES, ask, at_history, folded, history
 from tests.world import World, shape
 
 #: How two jobs that wait are ordered: the older one asks for more, so that DRF prefers the younger one.
@@ -137,6 +139,33 @@ def test_every_answer_has_the_order_that_the_last_cycle_used(
     for (at, used), table in zip(asked.items(), standings, strict=True):
         shown = commands(capsys, log, str(at)) | {"console": by_position(table["jobs"], "job", "position")}
         assert shown == dict.fromkeys(shown, used), at
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_at_any_point_of_a_recorded_log_the_order_is_that_of_its_settings(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of = history(name)
+    cycles = [(entry, event) for entry in of for event in entry.batch.events if isinstance(event, k.CycleTaken)]
+    asked = random.Random(5).sample([entry.last for entry in of if entry.last > cycles[0][0].last], 12)
+    tables = at_history(name, *(("standings", {"at": str(at)}) for at in asked))
+    most = 0
+    for at, table in zip(asked, tables, strict=True):
+        state = folded(of, at)
+        [config] = [event.config for entry, event in cycles if entry.first <= state.last_cycle <= entry.last]
+        order = [label(job) for job in in_order(state, config)]
+        run = Run(capsys, "replay", "--log", str(HISTORIES / name), "--at", str(at), "-o", "json")
+        shown = sorted((job for job in run.json["jobs"] if job["queue"]), key=lambda job: job["queue"])
+        assert [f"{job['namespace']}/{job['name']}" for job in shown] == order, at
+        assert by_position(table["jobs"], "job", "position") == first(order), at
+        most = max(most, len(order))
+    assert most > 1
+
+
+def test_policies_that_are_not_installed_keep_nobody_from_an_order(told: Told) -> None:
+    state = told.world.state
+    other = msgspec.structs.replace(told.world.config, queue_policy="Elsewhere", versions=(("Elsewhere", 1),))
+    assert [job.name for job in overview(state, other).jobs if job.queue] == BY_AGE
 
 
 def test_the_settings_of_the_last_cycle_are_found_behind_a_snapshot_and_behind_what_was_trimmed(
