@@ -13,7 +13,7 @@ from arranger.scheduling.placement_try import CycleObserver, PlacementTry, Short
 from arranger.scheduling.policies.base import ONE, PlacementRequest, PodPolicy
 from arranger.scheduling.policies.consent import GroupCheck, Hold, Permit, QuorumAsked
 from arranger.scheduling.policies.queues import QueuePolicy
-from arranger.scheduling.queue import considered, in_line, in_order, order_in_steps, waiting_jobs
+from arranger.scheduling.queue import considered, in_line, in_order, order_in_steps, recorded_order, waiting_jobs
 from arranger.scheduling.queue_order import WHOLE
 from arranger.scheduling.queue_standing import QueueStanding
 from arranger.scheduling.queue_view import (
@@ -88,6 +88,7 @@ __all__ = [
     "positions",
     "queues_view",
     "quorum_lacks",
+    "recorded_order",
     "take_cycle",
     "turn_of",
     "turns_to",

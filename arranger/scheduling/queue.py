@@ -172,6 +172,13 @@ def in_order(
     return Steps(order_in_steps(state, config, policies, time_ms=time_ms)).finish()
 
 
+def recorded_order(state: State, config: CycleConfig, policies: Policies) -> list[JobRecord]:
+    """As `in_order`, by the settings of a recorded cycle, of whose policies some may not be installed. People read the
+    order of the queue by those of the last cycle."""
+    nearest, usable = policies.nearest(config)
+    return in_order(state, usable, nearest)
+
+
 def order_in_steps(
     state: State, config: CycleConfig, policies: Policies = BUILT_IN, *, time_ms: int | None = None
 ) -> Generator[None, None, list[JobRecord]]:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from arranger.cli.rendering.ledger_page import _CAUSES
 from arranger.events import kinds as k
 from arranger.events.log import Entry
+from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.stages import StageReason
 from arranger.projections.state import Changes, State
@@ -22,7 +23,7 @@ from tests.world import World, shape
 
 
 def waits(entries: list[Entry], span: Span | None = None, as_of_ms: int = 0) -> WaitLedger:
-    ledger = WaitLedger(State(), span or Span())
+    ledger = WaitLedger(State(), span or Span(), CycleConfig())
     for entry in entries:
         if not ledger._span.last.before(entry):
             ledger.feed(entry)
@@ -296,7 +297,7 @@ def test_who_held_room_doesnt_depend_on_where_the_account_begins_and_ends() -> N
 
 
 def preemptions(world: World, span: Span | None = None) -> PreemptionLedger:
-    ledger = PreemptionLedger(State(), span or Span())
+    ledger = PreemptionLedger(State(), span or Span(), CycleConfig())
     for entry in world.entries:
         ledger.feed(entry)
     return ledger

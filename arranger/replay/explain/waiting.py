@@ -98,7 +98,7 @@ def explain_waiting(
     state, spec = story.state, job.spec
     if spec is None or job.ended or len(job.placements) >= job.pods_desired():
         return None
-    config, policies = _inputs(story, policies)
+    policies, config = policies.nearest(story.around.config)
     waiting = in_order(state, config, policies)
     position = _position(waiting, job)
     observer = ShortfallObserver(job.uid, node)
@@ -179,13 +179,6 @@ def _with_room(found: Waiting, case: Case, givers: tuple[str, ...]) -> Waiting:
         else (),
         takes_none=_takes_none(case, found) if found.position and not found.gets else (),
     )
-
-
-def _inputs(story: Story, policies: Policies) -> tuple[CycleConfig, Policies]:
-    """The configuration of the last recorded cycle, and the policies for it."""
-    recorded = story.around.config or CycleConfig()
-    policies = policies.closest(recorded)
-    return policies.usable(recorded), policies
 
 
 def _no_room(placed: Sequence[Passed], since: Sequence[Blocker], found: Sequence[Remedy]) -> KeptBy:

@@ -406,16 +406,6 @@ class Scout:
                 self._last = entry, offset, event
         return True
 
-    def first_cycle(self, entry: Entry) -> bool:
-        """Read one entry. Returns False once a cycle was read."""
-        self.feed(entry)
-        return self._last is None
-
-    @property
-    def config(self) -> CycleConfig | None:
-        """The configuration of the last cycle that was read."""
-        return self._last[2].config if self._last is not None else None
-
     def cycle(self, offset: int) -> tuple[Inputs, tuple[k.Event, ...]] | None:
         """The inputs and events of the cycle in the last entry, if this offset is in that entry; None otherwise."""
         if self._last is None or self._end is not self._last[0] or not self._end.first <= offset <= self._end.last:
