@@ -1,9 +1,9 @@
 """Dry runs: whether the API server would take the pods of a job, before others give room for them.
 
 A cycle that would take room for a job records that its pods are untried, and a job with a reservation may take room at
-the next chance: an answer that came only then would let jobs behind it go first. The applier asks the API server, by a dry
-run that stores nothing, for one pod of each group, and records the result. It is asked once for each generation of a
-job; if a pod was refused, again after half a minute and more and more rarely, because a webhook, a permission or a
+the next chance: an answer that came only then would let jobs behind it go first. The applier asks the API server, by a
+dry run that stores nothing, for one pod of each group, and records the result. It is asked once for each generation of
+a job; if a pod was refused, again after half a minute and more and more rarely, because a webhook, a permission or a
 LimitRange may have changed. A cycle never waits for the API server.
 
 Some refusals say nothing of the pods: those of webhooks that take no dry runs, and those of quotas that are used up,
