@@ -94,6 +94,8 @@ class Candidates:
         self._most: dict[str, int | None] = {}
         #: A priority and a queue → whether its jobs may take room from anybody.
         self._some: dict[tuple[int, str], bool] = {}
+        #: A priority and a queue → what all of its jobs may give to one of it with that priority.
+        self._own_amounts: dict[tuple[int, str], dict[str, int]] = {}
         #: Whether some of those that were read last gave nothing, because others before them had brought their queue
         #: down to its share.
         self.kept_by_shares = False
@@ -271,13 +273,11 @@ class Candidates:
                 before = given.get(candidate.job.uid, _NOTHING)
                 yield candidate, {one: amount - before.get(one, 0) for one, amount in candidate.amounts.items()}
 
-    def own_helps(self, job: JobRecord, asked: Amounts, placed: Use, taken: Container[str]) -> bool:
+    def own_helps(self, job: JobRecord, asked: Amounts, placed: Use) -> bool:
         """Whether jobs of other queues are candidates only once some of the quorum's own queue have given room."""
-        if self._config.verdicts < 8:
-            return False
         _, queue = self._standing_of(job)
-        line = self.line_beyond(job, asked, placed, taken)
-        return len(self._queues(queue, line)) > len(self._queues(queue, self.line(job, asked, placed)))
+        line, beyond = self.line(job, asked, placed), self.line_beyond(job, asked, placed)
+        return len(self._queues(queue, beyond)) > len(self._queues(queue, line))
 
     def guests(self, host: JobRecord, taken: Collection[str]) -> list[Candidate]:
         """The jobs that use room which is reserved for a job: first their surplus, then whole jobs, of each those that
@@ -309,7 +309,7 @@ class Candidates:
     def jobs_of_others(self, job: JobRecord, asked: Amounts, placed: Use, taken: Collection[str]) -> list[JobRecord]:
         """The jobs of other queues that may give room at all, the lowest priority first; the rest as in `of`."""
         queue = queue_of(self._state, job)
-        givers = self._queues(queue, self.line_beyond(job, asked, placed, taken))
+        givers = self._queues(queue, self.line_beyond(job, asked, placed))
         return [of.job for of in self._begun if of.queue in givers and of.job.uid not in taken]
 
     def every(self, job: JobRecord, asked: Amounts, placed: Use) -> tuple[Hashable, list[JobRecord]]:
@@ -319,7 +319,7 @@ class Candidates:
         rules = self.rules(queue)
         if rules is None:
             return (), []
-        givers = self._queues(queue, self.line_beyond(job, asked, placed, ()) if self._reclaims(rules, queue) else None)
+        givers = self._queues(queue, self.line_beyond(job, asked, placed) if self._reclaims(rules, queue) else None)
         return (own, queue, *givers), [of.job for of in self._begun if _gives(of, queue, own, givers)]
 
     def _queues(self, queue: str, line: "Line | None") -> dict[str, None]:
@@ -333,13 +333,31 @@ class Candidates:
         queue = queue_of(self._state, job)
         return Line(self._state, queue, asked, placed, standing=self._shares, spare=lambda: self._spare)
 
-    def line_beyond(self, job: JobRecord, asked: Amounts, placed: Use, taken: Container[str]) -> "Line":
+    def line_beyond(self, job: JobRecord, asked: Amounts, placed: Use) -> "Line":
         """As `line`, once all of the quorum's own queue that may give room have done so."""
         line = self.line(job, asked, placed)
         if line.is_above and self._config.verdicts >= 8:
-            for _, amounts in self._of_own(job, taken):
-                line.own_gives(amounts)
+            line.own_gives(self._all_of_own(*self._standing_of(job)))
         return line
+
+    def _all_of_own(self, own: int, queue: str) -> Amounts:
+        """What all jobs of a queue together may give to one of it with this priority."""
+        found = self._own_amounts.get((own, queue))
+        if found is None:
+            found, rules = {}, self.rules(queue)
+            some = rules is not None and self._lowest.get(queue, own) < own
+            for of in self._givers if some else ():
+                if of.queue != queue or of.priority >= own:
+                    continue
+                assert rules is not None
+                whole = rules.priority == _ALLOWED and not of.young
+                amounts = of.known.whole.amounts if whole else _NOTHING
+                if not whole and rules.surplus == _ALLOWED:
+                    amounts = self._surplus_amounts(of)
+                for resource, amount in amounts.items():
+                    found[resource] = found.get(resource, 0) + amount
+            self._own_amounts[own, queue] = found
+        return found
 
     def _reclaims(self, rules: Preemption, queue: str) -> bool:
         return rules.reclaim == _ALLOWED and len(self._lowest) > (queue in self._lowest)

@@ -274,7 +274,7 @@ class Preemption:
         more: then nobody gives room whose queue could give it to those that were asked for alone."""
         for _ in range(_ASKED):
             outcome = self._least_harm(job, asked, taken, helpful, own_first=False)
-            if outcome is None and self._candidates.own_helps(job, asked, self._use, taken):
+            if outcome is None and self._candidates.own_helps(job, asked, self._use):
                 outcome = self._least_harm(job, asked, taken, helpful, own_first=True)
             if outcome is None:
                 return None
