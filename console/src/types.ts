@@ -271,6 +271,10 @@ export interface Explained {
     passedBy: { offset: number; timeMs: number; job: string; why: string; amounts: [string, number][]; times: number }[];
     blockers: { offset: number; text: string }[];
     remedies: { kind: string; text: string; pods: number; undoes: number }[];
+    /** How many changes cycles tried to find the remedies. */
+    tried: number;
+    /** How many of its pods a cycle would place now. */
+    gets: number;
     inQueue: null | {
       queue: string;
       position: number;

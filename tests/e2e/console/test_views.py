@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Route, expect
 
+from arranger.model.pod import PodShape
+from arranger.model.queue import QueueState
 from tests.e2e.console.pages import HISTORIES, Opener, expect_at, export, offset_of, ready, served, written
 from tests.servers import REPOSITORY
 from tests.world import World, shape
@@ -459,3 +461,30 @@ def test_a_stopped_server_is_noticed_and_the_page_goes_on_when_it_is_back(
     ready(page)
     page.close()
     again.close()
+
+
+def test_the_page_of_a_job_that_no_tried_change_helps_says_so(tmp_path: Path, opened: Opener) -> None:
+    world = World()
+    world.node("node-1", gpus=4)
+    world.watch_queues()
+    world.queue("rl", capability=(("nvidia.com/gpu", 0),))
+    world.job("stuck", leader=PodShape((("cpu", 1000), ("nvidia.com/gpus", 1))), of_queue="rl")
+    world.queue("shut", state=QueueState.CLOSED)
+    world.job("kept-out", leader=shape(gpus=8), of_queue="shut")
+    world.settle()
+    log = tmp_path / "stuck.log"
+    written(log, *world.entries)
+    serving = served(str(log))
+    address = next(serving)
+    command = [sys.executable, "-m", "arranger.cli.main", "explain", "stuck", f"--log={log}"]
+    printed = " ".join(subprocess.check_output(command, cwd=REPOSITORY, text=True).split())
+    words = "None of the 2 changes that a cycle tried at this point gives it nodes"
+    assert words in printed
+    page = opened(f"{address}/#/job?job=default/stuck")
+    expect(page.get_by_role("region", name="Explanation")).to_contain_text(words)
+    page.close()
+    page = opened(f"{address}/#/job?job=default/kept-out")
+    expect(page.get_by_role("heading", name="What would put it into the queue")).to_be_visible()
+    page.close()
+    for _ in serving:
+        pass
