@@ -137,7 +137,8 @@ export interface Life {
   stage: string | null;
   submitted: number | null;
   attempt: number;
-  life: { at: number; time: number; kind: string; words: string }[];
+  /** `gives`: the event is a decision that takes nodes from this job, for another one. */
+  life: { at: number; time: number; kind: string; words: string; gives: boolean }[];
   /** How many older events are left out. */
   left: number;
   pods: {

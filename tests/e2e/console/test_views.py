@@ -70,6 +70,17 @@ def test_the_overview_sums_up_disturbances_waits_and_preemptions(room: str, open
     expect(page.get_by_role("heading", name="default/train")).to_be_visible()
 
 
+def test_the_history_says_who_took_room_and_who_was_preempted(room: str, opened: Opener) -> None:
+    """As `arranger explain` does."""
+    for job, kind, said in (("default/answer", "took room", "TookRoom"), ("default/train", "preempted", "Preempted")):
+        page = opened(f"{room}/#/job?job={job}&at=201")
+        event = page.locator(".story li").filter(has_text="#192")
+        expect(event.locator(".kind")).to_have_text(kind)
+        moments = {one["offset"]: one["kind"] for one in told("explain", job, "--at=201")["timeline"]}
+        assert moments[192] == "Preempted" and f" {said} " in said_as_text("explain", job, "--at=201", "--all")
+        page.close()
+
+
 def test_jobs_are_found_by_what_the_overview_says_that_they_waited_for(room: str, opened: Opener) -> None:
     page = opened(f"{room}/#/overview?at=end")
     ready(page)
