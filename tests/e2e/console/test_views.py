@@ -271,6 +271,12 @@ def test_a_what_if_says_which_jobs_start_at_other_times(room: str, opened: Opene
     expect(rows.nth(1)).to_contain_text("2 s0 s2 s")
     assert (starts[1]["job"], starts[1]["whatIfMs"]) == ("default/train", None)
     expect(rows.nth(2)).to_contain_text("no such start")
+    runs = page.get_by_role("table", name="Sums of the runs that differ")
+    expect(runs.get_by_role("columnheader")).to_have_text(["What", "Without changes", "What if"])
+    expect(runs.get_by_role("row", name="Mean wait")).to_be_visible()
+    # Both cycles are alike here: only of a cycle is anything as it was.
+    expect(page.get_by_role("table", name="Sums of the cycle that differ")).to_have_count(0)
+    expect(page.get_by_role("region", name="What if").get_by_text("As it was", exact=True)).to_have_count(0)
 
 
 def test_the_history_of_a_job_begins_when_its_first_sentence_does(opened: Opener) -> None:
