@@ -210,7 +210,7 @@ export function Waiting({ waiting, placed }: { waiting: NonNullable<Explained["w
         {!waiting.position && !closest && `${shown(waiting.why)}.`}
       </p>
       <Sentences title="Ahead of it in the queue">
-        {waiting.ahead.map((one) => `${shown(one.job)}, because of ${shown(one.decidedBy)}; ${shown(one.gets)}`)}
+        {waiting.ahead.map((one) => `${shown(one.job)}: ${shown(one.decidedBy)}; ${shown(one.gets)}`)}
       </Sentences>
       {waiting.remedies.length === 0 && waiting.tried > 0 && <p>{inVain(waiting.tried, nodes)}</p>}
       <Sentences title={waiting.remedies.some((one) => one.pods > 0) ? `What would give it ${nodes}` : "What would put it into the queue"}>
@@ -241,7 +241,7 @@ export function Waiting({ waiting, placed }: { waiting: NonNullable<Explained["w
       <Sentences title="Other jobs that got nodes since it waits">
         {waiting.passedBy.map((one) => (
           <>
-            {shown(one.job)} got {amounts(one.amounts) || "nodes"} at {clock(one.timeMs / 1000)}, because of {shown(one.why)}
+            {shown(one.job)} got {amounts(one.amounts) || "nodes"} at {clock(one.timeMs / 1000)}: {shown(one.why)}
             {one.times > 1 && `; it got nodes ${one.times} times by now`}{" "}
             <Point at={one.offset} />
           </>
