@@ -471,6 +471,20 @@ def test_the_gpus_of_a_deleted_node_are_in_no_status_and_its_message_names_the_n
     assert desired_status(world.state, job)["gpus"] == 3, "it may come back, and its pods with it"
 
 
+def test_the_gpus_of_a_worker_that_failed_and_waits_for_its_next_pod_are_in_no_status() -> None:
+    """Its room isn't kept: another job may get it."""
+    world = World()
+    world.node("n1", gpus=2)
+    job = world.job("j", leader=shape(cpu=1), workers=2, worker=shape(gpus=1), min_workers=0)
+    world.settle()
+    world.change_pod(job.bound[1, 0], phase="Failed", ready=False)
+    assert world.used("n1", "nvidia.com/gpu") == desired_status(world.state, job)["gpus"] == 1
+    other = world.job("other", leader=shape(gpus=1))
+    world.cycle()
+    assert other.placements == {(0, 0): "n1"} and job.placements[1, 0] == "n1"
+    assert world.used("n1", "nvidia.com/gpu") == 2 and desired_status(world.state, job)["gpus"] == 1
+
+
 async def test_a_job_that_nobody_decides_on_is_told_so_after_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene()
     monkeypatch.setattr("arranger.workers.status_writer._PASSING_S", 0.2)
