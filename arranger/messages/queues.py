@@ -59,7 +59,7 @@ def condition_text(name: str, problem: QueueProblem | None, *, closed: str) -> s
 
 
 def passed_text(queue: str, priority: int | None, own: int, *, behind: bool) -> str:
-    """Because of what a job was placed before a waiting one with the priority `own`: it is of another `queue`, it has a
+    """Why a job was placed before a waiting one with the priority `own`: it is of another `queue`, it has a
     higher `priority`, it came earlier, or it is `behind` and fit. Queue and priority may be unknown."""
     if queue:
         return f"the turns of its own queue {queue}"
