@@ -25,7 +25,8 @@ ANY_GPU = "*/gpu"
 #: told that it can be no guest. From 8 on, guarantees are a reason only where they keep room that would be enough, a
 #: job whose pods show its end gets no further nodes, nobody takes room for a queue that has more than it may, no queue
 #: counts pods that may still come to slots which were given up, a pod that started after its job loses the work since
-#: then, and what jobs of the own queue give counts when others are asked for room. 0 means the rules of older logs.
+#: then, what jobs of the own queue give counts when others are asked for room, and what is reserved for a job is kept
+#: from none that is more senior in its queue, whatever the order of turns. 0 means the rules of older logs.
 VERDICTS = 8
 
 #: How many complete searches for quorums a cycle has the steps for, if each goes up to its bound.
