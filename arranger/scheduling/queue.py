@@ -156,6 +156,13 @@ def in_line(
     return [[(name, list(of)) for name, of in groupby(level, key=lambda job: names[job.uid])] for _, level in levels]
 
 
+def policy_of(state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> str:
+    """The name of the policy that gives a job its turn among those of its queue, as in `in_line`."""
+    spec = state.queue_tree.specs.get(queue_of(state, job))
+    of_queue = spec.queue_policy if spec is not None else ""
+    return of_queue if of_queue in policies.queue else policies.queue_policy_name(job, config)
+
+
 _priority = attrgetter("spec.priority")
 _named_policy = attrgetter("spec.queue_policy")
 

@@ -345,8 +345,8 @@ interface Sum {
 type Figures<T> = readonly (readonly [string, (of: T) => string])[];
 
 const OF_CYCLES: Figures<Outcome> = [
-  ["Queue policy", (one) => one.queuePolicy],
-  ["Pod policy", (one) => one.podPolicy],
+  ["Default queue policy", (one) => one.queuePolicy],
+  ["Default pod policy", (one) => one.podPolicy],
   ["Pods placed", (one) => count(one.pods)],
   ["Given", (one) => one.given || "nothing"],
   ["Jobs that give room", (one) => some(one.preempted) || "none"],

@@ -146,7 +146,7 @@ def test_two_what_ifs_are_compared_by_their_plans(tmp_path: Path, capsys: pytest
         files[-1].write_text(out)
     status, out, _ = run(capsys, "diff", *map(str, files))
     rows = [row.split() for row in out.splitlines()]
-    assert status == 0 and ["pod", "policy", "BinPack", "LeaderFirst"] in rows
+    assert status == 0 and ["default", "pod", "policy", "BinPack", "LeaderFirst"] in rows
     assert any(row[:2] == ["default/wide", "A"] and "learner," in row for row in rows)
     _, out, _ = run(capsys, "diff", *map(str, files), "-o", "json")
     assert [one["differs"] for one in json.loads(out)["differences"]] == [["nodes"]]

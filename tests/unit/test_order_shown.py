@@ -14,8 +14,9 @@ from arranger.events import kinds as k
 from arranger.events.file_log import FileLog
 from arranger.model.config import CycleConfig
 from arranger.replay.reading.describe import label
+from arranger.replay.reading.difference import picture
 from arranger.replay.reading.overview import overview
-from arranger.replay.what_if.one_cycle import Turns
+from arranger.replay.what_if.one_cycle import Turns, take_plan
 from arranger.scheduling import in_order, take_cycle
 from arranger.web.moments import Moments
 from arranger.web.news import News
@@ -24,6 +25,7 @@ from tests.commands import Run, to_file, write
 from tests.memory_log import DamagedLog, MemoryLog
 from tests.unit.replay_worlds import late_cycle
 from tests.unit.test_moments import HISTORIES, NAMES, ask, at_history, folded, history
+from tests.unit.test_replay_room import explained
 from tests.world import World, shape
 
 #: How two jobs that wait are ordered: the older one asks for more, so that DRF prefers the younger one.
@@ -323,3 +325,29 @@ def test_forecasts_are_made_again_by_the_settings_before_the_span(
     words = ("forecast", "--score", "--from", str(since), "--points", "1", "--first", "1")
     found = Run(capsys, *words, *log, "-o", "json").json
     assert (found["total"]["number"], found["waiting"], found["total"]["p90_ms"]) == (1, 0, 0)
+
+
+def test_a_queue_with_a_policy_of_its_own_gives_the_turns_by_that_policy() -> None:
+    """The answer said "by Priority", and named priorities as the reasons why others went first."""
+    of = World()
+    of.node("n0", gpus=8)
+    of.watch_queues()
+    of.queue("q", queue_policy="DRF")
+    of.job("first", leader=shape(gpus=4), of_queue="q")
+    of.settle()
+    of.job("low", leader=shape(gpus=8), priority=1, of_queue="q")
+    of.cycle()
+    of.job("high", leader=shape(gpus=4), priority=9, of_queue="q")
+    of.settle()
+    waits = explained(of.entries, "low").waiting
+    assert waits is not None and waits.queue_policy == "DRF"
+    whys = [one.why for one in waits.passed_by if one.job == "default/high"]
+    assert whys == ["its turn by DRF, or what was reserved for it"]
+    plan, _ = take_plan(of.state, of.config, of.now_ms)
+    assert {one.job: one.queue_policy for one in plan.jobs}["default/low"] == "DRF"
+
+
+def test_a_job_without_a_leader_has_none_in_a_difference() -> None:
+    of = World()
+    job = of.job("gang", workers=2, worker=shape(gpus=1), min_workers=2, equals=True)
+    assert picture(of.state, of.config).jobs[job.uid].facts["quorum"] == "2 workers"

@@ -11,8 +11,8 @@ _NAMES_SHOWN = 3
 def print_summary(one: Plan, other: Plan, heads: tuple[str, str] = ("as it was", "what if")) -> None:
     queues = sorted(one.queues.keys() | other.queues.keys())
     rows = [
-        ("queue policy", one.queue_policy, other.queue_policy),
-        ("pod policy", one.pod_policy, other.pod_policy),
+        ("default queue policy", one.queue_policy, other.queue_policy),
+        ("default pod policy", one.pod_policy, other.pod_policy),
         ("weights", _weights(one), _weights(other)),
         ("jobs that get their quorum", one.quorums, other.quorums),
         ("pods placed", one.pods, other.pods),

@@ -124,7 +124,7 @@ def _job(state: State, job: JobRecord) -> JobPicture:
     facts["pods failed"] = str(pods.failed or "")
     if job.spec is not None:
         facts["priority"] = priority_text(counted_priority(state, job), job.spec.priority)
-        facts["quorum"] = f"leader and {quorum_text(job.spec)}"
+        facts["quorum"] = ("leader and " if job.spec.has_leader else "") + quorum_text(job.spec)
         facts["suspended"] = "yes" if job.spec.suspend else ""
     waits = why_it_waits(job)
     facts["waits"] = shortage_text(waits.shortage) if waits is not None else ""

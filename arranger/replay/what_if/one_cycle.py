@@ -37,6 +37,7 @@ from arranger.scheduling import (
     Shortage,
     facts_of,
     in_order,
+    policy_of,
     take_cycle,
     waiting_jobs,
 )
@@ -141,7 +142,7 @@ def take_plan(
             turns.tries.get(uid),
             placed.get(uid),
             position=position,
-            queue_policy=policies.queue_policy_name(state.jobs[uid], config),
+            queue_policy=policy_of(state, state.jobs[uid], config, policies),
             room_from=room_from(preempted[uid], state) if uid in preempted else (),
         )
         for position, uid in enumerate(uids, start=1)
@@ -177,7 +178,7 @@ def _kept_from_the_order(state: State, uids: Collection[str], config: CycleConfi
     found = []
     for job in waits:
         if job.schedule_state != ScheduleState.FAILED and len(job.placements) < job.pods_desired():
-            policy = policies.queue_policy_name(job, config)
+            policy = policy_of(state, job, config, policies)
             plan = _job_plan(job, None, None, position=0, queue_policy=policy, room_from=())
             found.append(msgspec.structs.replace(plan, waits=told_of(state, job) or str(job.stage)))
     return found
