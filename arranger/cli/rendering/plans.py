@@ -41,6 +41,8 @@ def print_jobs(
     rows += [_row(plan, plan.job, "both") for plan in shown]
     if not found:
         print_text("the plans don't differ")
+    if always and all(plan.job != always for plan in (*one.jobs, *other.jobs)):
+        print_text(f"{always} asks for no nodes at this point: it has them, or has ended; --at names an earlier point")
     columns = ("job", "plan", "position", "pods", "result")
     if rows:
         print_table(columns, rows, right=("position",))
