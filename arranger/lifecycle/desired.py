@@ -285,7 +285,7 @@ def _gpus(state: State, job: JobRecord) -> int:
     each = [gpus_of(group.shape.requests) for group in job.spec.groups]
     if not any(each):
         return 0
-    gone = {node for node in {*job.placements.values()} if not state.nodes.has(node)}
+    gone = {node for node in dict.fromkeys(job.placements.values()) if not state.nodes.has(node)}
     ended = {slot for slot, uid in job.bound.items() if state.pods[uid].phase in TERMINAL}
     return sum(each[slot[0]] for slot, node in job.placements.items() if node not in gone and slot not in ended)
 
