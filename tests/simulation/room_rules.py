@@ -86,8 +86,9 @@ def _in_the_way(
     hosts = [uid for uid in placed.hosts if uid in state.reservations and not state.jobs[uid].placements]
     if any(isinstance(of, k.Preempted) for of in before):
         return
-    # A job that gets its first reservation in this cycle has this room from its turn on.
-    first = [of for of in every if isinstance(of, k.Reserved) and of.pods and of.job_uid not in state.reservations]
+    # A job that gets its first reservation in this cycle, or another one, has this room from its turn on.
+    reserved = [of for of in every if isinstance(of, k.Reserved) and of.pods]
+    first = [of for of in reserved if of.job_uid not in state.reservations or of.job_uid in placed.hosts]
     after = folded(state, (cycle, *first, *before)) if hosts else state
     for uid in hosts:
         if uid in after.reservations and _may_start(after, cycle, after.jobs[uid], alone=False):
