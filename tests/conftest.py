@@ -15,6 +15,8 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from arranger.cli.inputs import start_forecast
+from arranger.web import starts
 from tests.depth import extent
 from tests.oracle.judging import Oracle, oracle
 from tests.servers import (
@@ -149,6 +151,14 @@ def _required() -> Iterator[None]:
         if in_ci():
             pytest.fail(f"NO REAL SERVER: {error}", pytrace=False)
         pytest.skip(f"NO REAL SERVER: {error}")
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forecast for which somebody waits is given up after a moment. How far it comes by then depends on the machine,
+    and what a test sees must not."""
+    for module in (start_forecast, starts):
+        monkeypatch.setattr(module, "_LIMIT_S", 60.0)
 
 
 @pytest.fixture(autouse=True)

@@ -129,7 +129,7 @@ def jobs_of(root: Fields, around: Input) -> list[Json]:
         part.template.answer_references({})
     if meet:
         _rename(head, part, names, first)
-    least = _least(head, part, meet=meet)
+    least = _least(head, spec, part, meet=meet)
     say_others_go_on(spec, part, part.count if least is None and part.count == 1 else least)
     sets = [
         worker_set(
@@ -159,12 +159,17 @@ def _divided(names: list[str], count: int, first: int, least: int | None) -> lis
     return [(names[0], first, of_first), (names[1], count - first, of_others)]
 
 
-def _least(head: Head, part: JobPart, *, meet: bool) -> int | None:
+def _least(head: Head, spec: Fields, part: JobPart, *, meet: bool) -> int | None:
     """How many pods start together: those that Kueue admits together, or that need each other; None for one."""
     given = head.annotations.text(_MIN_PARALLELISM)
     if given.isdecimal() and int(given):
         return min(int(given), part.count)
-    return part.at_once if (head.kueue or meet) and part.at_once > 1 else None
+    if part.at_once == 1 or not (head.kueue or meet):
+        return None
+    pods = f"all {part.count}" if part.at_once == part.count else f"{part.at_once} of {part.count}"
+    why = "because they find each other by host names" if meet else "as Kueue admits them"
+    spec.changed("parallelism", f"{pods} pods start together (minCount), {why}: without it, as there is room for each")
+    return part.at_once
 
 
 def _first(spec: Fields, part: JobPart) -> int:

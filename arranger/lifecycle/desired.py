@@ -23,6 +23,7 @@ from arranger.messages.readiness import (
     below_quorum_text,
     claims_text,
     crashing_text,
+    down_text,
     ending_text,
     failed_workers_text,
     finished_text,
@@ -210,7 +211,7 @@ def desired_status(state: State, job: JobRecord) -> dict[str, Any]:
         "totalWorkers": total,
         "readyWorkers": ready,
         "ready": f"{ready}/{total}",
-        "gpus": _gpus(job),
+        "gpus": _gpus(state, job),
         "message": _shown(_message(state, job)),
         "observedGeneration": job.seen.generation,
         "conditions": _conditions(state, job),
@@ -276,12 +277,17 @@ def _selector(job: str, worker_set: str, group_size: int) -> str:
     return ",".join(f"{label}={value}" for label, value in sorted(labels.items()))
 
 
-def _gpus(job: JobRecord) -> int:
-    """The GPUs of the job's pods that have nodes, of any vendor."""
+def _gpus(state: State, job: JobRecord) -> int:
+    """The GPUs that the pods of the job hold on nodes, of any vendor. A deleted node has none any more, and the room of
+    a pod that has ended is not kept for the next one."""
     if job.spec is None:
         return 0
     each = [gpus_of(group.shape.requests) for group in job.spec.groups]
-    return sum(each[group] for group, _ in job.placements) if any(each) else 0
+    if not any(each):
+        return 0
+    gone = {node for node in dict.fromkeys(job.placements.values()) if not state.nodes.has(node)}
+    ended = {slot for slot, uid in job.bound.items() if state.pods[uid].phase in TERMINAL}
+    return sum(each[slot[0]] for slot, node in job.placements.items() if node not in gone and slot not in ended)
 
 
 def news_of(state: State, job: JobRecord) -> tuple[object, ...]:
@@ -396,7 +402,8 @@ def _message(state: State, job: JobRecord) -> str:
         to_be_replaced_text(state, job),
         hanging,
     )
-    return _joined(said or _awaited(state, job), held_text(job), behind) or decided
+    down = "" if below else down_text(state, job)
+    return _joined(_joined(said or _awaited(state, job), held_text(job), behind) or decided, down)
 
 
 def _joined(*parts: str) -> str:

@@ -67,16 +67,17 @@ def refused_by_nodes(job: JobRecord, pods: Sequence[PodSeen], time_ms: int) -> b
     return len(lately) > 1 or job.taken is not None
 
 
-def tries_pods(job: JobRecord) -> bool:
+def tries_pods(job: JobRecord, *, in_front: bool) -> bool:
     """Whether a dry run should show if the API server takes the pods of a waiting job: others would give it room, or a
-    pod was refused before. It costs requests, so jobs that get free room, or none, are not tried."""
+    pod was refused before, or it is `in_front`: it has a reservation, and may take room at the next chance. It costs
+    requests, so jobs that get free room, or none, are not tried."""
     if job.of_pods or job.spec is None or job.placements or job.stage not in (Stage.PENDING, Stage.RESCHEDULING):
         return False
     if job.stands_still or job.seen.deleting:
         return False
     if job.dry_run is not None:
         return job.dry_run.slot is not None
-    return job.waits is not None and job.waits.shortage.untried
+    return in_front or (job.waits is not None and job.waits.shortage.untried)
 
 
 def due_ms(job: JobRecord, config: LifecycleConfig) -> int | None:

@@ -370,6 +370,6 @@ def _trouble(state: State, job: JobRecord, slot: SlotKey) -> NodeTrouble | None:
     node = job.placements[slot]
     if not state.nodes.has(node):
         return NodeTrouble.GONE
-    if state.nodes.down_for_ms(node, state.time_ms) >= 0:
-        return NodeTrouble.NOT_READY
-    return NodeTrouble.NO_ROOM if room_taken(state, job, slot) else None
+    if slot not in job.bound and room_taken(state, job, slot):  # at once, even if the node hasn't been down for long
+        return NodeTrouble.NO_ROOM
+    return NodeTrouble.NOT_READY if state.nodes.down_for_ms(node, state.time_ms) >= 0 else None

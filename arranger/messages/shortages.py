@@ -1,13 +1,14 @@
 """Why pods have no nodes: reasons of single nodes, nodes counted by reason, and a cycle's result for a job."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 
 from arranger.events.facts import LevelLack, Objection, ShortageFacts, UnitLack
 from arranger.model.job import TopologyScope
+from arranger.model.near_names import did_you_mean
 from arranger.model.quantity import amount_text
 from arranger.model.quota import QuotaLack, unit_of
-from arranger.model.reasons import Reason, ReasonCounts, ReasonKind, beyond_quota
+from arranger.model.reasons import Reason, ReasonCounts, ReasonKind, beyond_quota, similar_resource
 from arranger.model.taints import taint_text
 from arranger.model.text import counted
 
@@ -125,6 +126,12 @@ def kind_text(reason: Reason) -> str:
     if (words := _OF_LIMITS.get(reason.kind)) is not None:
         return words.format(**{name: getattr(reason, name) for name in ("quota", "queue", "name")})
     return node_text(reason)
+
+
+def meant_text(unknown: Iterable[str], known: Collection[str]) -> str:
+    """The known resources that are similar to unknown ones, as a question in brackets; empty if none is."""
+    meant = sorted({found for name in unknown if (found := similar_resource(name, known))})
+    return f" ({did_you_mean(meant)})" if meant else ""
 
 
 def quota_text(lack: QuotaLack) -> str:

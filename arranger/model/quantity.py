@@ -23,6 +23,8 @@ _BINARY = {suffix: 1024**power for power, suffix in enumerate(("Ki", "Mi", "Gi",
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 #: The suffixes for display, the largest first.
 _SHOWN = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
+#: So many millicores and more are shown in cores.
+_IN_CORES = 10_000
 #: Resources measured in bytes, besides huge pages.
 _BYTES = frozenset({"memory", "ephemeral-storage", "storage"})
 _MAX_DIGITS = 64
@@ -128,9 +130,10 @@ def _bounded(value: int) -> int:
 
 
 def amount_text(resource: str, value: int) -> str:
-    """An amount for display: 1500m cpu as 1500m or 2, bytes with a binary suffix and at most one decimal."""
+    """An amount for display: cpu as 1500m or 2, and from 10 cores on as 239.833, because nobody counts so many in
+    thousandths; bytes with a binary suffix and at most one decimal."""
     if resource == CPU:
-        return quantity(resource, value)
+        return quantity(resource, value) if value < _IN_CORES else f"{value / 1000:.3f}".rstrip("0").rstrip(".")
     if _counts_bytes(resource):
         for suffix, size in _SHOWN:
             if value >= size:

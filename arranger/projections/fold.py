@@ -171,16 +171,21 @@ class _Fold(JobLife):
             self.changes.schedulable = True
 
     def node_seen(self, _offset: int, event: k.NodeSeen) -> None:
-        if self._current(k.Watched.NODE, event.term) and self.state.nodes.see(
-            event.name, event.uid, event.resource_version, event.facts, time_ms=self.time_ms
-        ):
+        nodes, name, facts = self.state.nodes, event.name, event.facts
+        if not self._current(k.Watched.NODE, event.term):
+            return
+        before = nodes.facts_of(name)
+        if nodes.see(name, event.uid, event.resource_version, facts, time_ms=self.time_ms):
             self.changes.schedulable = True
-            node_changed(self.state, event.name, self.changes)
+            if before is None or before.ready != facts.ready:
+                self.changes.nodes.add(name)
+            node_changed(self.state, name, self.changes)
 
     def node_gone(self, _offset: int, event: k.NodeGone) -> None:
         nodes = self.state.nodes
         if self._current(k.Watched.NODE, event.term) and nodes.forget(event.name, event.uid, time_ms=self.time_ms):
             self.changes.schedulable = True
+            self.changes.nodes.add(event.name)
             node_changed(self.state, event.name, self.changes)
 
     def pod_seen(self, offset: int, event: k.PodSeen) -> None:

@@ -72,6 +72,8 @@ class Changes:
     """The effect of folding some entries: touched jobs by UID, in order of first touch, and verdicts on decisions."""
 
     jobs: dict[str, None] = field(default_factory=dict)
+    #: Nodes that are gone, not ready, or ready again. The jobs with pods there aren't touched: there may be many.
+    nodes: set[str] = field(default_factory=set)
     #: A job may now be placed, or a waiting job may use room that became free.
     schedulable: bool = False
     verdicts: list[Verdict] = field(default_factory=list)

@@ -12,8 +12,16 @@ from arranger.scheduling.placement import Scores
 from arranger.scheduling.placement_try import CycleObserver, PlacementTry, Shortage
 from arranger.scheduling.policies.base import ONE, PlacementRequest, PodPolicy
 from arranger.scheduling.policies.consent import GroupCheck, Hold, Permit, QuorumAsked
-from arranger.scheduling.policies.queues import QueuePolicy
-from arranger.scheduling.queue import considered, in_line, in_order, order_in_steps, waiting_jobs
+from arranger.scheduling.policies.queues import Priority, QueuePolicy
+from arranger.scheduling.queue import (
+    considered,
+    in_line,
+    in_order,
+    order_in_steps,
+    policy_of,
+    recorded_order,
+    waiting_jobs,
+)
 from arranger.scheduling.queue_order import WHOLE
 from arranger.scheduling.queue_standing import QueueStanding
 from arranger.scheduling.queue_view import (
@@ -59,6 +67,7 @@ __all__ = [
     "PodPolicy",
     "Policies",
     "Policy",
+    "Priority",
     "QueuePolicy",
     "QueueStanding",
     "QueueView",
@@ -85,9 +94,11 @@ __all__ = [
     "order_in_steps",
     "place_alone",
     "policies_with",
+    "policy_of",
     "positions",
     "queues_view",
     "quorum_lacks",
+    "recorded_order",
     "take_cycle",
     "turn_of",
     "turns_to",

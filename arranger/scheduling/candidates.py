@@ -94,6 +94,8 @@ class Candidates:
         self._most: dict[str, int | None] = {}
         #: A priority and a queue → whether its jobs may take room from anybody.
         self._some: dict[tuple[int, str], bool] = {}
+        #: A priority and a queue → what all of its jobs may give to one of it with that priority.
+        self._own_amounts: dict[tuple[int, str], dict[str, int]] = {}
         #: Whether some of those that were read last gave nothing, because others before them had brought their queue
         #: down to its share.
         self.kept_by_shares = False
@@ -203,12 +205,14 @@ class Candidates:
         taken: Collection[str],
         *,
         nodes: dict[str, None] | None = None,
+        own_first: bool = False,
     ) -> Iterator[Candidate]:
         """The candidates for a quorum that requests `asked`, in order, each only while its queue may give more.
 
         `placed` is what queues' own jobs got in this cycle, `taken` the jobs by UID that can't give room any more,
         because they got nodes or gave room in it. With `nodes`, only jobs that have pods on them are candidates,
-        and of their surplus what is there.
+        and of their surplus what is there. With `own_first`, as many of the quorum's own queue come before all others,
+        on any nodes, as bring it down to its share.
         """
         self.kept_by_shares = False
         own, queue = self._standing_of(job)
@@ -216,10 +220,21 @@ class Candidates:
         if rules is None:
             return
         line = self.line(job, asked, placed) if self._reclaims(rules, queue) else None
+        first = self._down_to_share(job, line, taken) if line is not None and own_first else []
+        yield from first
+        done = {(of.job.uid, of.kind) for of in first}
         givers = self._queues(queue, line)
         may = [of for of in self._begun if _gives(of, queue, own, givers) and of.job.uid not in taken]
         if nodes is not None:
             may = [of for of in may if not nodes.keys().isdisjoint(of.job.placements.values())]
+        for candidate in self._in_order(may, rules, queue, line, nodes):
+            if (candidate.job.uid, candidate.kind) not in done:
+                yield candidate
+
+    def _in_order(
+        self, may: list[_Begun], rules: Preemption, queue: str, line: "Line | None", nodes: dict[str, None] | None
+    ) -> Iterator[Candidate]:
+        """The candidates among these jobs for a quorum of a queue, as in `of`."""
         if rules.surplus == _ALLOWED:
             for of in may:
                 if units := _on(nodes, of.job, self._surplus(of)):
@@ -228,6 +243,41 @@ class Candidates:
             yield from self._whole([of for of in may if of.queue != queue], PreemptionKind.RECLAIM, queue, line)
         if rules.priority == _ALLOWED:
             yield from self._whole([of for of in may if of.queue == queue], PreemptionKind.PRIORITY, queue, line)
+
+    def _down_to_share(self, job: JobRecord, line: "Line", taken: Container[str]) -> list[Candidate]:
+        """The first candidates of a quorum's own queue with which no other queue is closed to it any more because its
+        own would be above its share; the line knows what they give."""
+        queue, found = queue_of(self._state, job), list[Candidate]()
+        for candidate, amounts in self._of_own(job, taken):
+            if not any(line.own_above(name) for name in self._lowest if name != queue):
+                break
+            line.own_gives(amounts)
+            found.append(candidate)
+        return found
+
+    def _of_own(self, job: JobRecord, taken: Container[str]) -> Iterator[tuple[Candidate, Amounts]]:
+        """The candidates of a quorum's own queue, in order, each with what it gives beside those before it."""
+        own, queue = self._standing_of(job)
+        rules, given = self.rules(queue), dict[str, Amounts]()
+        if rules is None or self._lowest.get(queue, own) >= own:
+            return
+        may = [of for of in self._begun if of.queue == queue and of.priority < own and of.job.uid not in taken]
+        if rules.surplus == _ALLOWED:
+            for of in may:
+                if units := self._surplus(of):
+                    candidate = self._candidate(of, PreemptionKind.SURPLUS, units, queue)
+                    given[of.job.uid] = candidate.amounts
+                    yield candidate, candidate.amounts
+        if rules.priority == _ALLOWED:
+            for candidate in self._whole(may, PreemptionKind.PRIORITY, queue, None):
+                before = given.get(candidate.job.uid, _NOTHING)
+                yield candidate, {one: amount - before.get(one, 0) for one, amount in candidate.amounts.items()}
+
+    def own_helps(self, job: JobRecord, asked: Amounts, placed: Use) -> bool:
+        """Whether jobs of other queues are candidates only once some of the quorum's own queue have given room."""
+        _, queue = self._standing_of(job)
+        line, beyond = self.line(job, asked, placed), self.line_beyond(job, asked, placed)
+        return len(self._queues(queue, beyond)) > len(self._queues(queue, line))
 
     def guests(self, host: JobRecord, taken: Collection[str]) -> list[Candidate]:
         """The jobs that use room which is reserved for a job: first their surplus, then whole jobs, of each those that
@@ -259,7 +309,7 @@ class Candidates:
     def jobs_of_others(self, job: JobRecord, asked: Amounts, placed: Use, taken: Collection[str]) -> list[JobRecord]:
         """The jobs of other queues that may give room at all, the lowest priority first; the rest as in `of`."""
         queue = queue_of(self._state, job)
-        givers = self._queues(queue, self.line(job, asked, placed))
+        givers = self._queues(queue, self.line_beyond(job, asked, placed))
         return [of.job for of in self._begun if of.queue in givers and of.job.uid not in taken]
 
     def every(self, job: JobRecord, asked: Amounts, placed: Use) -> tuple[Hashable, list[JobRecord]]:
@@ -269,7 +319,7 @@ class Candidates:
         rules = self.rules(queue)
         if rules is None:
             return (), []
-        givers = self._queues(queue, self.line(job, asked, placed) if self._reclaims(rules, queue) else None)
+        givers = self._queues(queue, self.line_beyond(job, asked, placed) if self._reclaims(rules, queue) else None)
         return (own, queue, *givers), [of.job for of in self._begun if _gives(of, queue, own, givers)]
 
     def _queues(self, queue: str, line: "Line | None") -> dict[str, None]:
@@ -282,6 +332,32 @@ class Candidates:
         """The shares of queues for a quorum that requests `asked`, after `placed` as in `of`."""
         queue = queue_of(self._state, job)
         return Line(self._state, queue, asked, placed, standing=self._shares, spare=lambda: self._spare)
+
+    def line_beyond(self, job: JobRecord, asked: Amounts, placed: Use) -> "Line":
+        """As `line`, once all of the quorum's own queue that may give room have done so."""
+        line = self.line(job, asked, placed)
+        if line.is_above and self._config.verdicts >= 8:
+            line.own_gives(self._all_of_own(*self._standing_of(job)))
+        return line
+
+    def _all_of_own(self, own: int, queue: str) -> Amounts:
+        """What all jobs of a queue together may give to one of it with this priority."""
+        found = self._own_amounts.get((own, queue))
+        if found is None:
+            found, rules = {}, self.rules(queue)
+            some = rules is not None and self._lowest.get(queue, own) < own
+            for of in self._givers if some else ():
+                if of.queue != queue or of.priority >= own:
+                    continue
+                assert rules is not None
+                whole = rules.priority == _ALLOWED and not of.young
+                amounts = of.known.whole.amounts if whole else _NOTHING
+                if not whole and rules.surplus == _ALLOWED:
+                    amounts = self._surplus_amounts(of)
+                for resource, amount in amounts.items():
+                    found[resource] = found.get(resource, 0) + amount
+            self._own_amounts[own, queue] = found
+        return found
 
     def _reclaims(self, rules: Preemption, queue: str) -> bool:
         return rules.reclaim == _ALLOWED and len(self._lowest) > (queue in self._lowest)
@@ -424,12 +500,28 @@ class Line:
         self._given_whole: Use = {}
         #: Other queue → as in `_reclaimed_from`.
         self._others: dict[str, list[str]] = {}
-        #: The queues on the way that would be above their share with the quorum.
-        self._above = [name for name in self._way if any(self._over(name, one, asked[one]) for one in self._asked)]
+        self._amounts = asked
+        self._above = self._ways_above()
+
+    def _ways_above(self) -> list[str]:
+        """The queues on the way that would be above their share with the quorum."""
+        return [name for name in self._way if any(self._over(name, one, self._amounts[one]) for one in self._asked)]
 
     def _over(self, name: str, resource: str, more: int = 0) -> bool:
         used = self._used.get(name, _NOTHING).get(resource, 0) - self._given.get(name, _NOTHING).get(resource, 0)
         return used + more > self._shares.get(name, _NOTHING).get(resource, 0)
+
+    @property
+    def is_above(self) -> bool:
+        """Whether the quorum's queue, or one above it, would be above its share with the quorum."""
+        return bool(self._above)
+
+    def own_gives(self, amounts: Amounts) -> None:
+        """Some of the quorum's own queue give so much to it."""
+        for name in self._way:
+            _add(self._given, name, amounts, 1)
+        self._above = self._ways_above()
+        self._others.clear()
 
     def own_above(self, queue: str) -> bool:
         """Whether a queue on the quorum's way, but not on that of another queue, would be above its share with it."""

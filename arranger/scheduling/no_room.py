@@ -21,6 +21,7 @@ from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.queues import seniority
 from arranger.scheduling.preemption import Preemption as Preempting
 from arranger.scheduling.queue import waiting_jobs
+from arranger.scheduling.queue_shares import Amounts
 from arranger.scheduling.quotas import Quotas
 from arranger.scheduling.registry import BUILT_IN, Policies
 
@@ -88,7 +89,8 @@ def why_no_room(
     """Why others give no room to a quorum that a cycle doesn't place. `lacks` is the limit that it lacks something of,
     None for nodes, and `short` are the resources that these lack: only jobs with some of them count, all if it is
     empty. `reserved`: it would fit but for room that is reserved for others."""
-    candidates = Candidates(state, config, policies, waiting_jobs(state, time_ms, by_qos=config.qos_order), time_ms)
+    waiting = waiting_jobs(state, time_ms, by_qos=config.qos_order)
+    candidates = Candidates(state, config, policies, waiting, time_ms)
     rules = candidates.rules(queue_of(state, job))
     limits = (None, LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES)
     about_quorum: dict[NoRoomKind, Callable[[], bool]] = {
@@ -110,7 +112,10 @@ def why_no_room(
     asked = sum_by_group(job, pods_of(needs))
     there = _open_nodes(state, job, config, time_ms, policies) if lacks is None else None
     found: dict[NoRoomKind, dict[str, int]] = {}
-    for uid, kind, until_ms in _kinds(state, job, config, rules, candidates.line(job, asked, {}), time_ms=time_ms):
+    placer = Placer(state, config, policies, time_ms=time_ms)
+    preempting = Preempting(state, config, placer, waiting, policies=policies, time_ms=time_ms)
+    line = _line(candidates, preempting, job, asked)
+    for uid, kind, until_ms in _kinds(state, job, config, rules, line, time_ms=time_ms):
         of = state.jobs[uid]
         if there is not None and (there.isdisjoint(of.placements.values()) or not _has_some(of, short)):
             continue
@@ -143,6 +148,14 @@ def _comes(state: State, job: JobRecord, config: CycleConfig, time_ms: int, poli
         return False
     placer = Placer(state, config, policies, time_ms=time_ms)
     return Preempting(state, config, placer, [], policies=policies, time_ms=time_ms).comes_by_itself(job)
+
+
+def _line(candidates: Candidates, preempting: Preempting, job: JobRecord, asked: Amounts) -> Line:
+    """The line for a quorum that lacks room. Others are closed to it if its queue would be above its share with all
+    that it has, unless there is too little room even without those that could bring it down."""
+    if candidates.own_helps(job, asked, {}) and not preempting.fits_without_candidates(job, asked):
+        return candidates.line_beyond(job, asked, {})
+    return candidates.line(job, asked, {})
 
 
 def _over_limit(state: State, job: JobRecord, config: CycleConfig, time_ms: int, lacks: LimitKind | None) -> bool:

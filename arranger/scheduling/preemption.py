@@ -8,7 +8,7 @@ nobody gives room: it waits for them. These are pods that are being deleted, tho
 and those of jobs that gave room earlier in the cycle.
 """
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice
@@ -34,7 +34,7 @@ from arranger.scheduling.placer import Placer
 from arranger.scheduling.queue_shares import Amounts
 from arranger.scheduling.registry import Policies
 from arranger.scheduling.room_bound import RoomBound
-from arranger.scheduling.room_search import OTHERS, Outcome, Unit, least_harm
+from arranger.scheduling.room_search import OTHERS, Outcome, RoomSearch, Unit, least_harm
 from arranger.scheduling.vacating import Vacated, Vacating, by_uid, grace_ms, held_by
 
 _WAITING = (Stage.PENDING, Stage.RESCHEDULING)
@@ -236,6 +236,13 @@ class Preemption:
         """Whether a quorum that fits nowhere fits once those have left who leave anyway, so nobody gives it room."""
         return self._fits_without(job, [self._vacating.of_pods(self._vacating.leaving), *self._ending])
 
+    def fits_without_candidates(self, job: JobRecord, asked: Amounts) -> bool:
+        """Whether a quorum that requests `asked` fits once all have left who might give it room, however much their
+        queues give then."""
+        _, jobs = self._candidates.every(job, asked, self._use)
+        vacated = [self._vacating.of_pods(self._vacating.leaving), *map(self._vacating.of_whole, jobs)]
+        return self._fits_without(job, vacated)
+
     def may_start(self, job: JobRecord) -> bool:
         """Whether the quorum of a job with a reservation fits once its guests have left, and those who leave anyway.
         Guests that grow in this cycle leave in the next one."""
@@ -266,19 +273,32 @@ class Preemption:
         """As `_least_harm`. If worker sets differ, other workers than the first ones may be placed, and may request
         more: then nobody gives room whose queue could give it to those that were asked for alone."""
         for _ in range(_ASKED):
-            outcome = self._least_harm(job, asked, taken, helpful)
+            outcome = self._least_harm(job, asked, taken, helpful, own_first=False)
+            if outcome is None and self._candidates.own_helps(job, asked, self._use):
+                outcome = self._least_harm(job, asked, taken, helpful, own_first=True)
             if outcome is None:
                 return None
             asked = sum_of(job, expand(self._placer.placed_pods(outcome.tried)))
-            queues = {unit.candidate.queue: None for unit in outcome.victims if unit.candidate.reclaimed}
-            line = self._candidates.line(job, asked, self._use) if queues else None
-            if line is None or not any(line.own_above(queue) for queue in queues):
+            if self._is_within(job, asked, outcome.victims):
                 return outcome
             outcome.undo(self._placer.placing, self._vacating)
         return None
 
+    def _is_within(self, job: JobRecord, asked: Amounts, victims: Iterable[Unit]) -> bool:
+        """Whether a quorum that requests `asked` and these victims leave its own queue within its share, if some are of
+        other queues."""
+        queues = {unit.candidate.queue: None for unit in victims if unit.candidate.reclaimed}
+        if not queues:
+            return True
+        line = self._candidates.line(job, asked, self._use)
+        if self._config.verdicts >= 8:
+            for unit in victims:
+                if not unit.candidate.reclaimed:
+                    line.own_gives(sum_of(unit.candidate.job, unit.slots))
+        return not any(line.own_above(queue) for queue in queues)
+
     def _least_harm(
-        self, job: JobRecord, asked: Amounts, taken: Collection[str], helpful: dict[str, None]
+        self, job: JobRecord, asked: Amounts, taken: Collection[str], helpful: dict[str, None], *, own_first: bool
     ) -> Outcome | None:
         """Who gives room to a quorum that requests `asked`, without the jobs in `taken`; None if nobody does.
 
@@ -288,18 +308,25 @@ class Preemption:
         If pods that leave change nothing but room, only those on the `helpful` nodes are asked at all.
         """
         only = helpful if self._vacating.by_room_alone else None
-        candidates = self._candidates.of(job, asked, self._use, taken, nodes=only)
-        outcome = least_harm(self._placer, self._vacating, job, candidates)
+        outcome = self._once(job, asked, taken, only, own_first=own_first)
         if outcome is not None or not self._candidates.kept_by_shares:
             return outcome
         others = self._candidates.jobs_of_others(job, asked, self._use, taken)
         free = self._vacating.helpful_nodes(job, others)
         for nodes in (free, *[[node] for node in free[:_NODES]]) if free else ():
-            candidates = self._candidates.of(job, asked, self._use, taken, nodes=dict.fromkeys(nodes))
-            outcome = least_harm(self._placer, self._vacating, job, candidates)
+            outcome = self._once(job, asked, taken, dict.fromkeys(nodes), own_first=own_first)
             if outcome is not None:
                 return outcome
         return None
+
+    def _once(
+        self, job: JobRecord, asked: Amounts, taken: Collection[str], nodes: dict[str, None] | None, *, own_first: bool
+    ) -> Outcome | None:
+        """One search among the candidates on these nodes, None for all."""
+        candidates = self._candidates.of(job, asked, self._use, taken, nodes=nodes, own_first=own_first)
+        if not own_first:
+            return least_harm(self._placer, self._vacating, job, candidates)
+        return RoomSearch(self._placer, self._vacating, job).among(candidates)
 
     def _give(self, unit: Unit) -> None:
         """The unit's pods are on the view again, and leave the room that they use there, as do slots to which no pod

@@ -156,6 +156,13 @@ def in_line(
     return [[(name, list(of)) for name, of in groupby(level, key=lambda job: names[job.uid])] for _, level in levels]
 
 
+def policy_of(state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> str:
+    """The name of the policy that gives a job its turn among those of its queue, as in `in_line`."""
+    spec = state.queue_tree.specs.get(queue_of(state, job))
+    of_queue = spec.queue_policy if spec is not None else ""
+    return of_queue if of_queue in policies.queue else policies.queue_policy_name(job, config)
+
+
 _priority = attrgetter("spec.priority")
 _named_policy = attrgetter("spec.queue_policy")
 
@@ -170,6 +177,13 @@ def in_order(
     """The waiting jobs in the order of their first turns, as if none of them got nodes, and last those over their
     queue's `maxWaiting`. `time_ms` defaults to the state's time."""
     return Steps(order_in_steps(state, config, policies, time_ms=time_ms)).finish()
+
+
+def recorded_order(state: State, config: CycleConfig, policies: Policies) -> list[JobRecord]:
+    """As `in_order`, by the settings of a recorded cycle, of whose policies some may not be installed. People read the
+    order of the queue by those of the last cycle."""
+    nearest, usable = policies.nearest(config)
+    return in_order(state, usable, nearest)
 
 
 def order_in_steps(

@@ -6,6 +6,7 @@ The commands, the status of Queues and the metrics show this view. The scheduler
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
+from functools import lru_cache
 from operator import itemgetter
 
 import msgspec
@@ -34,8 +35,9 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
 
     `used` is what its jobs' placements and assumed pods hold, and `demand` that plus what its waiting jobs still
     request; both include the queues below it, and `own_used` and `own_demand` don't. Jobs that can't use the queue, or
-    that a cycle doesn't consider, demand nothing. `share` is what it is entitled to now (`queue_shares`), empty without
-    a way to the root. `usage` is what its jobs and those below used on average, if there is a half-life; 0 is left out.
+    that a cycle doesn't consider, demand nothing, and no job demands a resource that is probably misspelt. `share` is
+    what it is entitled to now (`queue_shares`), empty without a way to the root. `usage` is what its jobs and those
+    below used on average, if there is a half-life; 0 is left out.
 
     `waiting` counts the jobs without nodes that aren't suspended, `running` those with nodes, both including the queues
     below; `own_waiting` and `own_running` don't. `denials` counts its own waiting jobs that can't use it, by reason.
@@ -213,7 +215,17 @@ def _own(state: State, considered_jobs: Iterable[JobRecord]) -> dict[str, _Own]:
                 own.denials[denial.kind] = own.denials.get(denial.kind, 0) + 1
     for job in considered_jobs:
         _add(found.setdefault(queue_of(state, job), _Own({})).demand, _sum(job, _lacking(job)))
+    known = frozenset(state.nodes.columns)
+    for own in found.values():
+        own.demand = {name: of for name, of in own.demand.items() if name in own.used or not _misspelt(name, known)}
     return found
+
+
+@lru_cache(maxsize=4096)
+def _misspelt(resource: str, known: frozenset[str]) -> bool:
+    """Whether no node has had a resource, and one has a similar name. It may look like a GPU, and none is asked for.
+    Nodes of another one, with no similar name, may still come."""
+    return resource not in known and bool(similar_resource(resource, known))
 
 
 def _view(state: State, name: str, own: _Own, standing: QueueStanding) -> QueueView:

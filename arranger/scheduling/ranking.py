@@ -38,7 +38,7 @@ class Ranking:
         self._take_all(filters)
 
     def _take_all(self, filters: Filters) -> None:
-        self._seen = len(self._view.journal)
+        self._seen = self._view.written
         self._room: Scores = filters.room(self._request.shape)
         scores = self._request.preferring(self._policy.scores(self._view, self._request, self._config))
         self._offers: Scores = np.where(self._room > 0, scores, NONE)
@@ -62,10 +62,10 @@ class Ranking:
 
     def _catch_up(self, filters: Filters) -> None:
         """Update the rows that changed."""
-        changed = self._view.journal[self._seen :]
-        if not changed:
+        if self._seen == self._view.written:
             return
-        if len(changed) > len(self._offers) // 8:
+        changed = self._view.journal[max(self._seen - self._view.dropped, 0) :]
+        if self._seen < self._view.dropped or len(changed) > len(self._offers) // 8:
             self._take_all(filters)
             return
         self._seen += len(changed)

@@ -72,6 +72,11 @@ class Policies:
         """As `recorded`, but all of them if a recorded version is missing."""
         return self if self.missing(config) else self.recorded(config)
 
+    def nearest(self, config: CycleConfig) -> tuple["Policies", CycleConfig]:
+        """The policies and the configuration that are nearest to a recorded cycle's, of which some may be missing."""
+        policies = self.closest(config)
+        return policies, policies.usable(config)
+
     def pod_policy(self, job: JobRecord, config: CycleConfig) -> PodPolicy:
         """The job's own pod policy, or the configured default if the job names none that is installed."""
         return self.pod.get(job.valid_spec.pod_policy) or self.pod[config.pod_policy]

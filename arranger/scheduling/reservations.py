@@ -141,12 +141,20 @@ class Reservations:
 
     def begin(self, job: JobRecord) -> None:
         """A job's turn begins. More senior ones in its queue keep what is reserved for them, although their turns may
-        come later, and the job itself may use what is held for it."""
+        come later, and the job itself may use what is held for it. So may it what is held only because less senior ones
+        had their turns already."""
         if not self._state.reservations:
             return
-        held = self._held.pop(job.uid, None)
-        if held is not None:
-            self._placer.view.hold(*held.rooms, sign=-1)
+        ahead = [uid for uid in self._held if uid not in self._turned] if self._config.verdicts >= 8 else []
+        of_juniors = [
+            uid
+            for uid in ahead
+            if self._queue(job) == self._queue(of := self._state.jobs[uid]) and seniority(job) < seniority(of)
+        ]
+        for uid in (job.uid, *of_juniors):
+            held = self._held.pop(uid, None)
+            if held is not None:
+                self._placer.view.hold(*held.rooms, sign=-1)
         for other in self._later:
             waits = other.uid not in self._turned and other.uid not in self._held
             if waits and seniority(other) < seniority(job) and self._queue(other) == self._queue(job):

@@ -169,6 +169,10 @@ class RoomSearch:
         self._asked = np.logical_or.reduce([placer.view.request(group.shape) > 0 for group in groups])
         self._mark = (0, 0)
 
+    def among(self, candidates: Iterable[Candidate]) -> Outcome | None:
+        """As `run`, of all that candidates can give."""
+        return self.run(_Units(candidates, self._vacating).without([]))
+
     def run(self, units: Iterator[Unit]) -> Outcome | None:
         """The quorum on the view with the room of its victims, and only that, released; None if it can't be placed."""
         more = self._read(units)

@@ -33,7 +33,8 @@ Chosen = list[tuple[int, int]]
 Taken = tuple[Chosen, Amounts]
 #: Fewer rows than this are changed one by one, because a vectorised change has a higher fixed cost.
 _FEW = 8
-#: A view with a longer journal is not kept for the next cycle.
+#: A longer journal is dropped, and its view is not kept for the next cycle: what is held for a job with a reservation
+#: may be put back for each job behind it, on as many rows as the cluster has.
 _JOURNAL = 1 << 17
 
 
@@ -143,6 +144,8 @@ class ClusterView:
         self._contents = 0
         #: Rows whose amounts were changed, in order. Readers remember their position and read on from there.
         self.journal: list[int] = []
+        #: How many rows of the journal were dropped: of a reader who is no further, any row may have changed.
+        self.dropped = 0
         #: The length of the journal when this cycle began, and the table's `changes` that the view showed then.
         self._begun = 0
         self._changes = nodes.changes
@@ -182,14 +185,14 @@ class ClusterView:
         by its placements or in the table, show the table's amounts again. False if too much has changed for that."""
         nodes = state.nodes
         changed = nodes.changed_since(self._changes) if nodes is self._table else None
-        if changed is None or nodes.facts_version is not self._facts_version or len(self.journal) > _JOURNAL:
+        if changed is None or nodes.facts_version is not self._facts_version or self.written > _JOURNAL:
             return False
         by_name = self._node_index.rows()
         present = (by_name.get(nodes.names[row]) for row in changed)
         touched = sorted({*self.journal[self._begun :], *(row for row in present if row is not None)})
         if touched:
             self.free[touched] = self.allocatable[touched] - nodes.used[self._node_index.table_rows[touched]]
-            self.journal += touched
+            self._note(touched)
         self.held = None
         self._begun, self._changes = len(self.journal), nodes.changes
         self._contents += 1
@@ -240,7 +243,7 @@ class ClusterView:
         pods as others see them."""
         if len(rows):
             self.free[rows] += amounts * sign
-            self.journal += rows.tolist()
+            self._note(rows.tolist())
         self.touch()
         if self.neighbours is not None:
             for pod, row in pods:
@@ -249,7 +252,7 @@ class ClusterView:
     def shift_all(self, rows: Rows, amounts: Amounts, sign: int) -> None:
         """As `shift`, for many rooms at once, and without the pods as others see them."""
         add_to(self.free, rows, amounts, sign)
-        self.journal += rows.tolist()
+        self._note(rows.tolist())
         self.touch()
 
     @property
@@ -264,7 +267,7 @@ class ClusterView:
             self.held = np.zeros_like(self.free)
         add_to(self.free, rows, amounts, -sign)
         add_to(self.held, rows, amounts, sign)
-        self.journal += rows.tolist()
+        self._note(rows.tolist())
         if content is None:
             self.touch()
         else:
@@ -351,6 +354,18 @@ class ClusterView:
         if self.neighbours is not None:
             self.neighbours.give_back(mark)
 
+    @property
+    def written(self) -> int:
+        """How many rows were written into the journal."""
+        return self.dropped + len(self.journal)
+
+    def _note(self, rows: list[int]) -> None:
+        """Write into the journal that these rows have changed."""
+        self.journal += rows
+        if len(self.journal) > _JOURNAL:
+            self.dropped += len(self.journal)
+            self.journal.clear()
+
     def _add(self, chosen: Chosen, amounts: Amounts) -> None:
         if len(chosen) < _FEW:
             for row, count in chosen:
@@ -359,7 +374,7 @@ class ClusterView:
         else:
             rows, counts = np.array(chosen, np.int64).T
             self.free[rows] += counts[:, None] * amounts
-            self.journal.extend(rows.tolist())
+            self._note(rows.tolist())
 
 
 def add_to(levels: Levels, rows: Rows, amounts: Amounts, sign: int = 1) -> None:

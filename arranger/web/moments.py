@@ -30,11 +30,11 @@ from arranger.replay.console.job_page import MOST_OF_A_JOB, LifeEvent, job_page,
 from arranger.replay.console.log_index import LogIndex
 from arranger.replay.console.moment import moment, standings
 from arranger.replay.console.snapshots import continuing
-from arranger.replay.console.starts_now import starts_now
-from arranger.replay.explain.expected import Start
-from arranger.replay.reading.history import END, Point, advance
+from arranger.replay.reading.history import END, Point, advance, config_in
 from arranger.web.damage import until_gone
 from arranger.web.refusals import refuse
+from arranger.web.starts import starts_soon
+from arranger.workers.last_config import last_config
 
 #: How long the index is built, or a state folded, without a look at who asks, in seconds.
 _SLICE_S = 0.02
@@ -54,19 +54,19 @@ _HISTORIES = 4
 #: A log's own snapshot is used only if it saves folding so many events: it takes longer to restore than one in memory.
 _WORTH = 20_000
 _ENTRIES_A_READ = 1000
-#: The most time that a forecast takes, for jobs of whose start the log says nothing.
-_FORECAST_S = 0.3
 
 Values = Mapping[str, str]
 
 
 @dataclass(slots=True)
 class _Warm:
-    """A state that was folded for a question, its position, and the offset up to which it may be folded on."""
+    """A state that was folded for a question, its position, the offset up to which it may be folded on, and the
+    settings of the last cycle, as far as they are known."""
 
     state: State
     position: Position
     until: int
+    config: CycleConfig | None = None
 
 
 async def attended() -> bool:
@@ -182,7 +182,8 @@ class Moments:
         self._epoch = end.epoch
         state, position = await _oldest(self._log)
         state.epoch = state.epoch or position.epoch
-        self._index, self._end, self.problem = LogIndex(state, position), end.offset, ""
+        config = await last_config(self._log, state, position) if state.last_cycle else None
+        self._index, self._end, self.problem = LogIndex(state, position, config), end.offset, ""
         self._opened_end, self._grew_s = end.offset, None
         self._begun.set()
         marks = await self._log.snapshot_marks()
@@ -220,6 +221,9 @@ class Moments:
 
     async def _at(self, index: LogIndex, at: int) -> State:
         """The state after the event at an offset. Nobody may change it."""
+        return (await self._warm(index, at)).state
+
+    async def _warm(self, index: LogIndex, at: int) -> _Warm:
         await self._has(index, at)
         if at < index.began or at < 1:
             refuse("Expired", f"the log begins after offset {index.began}", hint="use a later point")
@@ -232,7 +236,14 @@ class Moments:
                 self._keep(warm.position.offset, warm)  # the next question may go on from here
                 raise
         self._keep(at, warm)
-        return warm.state
+        return warm
+
+    async def _config(self, index: LogIndex, warm: _Warm) -> CycleConfig:
+        """The settings of the last cycle up to a state."""
+        last = warm.state.last_cycle
+        config = warm.config or index.config(last) or await last_config(self._log, warm.state, warm.position)
+        warm.config = config if last else None  # without a cycle, those of the first one that comes
+        return config
 
     async def _has(self, index: LogIndex, at: int) -> None:
         """Refuse an offset that the log doesn't have."""
@@ -280,14 +291,10 @@ class Moments:
     async def _standings(self, index: LogIndex, values: Values) -> object:
         at, point = self._point(index, values)
         complete = at <= index.position.offset
-        state = _as_of(await self._at(index, at), point)
-        made = functools.partial(self._starts, state, index.config(at))
-        return standings(state, index.gantt.gpu_ms, installed(), complete=complete, made=made)
-
-    def _starts(self, state: State, config: CycleConfig) -> Mapping[str, Start]:
-        until_s = time.monotonic() + _FORECAST_S
-        made = starts_now(state, config, installed().closest(config), enough=lambda: time.monotonic() > until_s)
-        return made or {}
+        warm = await self._warm(index, at)
+        state, config = _as_of(warm.state, point), await self._config(index, warm)
+        made = functools.partial(starts_soon, state, config)
+        return standings(state, config, index.gantt.gpu_ms, installed(), complete=complete, made=made)
 
     def _point(self, index: LogIndex, values: Values) -> tuple[int, Point]:
         """The offset that is asked about, and the point."""
@@ -448,6 +455,7 @@ async def _fold(log: Log, warm: _Warm, at: int) -> None:
             if entry.first > at:
                 return
             advance(warm.state, entry, Changes())
+            warm.config = config_in(entry, warm.state) or warm.config
             warm.position = Position(warm.position.epoch, entry.last, entry.chain)
             if time.monotonic() - since_s > _SLICE_S:
                 await asyncio.sleep(0)

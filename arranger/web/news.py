@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,16 +16,18 @@ from arranger.clock import wall_clock_ms
 from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogError, LogUnavailable, NoLog
 from arranger.events.log import Log, Position
 from arranger.logs import log_event
+from arranger.model.config import CycleConfig
 from arranger.model.text import safe_json
 from arranger.projections import snapshot
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import as_object
-from arranger.replay.reading.history import advance
+from arranger.replay.reading.history import advance, config_in
 from arranger.replay.reading.listing import Filter, Line, Listing
 from arranger.web.damage import until_gone
 from arranger.web.naming import named
 from arranger.web.refusals import refuse
 from arranger.workers.beginning import find_beginning
+from arranger.workers.last_config import last_config
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +58,15 @@ class New(msgspec.Struct, frozen=True):
         return msgspec.json.encode({"offset": self.offset, "timeMs": self.time_ms})
 
 
+class Present(NamedTuple):
+    """The state at the end of a log as its events left it, the same as of now, and the settings of the last cycle.
+    Nobody may change them."""
+
+    state: State
+    seen: State
+    config: CycleConfig
+
+
 class News:
     """The projection at the end of a log, and the newest events."""
 
@@ -62,6 +74,8 @@ class News:
         """`after`: what the log is folded after, because it needs the processors more."""
         self._log, self._after = log, after
         self._listing: Listing | None = None
+        #: The settings of the last cycle in the log; the defaults until the state is known.
+        self._config = CycleConfig()
         #: The last position that was folded; before that, the end of the log when it was opened.
         self._position = Position(0, 0, "")
         self._opened = False
@@ -96,6 +110,11 @@ class News:
         await self._until(lambda: self._listing is not None)
         assert self._listing is not None
         return self._listing.state
+
+    async def present(self) -> Present:
+        """The end of the log as of now. Raises `Refusal` if it isn't known soon."""
+        state = await self.state()
+        return Present(state, state.as_of(state.lapsed_ms(self.now_ms or state.time_ms)), self._config)
 
     async def _until(self, known: Callable[[], bool]) -> None:
         while not known():
@@ -179,15 +198,18 @@ class News:
         # In a thread, because it takes a second in a large cluster, in which the page is asked for.
         state, position = await find_beginning(self._log, lambda content: asyncio.to_thread(snapshot.restore, content))
         state.epoch = state.epoch or position.epoch
+        config: CycleConfig | None = None
         clock_s = asyncio.get_running_loop().time
         since_s = clock_s()
         while entries := await self._log.read(position):
             for entry in entries:
                 advance(state, entry, Changes())
+                config = config_in(entry, state) or config
                 position = Position(position.epoch, entry.last, entry.chain)
                 if clock_s() - since_s > _SLICE_S:
                     await asyncio.sleep(0)
                     since_s = clock_s()
+        self._config = config or await last_config(self._log, state, position)
         self._position, self._listing, self.problem = position, Listing(state, Filter()), ""
         self._kept.clear()
         self._kept_bytes = 0
@@ -205,6 +227,7 @@ class News:
         for entry in entries:
             for line in self._listing.feed(entry):
                 self._keep(line)
+            self._config = config_in(entry, self._listing.state) or self._config
             self._position = Position(self._position.epoch, entry.last, entry.chain)
         if entries:
             self._wake()

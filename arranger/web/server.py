@@ -16,7 +16,6 @@ from arranger.errors import UsageError
 from arranger.events.log import Position
 from arranger.logs import log_event, tell_malformed_requests_briefly
 from arranger.plugins import installed
-from arranger.projections.state import State
 from arranger.replay.reading.overview import overview
 from arranger.replay.reading.queues import queue_list
 from arranger.web.asking import Asker
@@ -25,7 +24,7 @@ from arranger.web.log_copies import MEDIA_TYPE, LogCopies
 from arranger.web.masking import Pseudonyms, check, lacking, masked
 from arranger.web.moment_process import MomentSource
 from arranger.web.naming import EPOCH, LINES_TYPE, LOOPBACK, MANIFESTS_TYPE, PASSED_TOKEN, PREFIX
-from arranger.web.news import New, News, encoded
+from arranger.web.news import New, News, Present, encoded
 from arranger.web.page import Page
 from arranger.web.questions import QUESTIONS, Asked, Question, asked, by_parameters, with_manifests
 from arranger.web.refusals import CODES, Refusal, refuse
@@ -50,10 +49,9 @@ _ID = re.compile(r"(\d{1,18})-(\d{1,18})")
 _HEADERS = {"Cache-Control": "private, no-cache", "Vary": "Accept, Authorization", "X-Content-Type-Options": "nosniff"}
 
 #: Questions about the present that the projection answers by itself.
-#: It is given as its events left it, and as of now.
-_AT_ONCE: dict[str, Callable[[State, State], object]] = {
-    "replay": lambda state, seen: overview(state, installed(), seen=seen),
-    "queue": lambda _, seen: queue_list(seen),
+_AT_ONCE: dict[str, Callable[[Present], object]] = {
+    "replay": lambda now: overview(now.state, now.config, installed(), seen=now.seen),
+    "queue": lambda now: queue_list(now.seen),
 }
 
 
@@ -242,10 +240,9 @@ class ApiServer:
                 question.name, dict(inquiry.values), end=end.offset, epoch=end.epoch
             )
         elif inquiry.present and question.name in _AT_ONCE:
-            state = await self._news.state()
-            seen = state.as_of(state.lapsed_ms(self._news.now_ms or state.time_ms))
-            content = encoded(msgspec.to_builtins(_AT_ONCE[question.name](state, seen)))
-            final = state.offset == end.offset and not seen.assumed
+            now = await self._news.present()
+            content = encoded(msgspec.to_builtins(_AT_ONCE[question.name](now)))
+            final = now.state.offset == end.offset and not now.seen.assumed
         elif self._explaining is not None and question.name == "explain" and inquiry.tag and self._explaining.idle:
             content, _ = await self._explaining.answer(
                 question.name, dict(inquiry.values), end=end.offset, epoch=end.epoch

@@ -85,6 +85,9 @@ class Applier:
 
     def changed(self, changes: Changes) -> None:
         self._queue.touch(changes.jobs)
+        if changes.nodes:  # their statuses name the node
+            jobs = self._follower.state.jobs.values()
+            self._queue.touch([job.uid for job in jobs if not changes.nodes.isdisjoint(job.placements.values())])
         if self._runs:
             self._group_statuses.begin()
 

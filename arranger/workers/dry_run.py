@@ -1,8 +1,9 @@
 """Dry runs: whether the API server would take the pods of a job, before others give room for them.
 
-A cycle that would take room for a job records that its pods are untried. The applier then asks the API server, by a dry
-run that stores nothing, for one pod of each group, and records the result. It is asked once for each generation of a
-job; if a pod was refused, again after half a minute and more and more rarely, because a webhook, a permission or a
+A cycle that would take room for a job records that its pods are untried, and a job with a reservation may take room at
+the next chance: an answer that came only then would let jobs behind it go first. The applier asks the API server, by a
+dry run that stores nothing, for one pod of each group, and records the result. It is asked once for each generation of
+a job; if a pod was refused, again after half a minute and more and more rarely, because a webhook, a permission or a
 LimitRange may have changed. A cycle never waits for the API server.
 
 Some refusals say nothing of the pods: those of webhooks that take no dry runs, and those of quotas that are used up,
@@ -15,7 +16,9 @@ from arranger.kube.cluster import PODS, ApiError, Object
 from arranger.kube.manifests import pod_manifest
 from arranger.lifecycle.refusals import tries_pods
 from arranger.model.job import LEADER_GROUP, Slot
+from arranger.model.queue import PreemptionMode
 from arranger.model.text import one_line
+from arranger.projections.jobs import JobRecord
 from arranger.workers.effects import Effects
 from arranger.workers.follower import Writer
 from arranger.workers.progress import Look
@@ -44,7 +47,7 @@ class DryRun:
     async def look(self, look: Look, templates: Templates) -> None:
         """Try the pods of a job if that is due."""
         job, progress = look.job, look.progress
-        if not tries_pods(job) or not look.current():
+        if not tries_pods(job, in_front=self._is_in_front(job)) or not look.current():
             return
         generation, times, again_s = progress.dry_runs
         if generation != job.seen.generation:
@@ -66,6 +69,12 @@ class DryRun:
             self._queue.look_again(job.uid, rest_s)
         if look.current() and found != job.dry_run:
             await self._writer.append([found])
+
+    def _is_in_front(self, job: JobRecord) -> bool:
+        """Whether a job has a reservation, where jobs may take room at all."""
+        parts = self._effects.parts
+        may = PreemptionMode.ALLOWED in parts.settings.preemption.values()
+        return may and job.uid in parts.follower.state.reservations
 
     async def _tried(self, look: Look, template: Object, node: str, *, last: bool) -> PodsTried:
         """The result for the first pod of each group. With `last`, pods that can't be tried count as taken."""

@@ -6,7 +6,7 @@ import { Brief, Note, Point } from "./parts";
 import { Stage } from "./jobs";
 import { until } from "./store";
 import type { Explained, Life } from "./types";
-import { clock, duration, many, plain, shown } from "./words";
+import { clock, duration, kindOf, many, plain, shown } from "./words";
 
 type Event = Life["life"][number];
 
@@ -129,7 +129,7 @@ function Events({ of }: { of: Event[] }) {
             {clock(one.time)} <Point at={one.at} />
           </span>
           <Brief>
-            <span class="kind">{plain(one.kind)}</span> {shown(one.words)}
+            <span class="kind">{one.gives ? plain(one.kind) : kindOf(one.kind)}</span> {shown(one.words)}
           </Brief>
         </li>
       ))}

@@ -134,7 +134,7 @@ function Why({ life, at }: { life: Life; at: string }) {
           {value.waiting && (
             <>
               <h3>{toStart ? "Why it waits" : "Why further pods wait"}</h3>
-              <Waiting waiting={value.waiting} />
+              <Waiting waiting={value.waiting} placed={value.standing.podsPlaced} />
             </>
           )}
         </>
@@ -196,10 +196,11 @@ function State({ value }: { value: Explained }) {
   );
 }
 
-/** What would help a job, what stands in its way, and who has what it lacks. */
-export function Waiting({ waiting }: { waiting: NonNullable<Explained["waiting"]> }) {
+/** What would help a job of which so many pods are `placed`, what stands in its way, and who has what it lacks. */
+export function Waiting({ waiting, placed }: { waiting: NonNullable<Explained["waiting"]>; placed: number }) {
   const closest = waiting.shortfall?.closest;
   const holding = waiting.takers.filter((one) => one.holds);
+  const nodes = waiting.gets > 0 || placed > 0 ? "more nodes" : "nodes";
   return (
     <>
       <p>
@@ -209,9 +210,10 @@ export function Waiting({ waiting }: { waiting: NonNullable<Explained["waiting"]
         {!waiting.position && !closest && `${shown(waiting.why)}.`}
       </p>
       <Sentences title="Ahead of it in the queue">
-        {waiting.ahead.map((one) => `${shown(one.job)}, because of ${shown(one.decidedBy)}; ${shown(one.gets)}`)}
+        {waiting.ahead.map((one) => `${shown(one.job)}: ${shown(one.decidedBy)}; ${shown(one.gets)}`)}
       </Sentences>
-      <Sentences title="What would give it nodes">
+      {waiting.remedies.length === 0 && waiting.tried > 0 && <p>{inVain(waiting.tried, nodes)}</p>}
+      <Sentences title={waiting.remedies.some((one) => one.pods > 0) ? `What would give it ${nodes}` : "What would put it into the queue"}>
         {waiting.remedies.map((one) => (
           <>
             {shown(one.text)}
@@ -239,7 +241,7 @@ export function Waiting({ waiting }: { waiting: NonNullable<Explained["waiting"]
       <Sentences title="Other jobs that got nodes since it waits">
         {waiting.passedBy.map((one) => (
           <>
-            {shown(one.job)} got {amounts(one.amounts) || "nodes"} at {clock(one.timeMs / 1000)}, because of {shown(one.why)}
+            {shown(one.job)} got {amounts(one.amounts) || "nodes"} at {clock(one.timeMs / 1000)}: {shown(one.why)}
             {one.times > 1 && `; it got nodes ${one.times} times by now`}{" "}
             <Point at={one.offset} />
           </>
@@ -247,6 +249,12 @@ export function Waiting({ waiting }: { waiting: NonNullable<Explained["waiting"]
       </Sentences>
     </>
   );
+}
+
+/** That none of the changes helps that were tried, as `arranger explain` says it. */
+function inVain(tried: number, nodes: string): string {
+  if (tried === 1) return `The one change that a cycle tried at this point doesn't give it ${nodes}.`;
+  return `None of the ${count(tried)} changes that a cycle tried at this point gives it ${nodes}.`;
 }
 
 // Why a start is unknown.

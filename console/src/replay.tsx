@@ -285,7 +285,7 @@ function Job() {
           </p>
           {told && (
             <>
-              {told.waiting && <Waiting waiting={told.waiting} />}
+              {told.waiting && <Waiting waiting={told.waiting} placed={told.standing.podsPlaced} />}
               <Happened value={told} />
               <h4>Where it stands</h4>
               <dl class="pairs">

@@ -137,7 +137,8 @@ export interface Life {
   stage: string | null;
   submitted: number | null;
   attempt: number;
-  life: { at: number; time: number; kind: string; words: string }[];
+  /** `gives`: the event is a decision that takes nodes from this job, for another one. */
+  life: { at: number; time: number; kind: string; words: string; gives: boolean }[];
   /** How many older events are left out. */
   left: number;
   pods: {
@@ -271,6 +272,10 @@ export interface Explained {
     passedBy: { offset: number; timeMs: number; job: string; why: string; amounts: [string, number][]; times: number }[];
     blockers: { offset: number; text: string }[];
     remedies: { kind: string; text: string; pods: number; undoes: number }[];
+    /** How many changes cycles tried to find the remedies. */
+    tried: number;
+    /** How many of its pods a cycle would place now. */
+    gets: number;
     inQueue: null | {
       queue: string;
       position: number;

@@ -212,13 +212,14 @@ function given(form: HTMLFormElement): Parameters {
 
 function Result({ value }: { value: Answer }) {
   const course = value.until;
-  const differ = sums(value);
+  const differ = sums(value.asItWas, value.whatIf, OF_CYCLES);
+  const inRuns = course ? sums(course.asItWas, course.whatIf, OF_RUNS) : [];
   const first = untried(value.asItWas).filter((name) => untried(value.whatIf).includes(name));
   const changed = value.whatIf.jobs.find((one) => one.job === value.changedJob);
   const alike = value.differences.some((one) => one.job === value.changedJob) ? undefined : changed;
   const reasonOnly = (of: Difference) => of.job !== value.changedJob && of.differs.every((field) => field === "waits" || field === "queue");
   const reasons = value.differences.filter(reasonOnly);
-  const same = !differ.length && !value.differences.length && !course?.starts.length;
+  const same = !differ.length && !inRuns.length && !value.differences.length && !course?.starts.length;
   return (
     <section aria-label="What if" class="results">
       <p class="lead">
@@ -244,17 +245,8 @@ function Result({ value }: { value: Answer }) {
           <JobLink job={alike.job} /> in both: {got(alike)}.
         </p>
       )}
-      {differ.length > 0 && <h3>What differs in sum</h3>}
-      <Table
-        caption="Sums that differ"
-        rows={differ}
-        columns={[
-          { name: "What", cell: (one) => one.name },
-          { name: "As it was", cell: (one) => one.asItWas },
-          { name: "What if", cell: (one) => one.whatIf },
-        ]}
-      />
-      {value.differences.length > 0 && <h3>What differs in this cycle</h3>}
+      {(differ.length > 0 || value.differences.length > 0) && <h3>What differs in this cycle</h3>}
+      <Sums caption="Sums of the cycle that differ" of={differ} unchanged="As it was" />
       <Differences caption="Jobs for which it differs" rows={value.differences.filter((one) => !reasonOnly(one))} />
       {reasons.length > 0 && (
         <details>
@@ -277,6 +269,8 @@ function Result({ value }: { value: Answer }) {
       )}
       {course && (
         <>
+          {inRuns.length > 0 && <h3>What differs in the runs from then on</h3>}
+          <Sums caption="Sums of the runs that differ" of={inRuns} unchanged="Without changes" />
           {course.starts.length > 0 && <h3>Starts that differ</h3>}
           <Table
             caption="Starts that differ"
@@ -345,32 +339,46 @@ function got(job: WhatIfJob | null): string {
 
 interface Sum {
   name: string;
-  asItWas: string;
+  unchanged: string;
   whatIf: string;
 }
+type Figures<T> = readonly (readonly [string, (of: T) => string])[];
 
-/** The sums of the cycle, and of the runs up to an end, that differ. */
-function sums({ asItWas, whatIf, until }: Answer): Sum[] {
-  const both = (name: string, of: (one: Outcome) => string): Sum => ({ name, asItWas: of(asItWas), whatIf: of(whatIf) });
-  const found = [
-    both("Queue policy", (one) => one.queuePolicy),
-    both("Pod policy", (one) => one.podPolicy),
-    both("Pods placed", (one) => count(one.pods)),
-    both("Given", (one) => one.given || "nothing"),
-    both("Jobs that give room", (one) => some(one.preempted) || "none"),
-    both("Jobs that wait after this cycle", (one) => count(one.waiting)),
-  ];
-  if (until) {
-    const run = (name: string, of: (one: Course) => string): Sum => ({ name, asItWas: of(until.asItWas), whatIf: of(until.whatIf) });
-    found.push(
-      run("Jobs started by the end", (one) => count(one.started)),
-      run("Jobs ended by the end", (one) => count(one.ended)),
-      run("Mean wait", (one) => duration(one.waitMeanMs / 1000)),
-      run("Wait, 95th percentile", (one) => duration(one.waitP95Ms / 1000)),
-      run("Jobs waiting at the end", (one) => count(one.waitingAtEnd)),
-    );
-  }
-  return found.filter((one) => one.asItWas !== one.whatIf);
+const OF_CYCLES: Figures<Outcome> = [
+  ["Default queue policy", (one) => one.queuePolicy],
+  ["Default pod policy", (one) => one.podPolicy],
+  ["Pods placed", (one) => count(one.pods)],
+  ["Given", (one) => one.given || "nothing"],
+  ["Jobs that give room", (one) => some(one.preempted) || "none"],
+  ["Jobs that wait after this cycle", (one) => count(one.waiting)],
+];
+const OF_RUNS: Figures<Course> = [
+  ["Jobs started by the end", (one) => count(one.started)],
+  ["Jobs ended by the end", (one) => count(one.ended)],
+  ["Mean wait", (one) => duration(one.waitMeanMs / 1000)],
+  ["Wait, 95th percentile", (one) => duration(one.waitP95Ms / 1000)],
+  ["Jobs waiting at the end", (one) => count(one.waitingAtEnd)],
+];
+
+/** The sums of two cycles, or of two runs, that differ. */
+function sums<T>(unchanged: T, whatIf: T, figures: Figures<T>): Sum[] {
+  const found = figures.map(([name, of]) => ({ name, unchanged: of(unchanged), whatIf: of(whatIf) }));
+  return found.filter((one) => one.unchanged !== one.whatIf);
+}
+
+/** Sums that differ. The cycle without changes is `As it was`; a run is none that was, though its cycles are as usual. */
+function Sums({ caption, of, unchanged }: { caption: string; of: readonly Sum[]; unchanged: string }) {
+  return (
+    <Table
+      caption={caption}
+      rows={of}
+      columns={[
+        { name: "What", cell: (one) => one.name },
+        { name: unchanged, cell: (one) => one.unchanged },
+        { name: "What if", cell: (one) => one.whatIf },
+      ]}
+    />
+  );
 }
 
 function Courses({ one, other }: { one: Course; other: Course }) {

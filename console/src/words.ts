@@ -82,9 +82,9 @@ export const hours = (gpuMs: number): string => {
   return !value ? "0" : value >= 10 ? count(Math.round(value)) : value.toFixed(value < 0.1 ? 3 : 2);
 };
 
-/** An amount of a resource as Kubernetes writes it, from thousandths of a processor, bytes, or a count. */
+/** An amount of a resource as the commands show it, from thousandths of a processor, bytes, or a count. */
 export function quantity(resource: string, value: number): string {
-  if (resource === "cpu") return value % 1000 ? `${value}m` : String(value / 1000);
+  if (resource === "cpu") return value % 1000 && value < 10_000 ? `${value}m` : String(value / 1000);
   if (!/^(memory$|ephemeral-storage$|hugepages-)/.test(resource)) return count(value);
   const [suffix, size] = BYTES.find(([, bytes]) => value >= bytes) ?? ["", 1];
   return (value / size).toFixed(1).replace(/\.0$/, "") + suffix;

@@ -86,9 +86,15 @@ def _in_the_way(
     hosts = [uid for uid in placed.hosts if uid in state.reservations and not state.jobs[uid].placements]
     if any(isinstance(of, k.Preempted) for of in before):
         return
-    # A job that gets its first reservation in this cycle, or another one, has this room from its turn on.
-    reserved = [of for of in every if isinstance(of, k.Reserved) and of.pods]
-    first = [of for of in reserved if of.job_uid not in state.reservations or of.job_uid in placed.hosts]
+    # A job that gets its first reservation in this cycle has this room from its turn on. So has one whose reservation
+    # moves; that its turn was before shows where it is a host on nodes that only the new reservation has.
+    on, first = {pods.node for pods in placed.pods}, list[k.Event]()
+    for of in every:
+        if isinstance(of, k.Reserved) and of.pods:
+            known = state.reservations.get(of.job_uid)
+            had = {pods.node for pods in known.decided.pods} if known is not None else set[str]()
+            if known is None or (of.job_uid in placed.hosts and on.isdisjoint(had)):
+                first.append(of)
     after = folded(state, (cycle, *first, *before)) if hosts else state
     for uid in hosts:
         if uid in after.reservations and _may_start(after, cycle, after.jobs[uid], alone=False):
@@ -307,14 +313,19 @@ def _above_its_share(
     state: State, cycle: k.CycleTaken, job: JobRecord, event: k.Preempted, before: Sequence[Decision]
 ) -> str:
     """The first queue on a job's way that its quorum lifts above its share, below all that it shares with a queue that
-    it reclaims from; empty if none."""
+    it reclaims from; empty if none. What jobs of its own queue give it is that of the queue no more."""
     standing = _shares(state, cycle)
     used, asked = _use(state, before, all_pods=False), Counter[str]()
     for group, _ in expand(event.placed.pods):
         asked.update(dict(job.valid_spec.groups[group].shape.requests))
-    queues = {name_of(state, state.jobs[of.job_uid]): None for of in event.victims}
-    ways = [way_of(state, queue) for queue in queues if queue != name_of(state, job)]
-    for name in way_of(state, name_of(state, job)):
+    own, queues = name_of(state, job), dict[str, None]()
+    for victim in event.victims:
+        of = state.jobs[victim.job_uid]
+        queues[name_of(state, of)] = None
+        if name_of(state, of) == own and not victim.kind.of_guest:
+            _count(state, used, of, expand(victim.pods), -1)
+    ways = [way_of(state, queue) for queue in queues if queue != own]
+    for name in way_of(state, own):
         if any(name not in way for way in ways):
             share = standing.shares.get(name, {})
             over = [of for of in asked if of in standing.total and asked[of] + _in(used, name, of) > share.get(of, 0)]

@@ -89,6 +89,7 @@ class Vain:
             elif verdict.accepted and isinstance(event, k.StageDecided):
                 self._decided(event)
             elif verdict.accepted and isinstance(event, k.Preempted):
+                self._drop([of.job_uid for of in event.victims if of.kind.whole and self._is_open(of.job_uid)])
                 uid = event.placed.job_uid
                 before = self._taken.get(uid)
                 if before is not None and before.ended is not None and rules >= 7:
@@ -103,12 +104,16 @@ class Vain:
         if taken is None or event.stage == Stage.STARTING:
             return
         over = event.stage == Stage.RUNNING or event.stage in ENDED or event.reason in _ASKED_FOR
-        by_others = taken.ended is None and event.reason in (StageReason.PREEMPTED, StageReason.ROOM_NOT_FREED)
+        by_others = taken.ended is None and event.reason == StageReason.ROOM_NOT_FREED
         if over or by_others:
             del self._taken[event.job_uid]
         elif taken.ended is None:
             taken.ended = event.reason
             self._world.faults.hit(VAIN)
+
+    def _is_open(self, uid: str) -> bool:
+        """Whether a job has the room that it took: if others take it, that isn't the job's fault."""
+        return uid in self._taken and self._taken[uid].ended is None
 
     def _observe(self, event: k.Event) -> None:
         if isinstance(event, k.JobSeen | k.JobGone):

@@ -29,11 +29,6 @@ HALVES = {"c1": Queue(cpu(6)), "c2": Queue(cpu(6))}
 #: Three queues that deserve three GPUs of nine each.
 THIRDS = {name: Queue(gpu(3)) for name in "abc"}
 
-COMBINED = (
-    "Kueue preempts in the own queue and in others for one workload. Arranger reclaims only for a queue that stays "
-    "within its share with all that it has, so it doesn't count on what its own jobs would give up."
-)
-
 
 def units(queue: str, count: int, first: int = 1, priority: int = MID) -> list[Job]:
     """So many jobs with one GPU each: a1, a2, …"""
@@ -101,8 +96,7 @@ KUEUE: list[Case] = [
     Case("from its own queue and others together", COHORT, cores(1, 12),
          [job("c1", "c1-low", cpu(3), LOW), job("c1", "c1-mid", cpu(2)), job("c2", "c2-low", cpu(3), LOW),
           job("c2", "c2-mid", cpu(4))],
-         [job("c1", "in", cpu(4))], NOBODY, "c1-low c1-mid c2-low c2-mid",
-         {"in": {"c1-low": PRIORITY, "c2-low": RECLAIM}}, COMBINED, queues=HALVES),
+         [job("c1", "in", cpu(4))], {"in": {"c1-low": PRIORITY, "c2-low": RECLAIM}}, "c1-mid c2-mid in", queues=HALVES),
     Case("what it deserves, from who uses most", FAIR, gpus(1, 9), [*units("a", 3), *units("b", 5), *units("c", 1)],
          [Job("in", gpu(1), MID, queue="c")], {"in": {"b5": RECLAIM}}, "a1 a2 a3 b1 b2 b3 b4 c1 in", queues=THIRDS),
     Case("what nobody deserves, from who uses most", FAIR, gpus(1, 9),
@@ -153,6 +147,7 @@ KUEUE: list[Case] = [
     Case("in its cohort and its own queue", TREE, cores(1, 3),
          [job("same", "keeps", cpu(1), HIGH), job("same", "gives", cpu(1)), job("q", "own", cpu(1), LOW)],
          [job("q", "in", cpu(2), HIGH)], NOBODY, "keeps gives own", {"in": {"own": PRIORITY, "gives": RECLAIM}},
-         COMBINED + " And it never borrows by taking from others (borrowWithinCohort).",
+         "Kueue borrows by taking from others (borrowWithinCohort). In Arranger a queue never gets more than its share "
+         "that way: half of three cores, of which the job wants two.",
          queues={"c": Queue(cpu(3)), "q": Queue(parent="c"), "same": Queue(parent="c")}),
 ]  # fmt: skip

@@ -153,9 +153,15 @@ def verified(entries: list[Entry], *, state: State | None = None, span: Span | N
     return verification.report
 
 
+def first_config(entries: list[Entry]) -> CycleConfig:
+    """The settings of the first cycle, else the defaults."""
+    events = (event for entry in entries for event in entry.batch.events)
+    return next((event.config for event in events if isinstance(event, k.CycleTaken)), CycleConfig())
+
+
 def histories_of(entries: list[Entry], name: str, *, pod: str = "", node: str = "") -> JobHistories:
     """The lives of the jobs of that name, read to the end of the entries."""
-    job_histories = JobHistories(State(), Asked(name, pod=pod, node=node))
+    job_histories = JobHistories(State(), Asked(name, pod=pod, node=node), first_config(entries))
     for entry in entries:
         job_histories.feed(entry)
     job_histories.finish()

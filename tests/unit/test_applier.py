@@ -21,6 +21,7 @@ from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
+from arranger.replay.reading.describe import message_of
 from arranger.sandbox import validation
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.garbage import DeleteOptions
@@ -32,7 +33,7 @@ from tests.clocks import HOUR_MS, SetClock, compared
 from tests.parts import parts
 from tests.servers import tyjob_definition
 from tests.stores import store_of_jobs
-from tests.world import World
+from tests.world import World, shape
 
 JOB = {
     "apiVersion": "arranger.dev/v1",
@@ -426,6 +427,62 @@ async def test_a_change_of_readiness_does_not_wait_for_a_busy_server_as_counts_d
             scene.world.change_pod(scene.job.bound[0, 0], ready=ready)
             scene.applier.changed(Changes(jobs={scene.job.uid: None}))
             await until(lambda ready=ready: scene.stored_ready() == str(ready))  # type: ignore[misc]
+
+
+async def test_a_status_follows_at_once_a_node_that_is_deleted_comes_back_or_is_not_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And not only when the node counts as lost, a minute later."""
+    scene = Scene()
+    monkeypatch.setattr("arranger.workers.status_writer._COUNTS_S", 0.0)
+    monkeypatch.setattr("arranger.workers.work_queue.SWEEP_S", 1e9)
+    uid, told = scene.decoded(NODES, "", "n1")["metadata"]["uid"], "for a reason that this version doesn't know"
+
+    async def stored(message: str) -> None:
+        scene.applier.changed(scene.world.changes)
+        await until(lambda: scene.decoded(TYJOBS, "default", "j").get("status", {}).get("message") == message)
+
+    scene.world.cycle()
+    async with scene.running():
+        await until(lambda: scene.pods() == ["j-learner-0"])
+        scene.run_pod("j-learner-0")
+        scene.decide(Stage.RUNNING)
+        await stored(told)
+        scene.world.node_gone("n1", uid=uid)
+        await stored(f"{told}; node n1 of its pods is gone")
+        scene.world.node("n1", ready=False)
+        await stored(f"{told}; node n1 of its pods is not ready")
+        scene.world.node("n1")
+        await stored(told)
+
+
+def test_the_gpus_of_a_deleted_node_are_in_no_status_and_its_message_names_the_node_as_explain_does() -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    world.node("n2", gpus=2)
+    job = world.job("j", leader=shape(gpus=1), workers=2, worker=shape(gpus=1), min_workers=1)
+    world.settle()
+    assert desired_status(world.state, job)["gpus"] == 3
+    world.node_gone("n2")
+    status = desired_status(world.state, job)
+    assert status["gpus"] == 1 and status["message"].endswith("; node n2 of its pods is gone")
+    assert status["message"] == message_of(world.state, job)
+    world.node("n2", gpus=2, ready=False)
+    assert desired_status(world.state, job)["gpus"] == 3, "it may come back, and its pods with it"
+
+
+def test_the_gpus_of_a_worker_that_failed_and_waits_for_its_next_pod_are_in_no_status() -> None:
+    """Its room isn't kept: another job may get it."""
+    world = World()
+    world.node("n1", gpus=2)
+    job = world.job("j", leader=shape(cpu=1), workers=2, worker=shape(gpus=1), min_workers=0)
+    world.settle()
+    world.change_pod(job.bound[1, 0], phase="Failed", ready=False)
+    assert world.used("n1", "nvidia.com/gpu") == desired_status(world.state, job)["gpus"] == 1
+    other = world.job("other", leader=shape(gpus=1))
+    world.cycle()
+    assert other.placements == {(0, 0): "n1"} and job.placements[1, 0] == "n1"
+    assert world.used("n1", "nvidia.com/gpu") == 2 and desired_status(world.state, job)["gpus"] == 1
 
 
 async def test_a_job_that_nobody_decides_on_is_told_so_after_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:

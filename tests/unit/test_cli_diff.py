@@ -28,9 +28,9 @@ def changes_of(found: Difference, name: str) -> dict[str, tuple[str, str]]:
 
 
 def between(world: World, happens: Any) -> Difference:
-    before = picture(world.state)
+    before = picture(world.state, world.config)
     happens()
-    return difference(before, picture(world.state), {})
+    return difference(before, picture(world.state, world.config), {})
 
 
 # --- points --------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def test_two_points_of_a_log_are_compared(tmp_path: Path, capsys: pytest.Capture
 
 def test_a_state_without_anything_can_be_compared_too() -> None:
     world = crowded()
-    found = difference(picture(State()), picture(world.state), {})
+    found = difference(picture(State(), world.config), picture(world.state, world.config), {})
     assert {name for group in found.nodes for name in group.names} == {f"n{number}" for number in range(1, 7)}
 
 
@@ -146,7 +146,7 @@ def test_two_what_ifs_are_compared_by_their_plans(tmp_path: Path, capsys: pytest
         files[-1].write_text(out)
     status, out, _ = run(capsys, "diff", *map(str, files))
     rows = [row.split() for row in out.splitlines()]
-    assert status == 0 and ["pod", "policy", "BinPack", "LeaderFirst"] in rows
+    assert status == 0 and ["default", "pod", "policy", "BinPack", "LeaderFirst"] in rows
     assert any(row[:2] == ["default/wide", "A"] and "learner," in row for row in rows)
     _, out, _ = run(capsys, "diff", *map(str, files), "-o", "json")
     assert [one["differs"] for one in json.loads(out)["differences"]] == [["nodes"]]

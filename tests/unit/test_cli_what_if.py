@@ -260,6 +260,9 @@ def test_fewer_gpus_or_another_queue_let_a_waiting_job_start(
     assert starts("--job", "two", "--queue", "wide") == ["default/two"]
     assert starts("--job", "large", "--gpus", "2") == ["default/large"]
     assert starts("--job", "large", "--priority", "9") == []
+    assert "asks for no nodes" not in run(capsys, *log, "--job", "large", "--priority", "9")[1]
+    words = "default/one asks for no nodes at this point: it has them, or has ended"
+    assert words in " ".join(run(capsys, *log, "--job", "one", "--gpus", "1")[1].split())
 
 
 @pytest.mark.parametrize(

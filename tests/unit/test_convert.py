@@ -116,6 +116,8 @@ NOTES = [
     ("job-names", "spec.template.spec.subdomain", "x", CHANGED, "spec.template.spec.subdomain", "worker-N.job-names"),
     ("job-names", f"{JOB_POD}.spec.containers.0.command", ["job-names-2.headless-svc"], CHANGED, f"{JOB_POD}.spec.containers[0].command[0]", "worker-2.job-names"),
     ("job-kueue", "spec.suspend", True, CHANGED, "spec.suspend", "asks Kueue"),
+    ("job-kueue", "spec.parallelism", 3, CHANGED, "spec.parallelism", "all 3 pods start together (minCount), as Kueue admits them"),
+    ("job-names", "spec.parallelism", 3, CHANGED, "spec.parallelism", "all 3 pods start together (minCount), because they find each other by host names"),
     # Volcano
     ("job-pi", "metadata.labels", {"kueue.x-k8s.io/queue-name": "rl"}, TO_DO, "metadata.labels.kueue.x-k8s.io/queue-name", "give those of teams names apart"),
     ("job-pi", "metadata.labels", {"kueue.x-k8s.io/queue-name": "default"}, TO_DO, "metadata.labels.kueue.x-k8s.io/queue-name", "the Queue default"),
@@ -1487,7 +1489,7 @@ def test_a_flavor_that_cannot_be_written_is_told() -> None:
 def test_queues_and_jobs_are_summed_up_apart() -> None:
     text = yaml.safe_dump_all([SHAPE["kq-lends"], SHAPE["kq-mine"], SHAPE["kq-job"]])
     assert run("-", text=text)[2].endswith(
-        "\n2 Queues and 1 TYJob of 3 objects, 9 notes (2 to do, 6 changed, 1 no equivalent); 1 without an equivalent\n"
+        "\n2 Queues and 1 TYJob of 3 objects, 10 notes (2 to do, 7 changed, 1 no equivalent); 1 without an equivalent\n"
     )
     assert run("-", text=yaml.safe_dump(SHAPE["vq-weighted"]))[2] == "1 Queue of 1 object, 0 notes\n"
 

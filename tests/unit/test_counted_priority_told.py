@@ -53,14 +53,14 @@ def test_a_played_job_that_was_deleted_has_its_last_priority() -> None:
 
 def test_a_replay_and_a_plan_have_the_priority_that_counts_of_jobs_that_wait_and_that_run() -> None:
     world = interns()
-    lines = {line.name: line for line in overview(world.state).jobs}
+    lines = {line.name: line for line in overview(world.state, world.config).jobs}
     assert {name: (line.priority, line.own_priority) for name, line in lines.items()} == PRIORITIES
     assert {name: _job_cells(line)[4] for name, line in lines.items()} == {
         "runs": "2 (job: 9)",
         "waits": "2 (job: 8)",
         "low": "1",
     }
-    facts = {of.label: of.facts["priority"] for of in picture(world.state).jobs.values()}
+    facts = {of.label: of.facts["priority"] for of in picture(world.state, world.config).jobs.values()}
     assert facts == {"default/runs": "2 (job: 9)", "default/waits": "2 (job: 8)", "default/low": "1"}
     plan, _ = take_plan(world.state, CycleConfig(), world.now_ms)
     assert {job.job: job.priority for job in plan.jobs} == {"default/waits": 2, "default/low": 1}

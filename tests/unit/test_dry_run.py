@@ -10,14 +10,15 @@ import pytest
 
 from arranger.clock import SystemClock
 from arranger.events import kinds as k
-from arranger.events.facts import ShortageFacts
+from arranger.events.facts import PlacedPods, ShortageFacts
 from arranger.events.log import Entry
 from arranger.kube.cluster import ApiError, Resource
 from arranger.lifecycle.desired import desired_status
 from arranger.lifecycle.refusals import tries_pods
-from arranger.model.job import ScheduleState, Slot, Stage
+from arranger.model.job import LEADER_GROUP, ScheduleState, Slot, Stage
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
+from arranger.projections.state import Reservation
 from arranger.replay.explain.expected import Certainty, NoStart
 from arranger.replay.forecast.starts import JobForecast, Unknown, forecast
 from arranger.replay.reading.recording import Recording
@@ -49,10 +50,10 @@ def tried(of: World, job: JobRecord, *, refused: bool = False) -> None:
 
 def test_nobody_gives_room_before_the_pods_were_tried() -> None:
     of, high = competing()
-    assert high.waits is not None and high.waits.shortage.untried and tries_pods(high)
+    assert high.waits is not None and high.waits.shortage.untried and tries_pods(high, in_front=False)
     assert preempted(of) is None and of.cycle() == (), "nothing is recorded again"
     tried(of, high)
-    assert not tries_pods(high)
+    assert not tries_pods(high, in_front=False)
     decision = preempted(of)
     assert decision is not None and decision.placed.job_uid == high.uid
     of.settle()
@@ -67,7 +68,7 @@ def test_nobody_gives_room_to_a_job_whose_pods_the_api_server_refuses() -> None:
         assert preempted(of) is None
         of.pass_time(300)
     assert of.state.jobs["uid-low"].stage == Stage.RUNNING
-    assert tries_pods(high), "it is tried again now and then"
+    assert tries_pods(high, in_front=False), "it is tried again now and then"
     said = desired_status(of.state, high)["message"]
     assert said.startswith("0 of 4") and f"refuses pods of actors in a dry run: {WHY}" in said
     waits = explained(of.entries, "high").waiting
@@ -83,7 +84,7 @@ def test_an_edit_is_tried_again() -> None:
     of.say(msgspec.structs.replace(high.seen, generation=high.seen.generation + 1))
     assert high.dry_run is None
     of.cycle()
-    assert tries_pods(high)
+    assert tries_pods(high, in_front=False)
 
 
 def test_a_result_of_an_earlier_generation_counts_for_nothing() -> None:
@@ -96,7 +97,7 @@ def test_a_job_that_finds_free_room_is_not_tried() -> None:
     of = world(nodes=2, dry_run=True)
     high = waiting(of, "high", 4, priority=9)
     of.settle()
-    assert high.stage == Stage.RUNNING and high.tried is None and not tries_pods(high)
+    assert high.stage == Stage.RUNNING and high.tried is None and not tries_pods(high, in_front=False)
 
 
 def test_the_result_is_in_snapshots() -> None:
@@ -111,7 +112,7 @@ def test_equal_jobs_are_marked_each() -> None:
     running(of, "low", 8, priority=1)
     first, second = waiting(of, "first", 4, priority=9), waiting(of, "second", 4, priority=9)
     of.cycle()
-    assert tries_pods(first) and tries_pods(second)
+    assert tries_pods(first, in_front=False) and tries_pods(second, in_front=False)
 
 
 # --- questions about what would be ------------------------------------------------------------------------------
@@ -396,3 +397,20 @@ async def test_jobs_to_which_nobody_would_give_room_are_not_tried() -> None:
     scene.job.waits = None
     await scene.ask()
     assert scene.asked == []
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_a_job_with_a_reservation_is_tried_before_it_has_a_chance_to_take_room(allowed: bool) -> None:
+    """An answer that came only then let jobs behind it go first."""
+    scene = Asking()
+    if not allowed:
+        scene.parts.settings = msgspec.structs.replace(
+            scene.parts.settings, preemption=dict.fromkeys(scene.parts.settings.preemption, "Never")
+        )
+    scene.job.waits = None
+    decided = k.Reserved(scene.job.uid, scene.job.version, 0, (PlacedPods("n1", LEADER_GROUP, ((0, 0),)),))
+    scene.world.state.reservations[scene.job.uid] = Reservation(decided, scene.world.now_ms, 0)
+    await scene.ask()
+    assert scene.appended == ([k.PodsTried(scene.job.uid, 1)] if allowed else [])
+    await scene.ask(after_s=600)
+    assert len(scene.asked) == allowed

@@ -39,22 +39,22 @@ def test_the_console_and_the_commands_tell_a_failed_pod_from_those_that_run() ->
     world, job = one_failed()
     [shown] = moment(world.state).jobs
     assert (shown.pods_placed, shown.pods_running, shown.pods_failed, shown.pods_desired) == (4, 3, 1, 4)
-    [line] = overview(world.state).jobs
+    [line] = overview(world.state, world.config).jobs
     assert (line.pods_placed, line.pods_running, line.pods_failed) == (4, 3, 1)
     assert "4 of 4 placed, 3 running, 1 failed" in _job_cells(line)
     standing = explained(world.entries, "ppo").standing
     assert (standing.pods_placed, standing.pods_running, standing.pods_failed) == (4, 3, 1)
     assert _pods(standing) == "4 of 4 have nodes, 4 were seen: 3 running, 1 failed"
     assert facts_of_job(world.state, job.uid)["pods"] == "4 of 4 have nodes, 3 running, 1 failed"
-    facts = picture(world.state).jobs[job.uid].facts
+    facts = picture(world.state, world.config).jobs[job.uid].facts
     assert (facts["pods with nodes"], facts["pods running"], facts["pods failed"]) == ("4 of 4", "3", "1")
 
 
 def test_a_job_whose_pods_all_run_is_told_without_failed_ones() -> None:
     world, _ = running()
-    assert "4 of 4 placed, 4 running" in _job_cells(overview(world.state).jobs[0])
+    assert "4 of 4 placed, 4 running" in _job_cells(overview(world.state, world.config).jobs[0])
     world.job("late", workers=1)
-    assert "0 of 2 placed" in _job_cells(overview(world.state).jobs[0])
+    assert "0 of 2 placed" in _job_cells(overview(world.state, world.config).jobs[0])
 
 
 def marks(entries: Sequence[Entry], state: State | None = None) -> list[Mark]:

@@ -64,7 +64,9 @@ def test_a_job_whose_reservation_waits_for_an_unknown_end_has_one_unknown_start_
     told(of, large, of.now_ms + 1)
     start = start_of(of.state, of.state.jobs[large.uid])
     assert start == Start(Certainty.UNKNOWN, why=NoStart.AWAITED, endless=("default/hog",))
-    [row] = [one for one in standings(of.state, lambda *_: None, complete=True).jobs if one.job == "default/large"]
+    [row] = [
+        one for one in standings(of.state, of.config, lambda *_: None, complete=True).jobs if one.job == "default/large"
+    ]
     assert row.position == 1 and row.expected is None
 
 

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from arranger.events import kinds as k
+from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord, expand, holds, requests_of
@@ -36,7 +37,7 @@ def _look_each_time() -> Iterator[None]:
 
 
 def free_ms(world: World) -> list[int | None]:
-    ledger = PreemptionLedger(State(), Span())
+    ledger = PreemptionLedger(State(), Span(), CycleConfig())
     for entry in world.entries:
         ledger.feed(entry)
     return [one.free_ms for one in ledger.found]
@@ -292,7 +293,7 @@ def taken(world: World, *, of_queue: str = "") -> World:
 
 
 def ledger(world: World) -> PreemptionLedger:
-    found = PreemptionLedger(State(), Span())
+    found = PreemptionLedger(State(), Span(), CycleConfig())
     for entry in world.entries:
         found.feed(entry)
     return found

@@ -3,6 +3,7 @@
 import pytest
 
 from arranger.cli.rendering.ledger_page import Preemptions
+from arranger.model.config import CycleConfig
 from arranger.projections.state import State
 from arranger.replay.ledger.guests import StayEnd
 from arranger.replay.ledger.preemptions import PreemptionLedger, by_queue
@@ -13,7 +14,7 @@ from tests.world import World
 
 
 def ledger(of: World, span: Span | None = None) -> PreemptionLedger:
-    found = PreemptionLedger(State(), span or Span())
+    found = PreemptionLedger(State(), span or Span(), CycleConfig())
     for entry in of.entries:
         found.feed(entry)
     return found
@@ -63,7 +64,7 @@ def test_a_guest_that_is_there_is_counted_up_to_the_end_and_one_from_before_the_
     of.pass_time(50)
     [stay] = ledger(of).guests
     assert (stay.end, stay.until_ms, stay.gpu_ms) == (None, 0, 4 * (of.state.time_ms - stay.time_ms))
-    late = PreemptionLedger(of.state, Span(Point(offset=of.entries[-1].last)))
+    late = PreemptionLedger(of.state, Span(Point(offset=of.entries[-1].last)), of.config)
     assert late.guests == []
 
 

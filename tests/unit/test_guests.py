@@ -1,5 +1,7 @@
 """Reserved room isn't idle: jobs behind use it as guests, and leave once the job with the reservation can start."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -12,7 +14,7 @@ from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.job_parts import TakenRoom
 from arranger.projections.jobs import JobRecord
-from arranger.scheduling import NoRoomKind
+from arranger.scheduling import NoRoomKind, view
 from arranger.scheduling.cycle import Cycles, take_cycle
 from arranger.scheduling.reservations import Reservations
 from tests.unit.replay_worlds import explained
@@ -426,3 +428,29 @@ def test_nobody_leaves_for_a_job_that_can_not_be_a_guest() -> None:
     of.job("high", workers=4, worker=GPU, min_workers=4, equals=True, priority=8, preemptible=False)
     of.settle()
     assert low.stage == Stage.RUNNING
+
+
+def test_a_journal_that_grew_too_long_is_dropped_and_changes_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each job behind one that needs many nodes the rows of all of them were written down, twice: gigabytes in a
+    cycle over 10,000 jobs on 5,000 nodes."""
+    views, made = list[view.ClusterView](), view.ClusterView.__init__
+
+    def kept(self: view.ClusterView, *args: Any, **options: Any) -> None:
+        made(self, *args, **options)
+        views.append(self)
+
+    monkeypatch.setattr(view.ClusterView, "__init__", kept)
+
+    def decided(most: int) -> tuple[tuple[k.Event, ...], int]:
+        monkeypatch.setattr(view, "_JOURNAL", most)
+        of = world()
+        for number in range(40):
+            pod = shape(cpu=1 + number // 2, gpus=1 + number % 4)
+            of.job(f"small{number}", workers=1, worker=pod, min_workers=1, equals=True)
+        views.clear()
+        return tuple(take_cycle(of.state, of.config, of.now_ms)), max(len(one.journal) for one in views)
+
+    (whole, written), (dropped, left) = decided(1 << 30), decided(20)
+    assert any(isinstance(event, k.Placed) and event.hosts for event in whole)
+    assert whole == dropped
+    assert written > 100 and left <= 20

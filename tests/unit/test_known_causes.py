@@ -7,6 +7,7 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
+from arranger.model.config import CycleConfig
 from arranger.projections.state import State
 from arranger.replay.bisect.conditions import Condition, Negated
 from arranger.replay.bisect.cycle_conditions import QuorumFits, WouldBePlaced
@@ -15,6 +16,7 @@ from arranger.replay.explain.answer import Explanation, explanation
 from arranger.replay.explain.job_history import Asked, JobHistories
 from arranger.replay.reading.history import Point, Span
 from tests.unit.haystack import HAPPENED, WAITS, Haystack, Scene
+from tests.unit.replay_worlds import first_config
 
 
 class Hay:
@@ -23,7 +25,7 @@ class Hay:
     def __init__(self) -> None:
         self._hay = Haystack()
         self._scenes: dict[Scene, tuple[list[Entry], int]] = {}
-        self._read = JobHistories(State(), Asked("victim"))
+        self._read = JobHistories(State(), Asked("victim"), first_config(self.entries))
         for entry in self.entries:
             self._read.feed(entry)
 
@@ -93,7 +95,10 @@ def _bisected(hay: Hay, entries: list[Entry]) -> int:
     )
 
     def conditions() -> list[Condition]:
-        found: list[Condition] = [Negated(QuorumFits(first)), Negated(WouldBePlaced(QuorumFits(first)))]
+        found: list[Condition] = [
+            Negated(QuorumFits(first, CycleConfig())),
+            Negated(WouldBePlaced(QuorumFits(first, CycleConfig()))),
+        ]
         for condition, entry in itertools.product(found, hay.entries):
             condition.note(entry)
         return found

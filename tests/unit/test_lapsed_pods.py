@@ -137,7 +137,7 @@ def test_the_chart_shows_when_a_pod_lapsed_between_two_events(verdicts: int, cou
     lapse = lapse_ms(world)
     world.now_ms = lapse + 20_000
     world.node("late")
-    index = LogIndex(State(epoch=1), Position(1, 0, ""))
+    index = LogIndex(State(epoch=1), Position(1, 0, ""), None)
     for entry in world.entries:
         index.feed(entry)
     series = index.series.series(300, index.state, complete=True)

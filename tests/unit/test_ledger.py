@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from arranger.cli.rendering.ledger_page import _CAUSES
 from arranger.events import kinds as k
 from arranger.events.log import Entry
+from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.stages import StageReason
 from arranger.projections.state import Changes, State
@@ -22,7 +23,7 @@ from tests.world import World, shape
 
 
 def waits(entries: list[Entry], span: Span | None = None, as_of_ms: int = 0) -> WaitLedger:
-    ledger = WaitLedger(State(), span or Span())
+    ledger = WaitLedger(State(), span or Span(), CycleConfig())
     for entry in entries:
         if not ledger._span.last.before(entry):
             ledger.feed(entry)
@@ -246,6 +247,22 @@ def test_nodes_that_are_too_small_for_a_pod_are_no_room_that_others_held() -> No
     assert causes(waits(world.entries), "late") == {("ClosedNodes", ""): 20_000}
 
 
+def test_a_closed_node_that_others_fill_is_not_what_keeps_a_job_waiting() -> None:
+    """Without the cordon it would be full, so a job was said to wait for a node to be opened that wouldn't help it."""
+    world = with_room_rules(preemption=None, reservations=0)
+    world.node("n2", cpu=16, gpus=4)
+    for name in ("one", "two"):
+        gpu_job(world, name, 4)
+        world.settle()
+    world.node("n2", cpu=16, gpus=4, cordoned=True)
+    whole_nodes(world, "late", 1)
+    world.cycle()
+    world.pass_time(20)
+    world.node("n9", cpu=1)
+    found = causes(waits(world.entries), "late")
+    assert {cause for cause, _ in found} == {"Room"} and sum(found.values()) == 20_000
+
+
 def test_nobody_is_blamed_for_a_time_in_which_nobody_held_room() -> None:
     """The holder left, and the next cycle comes later."""
     world = with_room_rules(preemption=None, reservations=0)
@@ -296,7 +313,7 @@ def test_who_held_room_doesnt_depend_on_where_the_account_begins_and_ends() -> N
 
 
 def preemptions(world: World, span: Span | None = None) -> PreemptionLedger:
-    ledger = PreemptionLedger(State(), span or Span())
+    ledger = PreemptionLedger(State(), span or Span(), CycleConfig())
     for entry in world.entries:
         ledger.feed(entry)
     return ledger

@@ -22,6 +22,7 @@ from arranger.events import kinds as k
 from arranger.events.file_log import FileLog
 from arranger.events.log import Entry, Log, Position, entries
 from arranger.events.redis_log import RedisLog
+from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.pod import gpus_of
 from arranger.projections import snapshot
@@ -111,7 +112,8 @@ def test_a_moment_is_what_the_fold_of_the_log_says_in_any_order_of_questions(nam
     found = at_history(name, *(("moment", {"at": str(at)}) for at in points))
     for at, answer in zip(points, found, strict=True):
         state = folded(of, at)
-        seen, jobs = overview(state), {f"{line.namespace}/{line.name}": line for line in overview(state).jobs}
+        seen = overview(state, CycleConfig())
+        jobs = {f"{line.namespace}/{line.name}": line for line in seen.jobs}
         assert answer["at"] == seen.offset
         assert answer["time"] == seen.time_ms / 1000
         assert [node["name"] for node in answer["nodes"]] == [node.name for node in seen.nodes if node.present]
@@ -128,7 +130,7 @@ def test_a_moment_is_what_the_fold_of_the_log_says_in_any_order_of_questions(nam
 @pytest.mark.parametrize("name", NAMES)
 def test_every_snapshot_goes_on_to_the_same_state_as_the_fold_and_stays_as_it_was(name: str) -> None:
     of = history(name)
-    index = LogIndex(State(epoch=1), asyncio.run(_start(name)), Snapshots(most=24, gap=5))
+    index = LogIndex(State(epoch=1), asyncio.run(_start(name)), None, Snapshots(most=24, gap=5))
     digests = {0: snapshot.digest(index.state)}
     for entry in of:
         index.feed(entry)
@@ -163,7 +165,7 @@ def test_snapshots_are_bounded_in_number_and_memory() -> None:
     of = history(NAMES[0])
     few, small = Snapshots(most=8, gap=1), Snapshots(most_bytes=20_000, gap=1)
     for snapshots in (few, small):
-        index = LogIndex(State(epoch=1), asyncio.run(_start(NAMES[0])), snapshots)
+        index = LogIndex(State(epoch=1), asyncio.run(_start(NAMES[0])), None, snapshots)
         for entry in of:
             index.feed(entry)
         first = snapshots.nearest(0)
@@ -471,7 +473,7 @@ def test_the_series_is_what_the_fold_says_after_every_entry(name: str) -> None:
 @settings(max_examples=10, deadline=None)
 @given(st.sampled_from(NAMES), st.integers(100, 600), st.integers(2, 64), st.integers(100, 300))
 def test_a_thinned_series_has_true_samples_and_every_peak(name: str, kept: int, parts: int, points: int) -> None:
-    index = LogIndex(State(epoch=1), asyncio.run(_start(name)), Snapshots())
+    index = LogIndex(State(epoch=1), asyncio.run(_start(name)), None, Snapshots())
     found = dict[int, dict[str, int]]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(series_module, "_SAMPLES", kept)
@@ -880,7 +882,7 @@ def test_where_each_job_stands_is_what_replay_says_and_its_gpu_hours_add_up(name
         since_ms = entry.batch.time_ms
         apply_entry(state, entry, Changes())
         while answer is not None and answer["at"] == entry.last:
-            lines = {f"{line.namespace}/{line.name}": line for line in overview(state).jobs}
+            lines = {f"{line.namespace}/{line.name}": line for line in overview(state, CycleConfig()).jobs}
             assert {one["job"]: one["position"] for one in answer["jobs"]} == {
                 job: line.queue for job, line in lines.items()
             }

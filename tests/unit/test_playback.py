@@ -20,7 +20,7 @@ from arranger.replay.reading.describe import label
 from arranger.web.naming import named
 from tests.commands import Run, to_file
 from tests.servers import REPOSITORY
-from tests.unit.replay_worlds import contended, crowded, preempting
+from tests.unit.replay_worlds import contended, crowded, first_config, preempting
 from tests.unit.test_histories import HISTORIES, read
 from tests.world import World, shape
 
@@ -34,7 +34,7 @@ def play(entries: list[Entry], *, most: int = 200) -> tuple[Playback, list[Expla
     for entry in entries:
         index.feed(entry)
     told: list[Explanation] = []
-    explaining = Explaining(State(), index.to_explain(most), told.append)
+    explaining = Explaining(State(), first_config(entries), index.to_explain(most), told.append)
     for entry in entries:
         explaining.feed(entry)
     explaining.finish()

@@ -255,9 +255,7 @@ def test_cycles_of_all_policies_come_out_as_recorded(data: st.DataObject) -> Non
 
 def story_of(world: World, job: JobRecord) -> Story:
     """A job's story at the end of the log, where the next cycle would have the world's configuration."""
-    around = ClusterContext()
-    around.config = world.config
-    return Story(world.state, job.uid, around, began=0)
+    return Story(world.state, job.uid, ClusterContext(world.config), began=0)
 
 
 @pytest.mark.slow

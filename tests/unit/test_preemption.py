@@ -376,6 +376,59 @@ def test_a_queue_reclaims_nothing_for_workers_that_lift_it_above_its_share() -> 
     assert mine.placements == {}
 
 
+@pytest.mark.parametrize(("nodes", "own", "workers"), [(2, 2, 4), (3, 3, 5)])
+@pytest.mark.parametrize("verdicts", [7, VERDICTS])
+def test_jobs_of_the_own_queue_bring_it_down_to_its_share_before_others_are_asked(
+    nodes: int, own: int, workers: int, verdicts: int
+) -> None:
+    """They alone leave too little room, and without them the queue was said to be above its share, a half."""
+    of = world(nodes)
+    of.config = msgspec.structs.replace(of.config, verdicts=verdicts)
+    of.watch_queues()
+    of.queue("a")
+    of.queue("b")
+    low = [running(of, f"low{number}", 1, priority=1, of_queue="a") for number in range(own)]
+    others = [running(of, f"b{number}", 1, priority=9, of_queue="b") for number in range(4 * nodes - own)]
+    lower = of.job("lower", workers=3, worker=SMALL, min_workers=3, equals=True, priority=0, of_queue="a")
+    of.settle()
+    of.pass_time(10)
+    mine = waiting(of, "mine", workers, priority=5, of_queue="a")
+    decision = preempted(of)
+    assert (decision is not None) == (verdicts == VERDICTS)
+    of.settle()
+    if decision is None:
+        return
+    assert sorted(victim.kind for victim in decision.victims) == ["Priority"] * 2 + ["Reclaim"] * (workers - 2)
+    assert (mine.stage, lower.stage) == (Stage.RUNNING, Stage.RUNNING)
+    assert sum(job.stage == Stage.RUNNING for job in low) == own - 2
+    assert sum(job.stage == Stage.RUNNING for job in others) == 4 * nodes - own - (workers - 2)
+
+
+@pytest.mark.parametrize(
+    ("room", "kind"), [("elsewhere", NoRoomKind.ABOVE_SHARE), ("too little", NoRoomKind.TOO_LITTLE)]
+)
+def test_nobody_leaves_only_to_bring_a_queue_down_to_its_share(room: str, kind: NoRoomKind) -> None:
+    """A job of the own queue whose room helps nobody could start there again at once."""
+    of = World(config=CONFIG)
+    of.node("n0", cpu=16, gpus=2)
+    of.node("n1", cpu=16, gpus=6)
+    of.watch_queues()
+    of.queue("a")
+    of.queue("b")
+    low = running(of, "low", 2, priority=1, of_queue="a")
+    each = {"worker": shape(cpu=1, gpus=3), "min_workers": 1, "workers": 1, "equals": True}
+    others = [of.job(f"b{number}", of_queue="b", preemptible=not number, **each) for number in range(2)]  # type: ignore[arg-type]
+    of.settle()
+    of.pass_time(10)
+    each["worker"] = shape(cpu=1 if room == "elsewhere" else 16, gpus=3)
+    mine = of.job("mine", of_queue="a", priority=5, **each)  # type: ignore[arg-type]
+    assert preempted(of) is None
+    of.settle()
+    assert (low.stage, mine.placements) == (Stage.RUNNING, {})
+    why = why_no_room(of.state, mine, of.config, of.now_ms, lacks=None, infeasible=False, short=["nvidia.com/gpu"])
+    assert [one.kind for one in why if others[0].uid in one.jobs] == [kind]
+
+
 @pytest.mark.parametrize("limit", [{"max_running": 1}, {"capability": (("nvidia.com/gpu", 4),)}])
 def test_a_limit_of_its_own_queue_is_met_by_jobs_of_lower_priority(limit: dict[str, object]) -> None:
     of = world(nodes=3)

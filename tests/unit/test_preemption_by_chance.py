@@ -155,6 +155,9 @@ class Watch:
 
     def may_give(self, by: JobRecord, victim: Victim) -> None:
         of, specs = self.job(victim.job_uid), self.of.state.queue_tree.specs
+        if victim.kind.of_guest:  # it came on these terms, whatever its queue and priority
+            assert by.uid in of.slots.hosts or of.slots.lent_by(by.uid)
+            return
         mine, its = specs[by.valid_spec.queue], specs[of.valid_spec.queue]
         same = by.valid_spec.queue == of.valid_spec.queue
         assert of.valid_spec.preemptible and of.placements

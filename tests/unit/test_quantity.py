@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
-from arranger.model.quantity import MAX_AMOUNT, QuantityError, amount, quantity
+from arranger.model.quantity import MAX_AMOUNT, QuantityError, amount, amount_text, quantity
 
 SUFFIXES = ["n", "u", "m", "", "k", "M", "G", "T", "P", "Ki", "Mi", "Gi", "Ti", "Pi", "e3", "E-2", "e+1"]
 
@@ -101,3 +101,11 @@ def test_an_amount_is_written_so_that_it_is_read_back_exactly(resource: str, val
 )
 def test_an_amount_is_written_as_kubernetes_writes_it(resource: str, value: int, text: str) -> None:
     assert quantity(resource, value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(250, "250m"), (9_500, "9500m"), (10_000, "10"), (10_001, "10.001"), (239_833, "239.833"), (15_890, "15.89")],
+)
+def test_many_processors_are_shown_in_cores_exactly(value: int, text: str) -> None:
+    assert amount_text("cpu", value) == text and amount("cpu", text) == value

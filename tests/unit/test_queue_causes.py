@@ -357,3 +357,35 @@ def test_what_was_there_before_the_job_can_be_changed(before: Callable[[World], 
     waiting = explained(world.entries, "victim").waiting
     assert waiting is not None and remedy in [one.text for one in waiting.remedies]
     assert not [one for one in waiting.remedies if one.text == remedy and not one.pods]
+
+
+def test_a_job_that_cannot_use_its_queue_is_told_which_others_it_may_name_the_one_probably_meant_first() -> None:
+    world = World()
+    world.node("n1", cpu=64, gpus=8)
+    world.watch_queues()
+    world.queue("alpha")
+    world.queue("shut", state=QueueState.CLOSED)
+    world.queue("of-others", namespaces=NamespaceRule(names=("vision",)))
+    world.queue("research")
+    world.job("shut-out", leader=shape(gpus=4), of_queue="shut", created=world.now_ms)
+    world.job("victim", leader=shape(gpus=4), of_queue="reserch", created=world.now_ms)
+    waiting = explained(world.entries, "victim").waiting
+    assert waiting is not None
+    assert [one.text for one in waiting.remedies] == [
+        "create queue reserch (did you mean research?)",
+        *(f"queue {name} instead of reserch" for name in ("research", "alpha", "default")),
+    ]
+    waiting = explained(world.entries, "shut-out").waiting
+    assert waiting is not None and waiting.remedies[0].text == "open queue shut"
+    assert "queue research instead of shut" in [one.text for one in waiting.remedies if one.pods]
+
+
+def test_a_suspended_job_is_not_tried_in_other_queues() -> None:
+    world = World()
+    world.node("n1", cpu=64, gpus=8)
+    world.watch_queues()
+    world.queue("rl")
+    world.job("victim", leader=shape(gpus=4), of_queue="rl", suspend=True, created=world.now_ms)
+    waiting = explained(world.entries, "victim").waiting
+    assert waiting is not None and [one.text for one in waiting.remedies] == ["spec.suspend false"]
+    assert waiting.tried == 1

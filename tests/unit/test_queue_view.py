@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from hypothesis import example, given, settings
 
 from arranger.model.config import CycleConfig
+from arranger.model.pod import PodShape
 from arranger.model.queue import NamespaceRule, QueueState
 from arranger.projections.queue_membership import DenialKind
 from arranger.projections.queue_tree import QueueProblemKind
@@ -91,6 +92,15 @@ def test_jobs_that_cannot_use_their_queue_wait_there_and_demand_nothing() -> Non
     assert view.queues["below"].closed == "closed" and view.queues["below"].denials == {DenialKind.CLOSED: 2}
     assert jobs(view.queues["closed"]) == (2, 0, 0, 0)
     assert view.queues["others"].denials == {DenialKind.NOT_ADMITTED: 1} and view.queues["others"].waiting == 1
+
+
+def test_what_is_probably_misspelt_is_not_demanded_and_what_nodes_may_still_bring_is() -> None:
+    there = world()
+    there.queue("robots")
+    for name in ("nvidia.com/gpus", "amd.com/gpu"):
+        asked = PodShape(tuple(sorted([("cpu", 1000), (name, 4)])))
+        there.job(name.replace("/", "-"), leader=asked, of_queue="robots")
+    assert queues_view(there.state).queues["robots"].demand == {"amd.com/gpu": 4, "cpu": 2000}
 
 
 def test_the_total_is_that_of_ready_nodes_and_workers_that_still_lack_nodes_are_demanded() -> None:

@@ -57,7 +57,7 @@ def test_every_place_says_the_same_of_a_running_job_below_its_quorum() -> None:
     status = desired_status(world.state, job)
     assert status["message"] == told(world, job)["message"] == told(world, job, "Running")["message"] == said
     assert told(world, job, "Running")["status"] == "True"
-    assert overview(world.state).jobs[0].message == said
+    assert overview(world.state, world.config).jobs[0].message == said
     assert (status["ready"], status["readyWorkers"]) == ("9/10", 9)
 
 
@@ -254,7 +254,12 @@ def test_a_job_whose_leader_has_finished_ends_and_does_not_run_below_its_quorum(
         if gone:
             world.pod_gone(leader)
         status = desired_status(world.state, job)
-        assert status["message"] == told(world, job)["message"] == overview(world.state).jobs[0].message == said
+        assert (
+            status["message"]
+            == told(world, job)["message"]
+            == overview(world.state, world.config).jobs[0].message
+            == said
+        )
         assert (told(world, job)["status"], told(world, job)["reason"]) == ("False", "Ending")
         assert below_quorum_text(world.state, job) == ""
     world.control()

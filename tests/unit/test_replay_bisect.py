@@ -6,7 +6,7 @@ import pytest
 
 from arranger.errors import UsageError
 from arranger.events import kinds as k
-from arranger.model.config import ANY_ACCELERATOR
+from arranger.model.config import ANY_ACCELERATOR, CycleConfig
 from arranger.model.node import Taint
 from arranger.model.pod import PodRules, PodTerm, PodTraits, Requirement
 from arranger.projections.job_parts import LEADER
@@ -51,14 +51,14 @@ def found_event(world: World, make: Make, *, last: bool = False) -> k.Event:
 
 def blocked(world: World, name: str) -> Found | None:
     """What blocks a job's quorum for want of room."""
-    return sought(world, lambda _: Negated(QuorumFits(job(world, name))), last=True)[1]
+    return sought(world, lambda _: Negated(QuorumFits(job(world, name), CycleConfig())), last=True)[1]
 
 
 def passed_over(world: World, name: str) -> Found | None:
     """What keeps a job from being placed, others before it included."""
 
     def make(_: State) -> Condition:
-        return Negated(WouldBePlaced(QuorumFits(job(world, name))))
+        return Negated(WouldBePlaced(QuorumFits(job(world, name), CycleConfig())))
 
     return sought(world, make, last=True)[1]
 
@@ -211,7 +211,7 @@ def test_a_raised_priority_of_another_job_is_why_a_cycle_passes_over_one_that_ha
     world.job("rival", leader=whole, priority=9, generation=2)
     offset = world.state.offset
     world.pod_gone(world.pod("stranger", "n3", cpu=1))
-    assert QuorumFits(job(world, "train")).holds(world.state)
+    assert QuorumFits(job(world, "train"), CycleConfig()).holds(world.state)
     found = passed_over(world, "train")
     assert found is not None and found.event.offset == offset
     (turn,) = [change for change in found.changed if change.what == "ahead in the queue"]
@@ -236,7 +236,7 @@ def test_a_job_that_no_cycle_looks_at_would_not_be_placed_though_there_is_room()
     world.wait_for_back_offs()
     world.wait_for_late_pods()
     assert passed_over(world, "train") == found
-    assert WouldBePlaced(QuorumFits(job(world, "train"))).holds(world.state)
+    assert WouldBePlaced(QuorumFits(job(world, "train"), CycleConfig())).holds(world.state)
 
 
 def test_a_job_that_backs_off_would_not_be_placed_before_its_time() -> None:
@@ -246,7 +246,7 @@ def test_a_job_that_backs_off_would_not_be_placed_before_its_time() -> None:
     world.change_pod(train.bound[LEADER], phase="Failed", ready=False)
     world.control()
     world.apply()
-    would = WouldBePlaced(QuorumFits(job(world, "train")))
+    would = WouldBePlaced(QuorumFits(job(world, "train"), CycleConfig()))
     assert not would.holds(world.state)
     world.wait_for_back_offs()
     world.say(k.ListingBegun(k.Watched.NODE, world.terms[k.Watched.NODE]))
@@ -257,7 +257,7 @@ def test_nothing_is_named_for_a_job_that_no_state_had_room_for() -> None:
     world = two_nodes()
     world.job("never", leader=shape(gpus=64))
     world.settle()
-    run, found = sought(world, lambda _: Negated(QuorumFits(job(world, "never"))), last=True)
+    run, found = sought(world, lambda _: Negated(QuorumFits(job(world, "never"), CycleConfig())), last=True)
     assert found is None and run.held_before and run.holds
 
 
@@ -266,7 +266,7 @@ def test_a_job_with_its_nodes_or_at_its_end_is_blocked_by_nothing() -> None:
     world.job("train", leader=shape(gpus=4))
     world.settle()
     world.pod("late", "n2", gpus=4)
-    room = QuorumFits(job(world, "train"))
+    room = QuorumFits(job(world, "train"), CycleConfig())
     assert room.holds(world.state)
 
 
@@ -275,10 +275,10 @@ def test_an_answer_is_kept_only_while_nothing_has_changed_that_it_depends_on() -
     whole = shape(cpu=1, gpus=4)
     world.job("train", leader=whole, workers=1, worker=whole, min_workers=1)
     of = job(world, "train")
-    kept = QuorumFits(of)
+    kept = QuorumFits(of, CycleConfig())
     for change in (_cordon, noise, _fewer_gpus, lambda w: w.node("n2", gpus=4), _stranger, noise, _node_gone):
         change(world)
-        assert kept.holds(world.state) == QuorumFits(of).holds(world.state)
+        assert kept.holds(world.state) == QuorumFits(of, CycleConfig()).holds(world.state)
 
 
 # --- plain conditions ----------------------------------------------------------------------------------------

@@ -705,7 +705,7 @@ def test_looking_for_remedies_leaves_the_state_as_it_is_and_each_one_undoes_what
             assert all(0 <= remedy.undoes <= state.offset for remedy in answer.waiting.remedies)
             assert all(remedy.undone for remedy in answer.waiting.remedies if remedy.undoes), "each event has words"
             assert all(remedy.pods > 0 for remedy in answer.waiting.remedies if answer.waiting.position)
-            config = job_histories.around.config or CycleConfig()
+            config = job_histories.around.config
             attempt = turn_of(state, uid, config, state.time_ms, further=True)
             assert answer.waiting.gets == (attempt.pods if attempt is not None else 0)
 

@@ -73,7 +73,7 @@ def test_a_value_that_its_kind_cannot_have_is_refused_with_its_offset() -> None:
 
 def test_the_overview_has_waiting_jobs_in_queue_order_and_the_use_of_every_node() -> None:
     world = crowded()
-    seen = overview(world.state)
+    seen = overview(world.state, world.config)
     assert [(job.queue, job.name) for job in seen.jobs] == [
         (1, "big"), (2, "wide"), (3, "other"), (4, "never"), (0, "small"), (0, "wrong")
     ]  # fmt: skip
@@ -93,7 +93,7 @@ def test_pods_of_others_that_hold_something_are_counted_and_the_largest_named() 
         world.pod(f"small-{number}", "n1", cpu=1)
     world.job("ours", leader=shape(cpu=1))
     world.settle()
-    seen = overview(world.state)
+    seen = overview(world.state, world.config)
     assert seen.other_pods == 4
     assert [pod.name for pod in seen.largest_other_pods] == ["large", "small-0", "small-1"]
     assert seen.largest_other_pods[0].holds["nvidia.com/gpu"] == 3 and seen.largest_other_pods[0].node == "n1"
@@ -104,7 +104,7 @@ def test_a_node_that_is_gone_under_its_pods_is_shown_as_gone() -> None:
     world.node("n1")
     world.pod("p", "n1", cpu=1)
     world.node_gone("n1")
-    (node,) = overview(world.state).nodes
+    (node,) = overview(world.state, world.config).nodes
     assert not node.present and node.used["cpu"] == 1000
 
 

@@ -209,7 +209,7 @@ def test_what_if_takes_a_changed_queue_into_account() -> None:
 def test_what_holds_the_quorum_up_is_asked_again_when_a_queue_changes() -> None:
     there = short_of_capability()
     of = there.state.jobs["uid-large"]
-    room = QuorumFits(of.seen, config=there.config)
+    room = QuorumFits(of.seen, there.config)
     placed = WouldBePlaced(room)
     assert not room.holds(there.state) and not placed.holds(there.state)
     there.queue("rl")

@@ -87,7 +87,7 @@ def test_supposed_pods_that_come_and_end_count_until_they_have_ended() -> None:
 
 def test_what_holds_the_quorum_up_is_asked_again_when_a_quota_changes() -> None:
     world, job = short_of_quota()
-    room = QuorumFits(job.seen, config=world.config)
+    room = QuorumFits(job.seen, world.config)
     placed = WouldBePlaced(room)
     assert not room.holds(world.state) and not placed.holds(world.state)
     world.quota("few", {"pods": 9}, {"pods": 2})

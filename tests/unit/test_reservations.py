@@ -349,3 +349,35 @@ def test_no_two_jobs_are_promised_the_same_room(gpus: int, expected: bool) -> No
     assert starts == {second.uid: promised_ms, **({third.uid: promised_ms} if expected else {})}
     end(of, first)
     assert started(of, second, third) == [True, expected]
+
+
+@pytest.mark.parametrize("verdicts", [7, VERDICTS])
+@pytest.mark.parametrize("way", ["taken", "free"])
+def test_what_is_reserved_for_a_job_is_kept_from_none_before_it(verdicts: int, way: str) -> None:
+    """It was kept from a more senior job whose turn came after that of a job behind both: the lower one got the node,
+    and lost it to the other a moment later."""
+    of = world(3, queue_policy="DRF", preemption=Preemption(), verdicts=verdicts)
+
+    def job(name: str, gpus: int, priority: int, expected_s: int | None = None) -> JobRecord:
+        pod = shape(cpu=1, gpus=gpus)
+        return of.job(name, workers=1, worker=pod, min_workers=1, priority=priority, expected_s=expected_s, equals=True)
+
+    gives = job("gives", 4, 7, 300)
+    of.settle()
+    stay = [job(f"stays{number}", 4, 9) for number in range(2)]
+    of.settle()
+    large = job("large", 4, 6)
+    of.settle()
+    job("small", 2, 1)
+    of.settle()
+    assert of.state.reservations[large.uid].decided.awaits == (gives.uid,)
+    wants = job("wants", 4, 8)
+    if way == "free":
+        end(of, gives)
+    of.settle()
+    if way == "free":
+        assert wants.placements and (wants.taken is None) == (verdicts == VERDICTS)
+    else:
+        assert bool(wants.placements) == (verdicts == VERDICTS)
+    assert all(of.placements for of in stay) and not (wants.placements and large.placements)
+    of.state.validate()

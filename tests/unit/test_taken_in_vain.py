@@ -10,6 +10,7 @@ from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind
 from arranger.lifecycle.desired import desired_status, news_of
 from arranger.messages.decisions import stage_text
+from arranger.model.config import CycleConfig
 from arranger.model.job import Slot, Stage
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
@@ -271,7 +272,7 @@ def test_the_list_of_preemptions_says_who_took_room_in_vain(
 ) -> None:
     of = world()
     fail(of, beneficiary(of))
-    ledger = PreemptionLedger(State(), Span())
+    ledger = PreemptionLedger(State(), Span(), CycleConfig())
     for entry in of.entries:
         ledger.feed(entry)
     [found] = ledger.found
@@ -288,7 +289,7 @@ def test_who_lost_it_because_a_node_closed_is_listed_but_may_take_other_room(rea
     assert preempted(of) is not None
     of.node("n0", cpu=16, gpus=4, ready=reason == "NodeClosed", cordoned=reason == "NodeClosed")
     of.control()
-    ledger = PreemptionLedger(State(), Span())
+    ledger = PreemptionLedger(State(), Span(), CycleConfig())
     for entry in of.entries:
         ledger.feed(entry)
     [found] = ledger.found

@@ -136,7 +136,8 @@ def test_a_misspelt_resource_is_told_with_the_one_that_was_probably_meant() -> N
     world.job("j", leader=shape(), workers=2, worker=asking_for("nvidia.com/gpus"), min_workers=2)
     meant = "actors asking for nvidia.com/gpu instead of nvidia.com/gpus, which no node has"
     closest, helps = _explained(world)
-    assert closest.startswith("would take it with 1 nvidia.com/gpus, which no node has") and helps[0] == meant
+    unknown = "1 nvidia.com/gpus, which no node has (did you mean nvidia.com/gpu?)"
+    assert closest.startswith(f"would take it with {unknown}") and helps[0] == meant
 
 
 def test_where_the_meant_resource_is_used_up_nodes_with_it_are_asked_for() -> None:
@@ -147,6 +148,27 @@ def test_where_the_meant_resource_is_used_up_nodes_with_it_are_asked_for() -> No
     meant = "learner and actors asking for nvidia.com/gpu instead of nvidia.com/gpus, which no node has"
     assert f"{meant}, and 2 more nodes like n1" in _explained(world)[1]
     assert not [text for text in _explained(world)[1] if "with 1 nvidia.com/gpus" in text]
+
+
+def test_a_job_whose_requests_cannot_change_any_more_is_told_the_name_that_was_probably_meant() -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    world.job("j", leader=shape(), workers=2, worker=asking_for("nvidia.com/gpus"), min_workers=0)
+    world.settle()
+    closest, helps = _explained(world)
+    unknown = "with 1 nvidia.com/gpus, which no node has (did you mean nvidia.com/gpu?)"
+    assert closest == f"would take it {unknown}" and helps == [f"one more node like n1 {unknown}"]
+
+
+def test_a_job_that_no_change_helps_is_told_the_name_that_was_probably_meant() -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    world.watch_queues()
+    world.queue("rl", capability=(("nvidia.com/gpu", 0),))
+    world.job("j", leader=asking_for("nvidia.com/gpus"), of_queue="rl")
+    world.cycle()
+    unknown = "1 nvidia.com/gpus, which no node has (did you mean nvidia.com/gpu?)"
+    assert _explained(world) == (f"would take it with {unknown}", [])
 
 
 def test_where_no_name_is_similar_the_extended_resources_of_the_nodes_are_told() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import msgspec
 
 from arranger.cli.inputs.alternative import other_configuration
 from arranger.cli.inputs.reading import (
+    Begun,
     NotFound,
     begin,
     begin_at_span,
@@ -25,17 +27,17 @@ from arranger.cli.inputs.reading import (
     unknown_node,
 )
 from arranger.cli.inputs.variation import queues_in, unknown_queue
+from arranger.cli.inputs.with_config import begin_with_config
 from arranger.cli.rendering.bisect_page import Answer, Told
 from arranger.cli.rendering.output import output_option, print_json, print_text, say
 from arranger.errors import UsageError
 from arranger.events import kinds as k
-from arranger.events.log import Log, Position
+from arranger.events.log import Log
 from arranger.messages.faults import faults_text
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.quantity import QuantityError, amount
 from arranger.model.text import counted
 from arranger.plugins import installed
-from arranger.projections.state import State
 from arranger.replay.bisect import job_conditions, node_conditions
 from arranger.replay.bisect.conditions import All, Condition, Negated
 from arranger.replay.bisect.cycle_conditions import QuorumFits, WouldBePlaced
@@ -62,17 +64,19 @@ _JOB_TESTS = (
 _NODE_TESTS = ("cordoned", "tainted", "not_ready", "free_gpu", "free")
 _COMPARISON = re.compile(r"\s*(<=|>=|<|>|=)\s*(\S+)\s*")
 
+#: Makes the condition that a job's quorum fits, which begins with the settings of the last cycle before the search.
+_Fits = Callable[[k.JobSeen], QuorumFits]
 #: Option → the condition on a job that it names, made from the job as first seen and the option's value.
-_JOB_CONDITIONS: dict[str, Callable[[k.JobSeen, Any], Condition]] = {
-    "stage": job_conditions.in_stage,
-    "schedule": job_conditions.in_schedule_state,
-    "waits": job_conditions.waits,
-    "placed": lambda job, _: job_conditions.placed(job),
-    "fits": lambda job, _: QuorumFits(job, installed()),
-    "would_place": lambda job, _: WouldBePlaced(QuorumFits(job, installed())),
-    "preempted": lambda job, _: job_conditions.preempted(job),
-    "reserved": lambda job, _: job_conditions.Reserved(job),
-    "gone": lambda job, _: Negated(job_conditions.there(job)),
+_JOB_CONDITIONS: dict[str, Callable[[k.JobSeen, Any, _Fits], Condition]] = {
+    "stage": lambda job, stage, _: job_conditions.in_stage(job, stage),
+    "schedule": lambda job, state, _: job_conditions.in_schedule_state(job, state),
+    "waits": lambda job, reason, _: job_conditions.waits(job, reason),
+    "placed": lambda job, *_: job_conditions.placed(job),
+    "fits": lambda job, _, fits: fits(job),
+    "would_place": lambda job, _, fits: WouldBePlaced(fits(job)),
+    "preempted": lambda job, *_: job_conditions.preempted(job),
+    "reserved": lambda job, *_: job_conditions.Reserved(job),
+    "gone": lambda job, *_: Negated(job_conditions.there(job)),
 }
 #: The same for conditions on a node, made from its name.
 _NODE_CONDITIONS: dict[str, Callable[[str, Any], Condition]] = {
@@ -213,14 +217,13 @@ class _Question:
             known = "--job or --node with a condition, another configuration, changes of queues, or --plans"
             raise click.UsageError(f"name what to find: {known}")
 
-    def conditions(self, job: k.JobSeen | None) -> list[Condition]:
+    def conditions(self, job: k.JobSeen | None, fits: _Fits) -> list[Condition]:
         """New conditions for one pass over the log. `job` is the job as first seen, None for a node."""
         if job is not None and self.blocked:
-            fits, would_place = QuorumFits(job, installed()), WouldBePlaced(QuorumFits(job, installed()))
-            return [Negated(fits), Negated(would_place), job_conditions.Infeasible(job)]
+            return [Negated(fits(job)), Negated(WouldBePlaced(fits(job))), job_conditions.Infeasible(job)]
         given = self._given
         if job is not None:
-            all_of = [make(job, given[name]) for name, make in _JOB_CONDITIONS.items() if name in given]
+            all_of = [make(job, given[name], fits) for name, make in _JOB_CONDITIONS.items() if name in given]
         else:
             all_of = [make(self.node, given[name]) for name, make in _NODE_CONDITIONS.items() if name in given]
         one = all_of[0] if len(all_of) == 1 else All(all_of)
@@ -255,8 +258,9 @@ async def _seek(target: str | None, settings: Settings, asked: _Question, span: 
         if job is not None and asked.hypothetical:
             span = _while_there(asked, job, span)
         seen = job.seen if job is not None else None
-        state, position = await begin_at_span(log, span)
-        made = asked.conditions(seen)
+        state, position, config = await begin_with_config(log, span)
+        fits = partial(QuorumFits, config=config, policies=installed())
+        made = asked.conditions(seen, fits)
         search = Search(state, made, span, first_only=not asked.last)
         await feed(log, position, search.feed, until=span.last, doing="searching")
         which, run = _chosen(search.runs[:2])
@@ -272,10 +276,10 @@ async def _seek(target: str | None, settings: Settings, asked: _Question, span: 
             return answer
         at = run.last if asked.last else run.first
         early = begin_at_span(log, span) if asked.hypothetical else begin(log, Point(offset=at - 1))
-        answer.told.found = await _refinement(log, await early, asked.conditions(seen)[which], at)
+        answer.told.found = await _refinement(log, await early, asked.conditions(seen, fits)[which], at)
         other = search.runs[1] if asked.blocked and which == 0 else run
         if other.last != run.last and answer.to_be_told(other):
-            found = await _refinement(log, await begin_at_span(log, span), asked.conditions(seen)[1], other.last)
+            found = await _refinement(log, await begin_at_span(log, span), asked.conditions(seen, fits)[1], other.last)
             answer.also = Told(made[1].text, other, found)
         return answer
 
@@ -296,7 +300,7 @@ def _chosen(runs: Sequence[Run]) -> tuple[int, Run]:
     return max(enumerate(runs), key=lambda pair: (pair[1].ended, -pair[0]))
 
 
-async def _refinement(log: Log, begun: tuple[State, Position], condition: Condition, at: int) -> Found:
+async def _refinement(log: Log, begun: Begun, condition: Condition, at: int) -> Found:
     """The event in the entry `at`. A condition that takes cycles must be `begun` as early as the search."""
     state, position = begun
     refinement = Refinement(state, condition, at)

@@ -14,8 +14,8 @@ from arranger.cli.inputs.reading import (
     as_of,
     feed,
     opened,
-    stand_at,
 )
+from arranger.cli.inputs.with_config import stand_with_config
 from arranger.cli.rendering.output import local_time, output_option, print_json, print_table, print_text, say
 from arranger.cli.rendering.plans import print_jobs, print_summary
 from arranger.errors import UsageError
@@ -93,8 +93,8 @@ async def _diff(target: str | None, settings: Settings, points: Sequence[Point])
 
 
 async def _picture(log: Log, point: Point) -> tuple[Picture, Position]:
-    state, last = await stand_at(log, point, doing="going to the point")
-    return picture(state.as_of((await as_of(log, point, last))(state.time_ms)), installed()), last
+    state, last, config = await stand_with_config(log, point, doing="going to the point")
+    return picture(state.as_of((await as_of(log, point, last))(state.time_ms)), config, installed()), last
 
 
 def _print(found: Difference) -> None:

@@ -7,20 +7,17 @@ import click
 import msgspec
 
 from arranger.cli.inputs.asked_forecasts import asked_of
-from arranger.cli.inputs.cycle_at import config_of
 from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import (
     DURATION_TYPE,
     as_of,
-    begin_at_span,
     feed,
     opened,
     point_option,
-    position_before,
     progress,
     span_of,
-    stand_at,
 )
+from arranger.cli.inputs.with_config import begin_with_config, stand_with_config
 from arranger.cli.rendering.forecast_page import Scores, Starts
 from arranger.cli.rendering.output import csv_output_option, print_json
 from arranger.errors import LogError
@@ -30,7 +27,6 @@ from arranger.plugins import inventory
 from arranger.replay.forecast.score import Scorer
 from arranger.replay.forecast.starts import forecast
 from arranger.replay.reading.history import END, Point, Span
-from arranger.replay.what_if.one_cycle import Scout
 from arranger.settings import Settings
 
 #: How many waiting jobs are looked at, unless asked otherwise.
@@ -116,12 +112,9 @@ def _check(options: dict[str, Any]) -> None:
 
 async def _starts(target: str | None, settings: Settings, options: dict[str, Any]) -> Starts:
     point = options["at"] or END
-    scout = Scout()
     async with opened(target, settings) as log:
-        await feed(log, await position_before(log, point), scout.feed, until=point, doing="going to the point")
-        state, last = await stand_at(log, point, doing="going to the point")
+        state, last, config = await stand_with_config(log, point, doing="going to the point")
         state.time_ms = (await as_of(log, point, last))(state.time_ms)
-        config = await config_of(log, scout, state, last)
     if not state.synced:
         hint = "use a later point"
         raise LogError(f"not everything had been listed yet at offset {state.offset}, so no cycle could run", hint=hint)
@@ -160,10 +153,11 @@ async def _scores(target: str | None, settings: Settings, options: dict[str, Any
     span = span_of(options["from"], options["to"])
     survey = _Survey(span)
     async with opened(target, settings) as log:
-        state, position = await begin_at_span(log, span)
+        state, position, config = await begin_with_config(log, span)
         await feed(log, position, survey.feed, until=span.last, doing="looking for forecasts")
         again = options["points"] is not None or not survey.has_forecasts
         moments = survey.moments(options["points"] or _POINTS) if again else None
-        scorer = Scorer(state, span, moments=moments, first=options["first"], policies=inventory().policies)
+        policies = inventory().policies
+        scorer = Scorer(state, span, config, moments=moments, first=options["first"], policies=policies)
         await feed(log, position, scorer.feed, until=Point(), doing="reading the log")
     return Scores(scorer.score())

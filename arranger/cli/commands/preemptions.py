@@ -9,12 +9,12 @@ from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import (
     DURATION_TYPE,
     as_of,
-    begin_at_span,
     feed,
     opened,
     point_option,
     span_of,
 )
+from arranger.cli.inputs.with_config import begin_with_config
 from arranger.cli.rendering.ledger_page import Preemptions
 from arranger.cli.rendering.output import csv_output_option, print_json
 from arranger.replay.ledger.preemptions import PreemptionLedger
@@ -70,8 +70,8 @@ def command(target: str | None, settings: Settings, output: str, **options: Any)
 
 async def _read(target: str | None, settings: Settings, span: Span) -> PreemptionLedger:
     async with opened(target, settings) as log:
-        state, position = await begin_at_span(log, span)
-        ledger = PreemptionLedger(state, span)
+        state, position, config = await begin_with_config(log, span)
+        ledger = PreemptionLedger(state, span, config)
         after = await feed(log, position, ledger.feed, until=END, doing="reading the log")
         # It counts up to the end, unless the server says until when.
         until = span.last if None not in (span.last.offset, span.last.time_ms) else END

@@ -14,8 +14,8 @@ from arranger.cli.inputs.reading import (
     NotFound,
     point_option,
     resource_option,
-    seen_at,
 )
+from arranger.cli.inputs.with_config import seen_at
 from arranger.cli.rendering.output import local_time, output_option, print_json, say
 from arranger.cli.rendering.queue_page import print_queue, print_queues
 from arranger.errors import ArrangerError
@@ -103,8 +103,8 @@ def show(target: str | None, settings: Settings, name: str | None, at: Point | N
       arranger queue show create                          a queue that has the name of a subcommand
       arranger queue robots --log run.log --at 1234       one queue, after the event at offset 1234
     """
-    _, state = asyncio.run(seen_at(target, settings, at))
-    found = queue_list(state) if name is None else queue_detail(state, name, installed())
+    _, state, config = asyncio.run(seen_at(target, settings, at))
+    found = queue_list(state) if name is None else queue_detail(state, name, config, installed())
     if found is None:
         raise _unknown(name or "", state)
     if options["output"] == "json":

@@ -8,8 +8,8 @@ import msgspec
 from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import (
     point_option,
-    seen_at,
 )
+from arranger.cli.inputs.with_config import seen_at
 from arranger.cli.rendering.output import local_time, output_option, print_json, say
 from arranger.cli.rendering.overview_page import print_overview
 from arranger.plugins import installed
@@ -39,7 +39,7 @@ def command(
       arranger replay --log run.log --at 1234             a file, after the event at offset 1234
       arranger replay --at "10m ago" -o json              ten minutes ago
     """
-    state, seen = asyncio.run(seen_at(target, settings, at))
+    state, seen, config = asyncio.run(seen_at(target, settings, at))
     if digest_only:
         digest = snapshot.digest(state)
         if output == "json":
@@ -47,7 +47,7 @@ def command(
         else:
             say(f"{state.offset} {digest}")
         return
-    found = overview(state, installed(), seen=seen)
+    found = overview(state, config, installed(), seen=seen)
     if output == "json":
         print_json({**msgspec.to_builtins(found), "time": local_time(found.time_ms)})
     else:

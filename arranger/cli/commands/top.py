@@ -10,8 +10,8 @@ from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import (
     point_option,
     resource_option,
-    seen_at,
 )
+from arranger.cli.inputs.with_config import seen_at
 from arranger.cli.rendering.output import local_time, output_option, print_json
 from arranger.cli.rendering.queue_page import print_holdings
 from arranger.replay.reading.history import Point
@@ -56,7 +56,7 @@ def command(target: str | None, settings: Settings, at: Point | None, by: str, *
       vision           1     2     2     12%     4     8Gi
       (other pods)     -     1     0      0%  500m       0
     """
-    _, state = asyncio.run(seen_at(target, settings, at))
+    state = asyncio.run(seen_at(target, settings, at)).seen
     found = holdings(state, HolderKind(by), options["resource"])
     if options["output"] == "json":
         print_json({**msgspec.to_builtins(found), "time": local_time(found.time_ms)})

@@ -8,12 +8,12 @@ import click
 from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import (
     as_of,
-    begin_at_span,
     feed,
     opened,
     point_option,
     span_of,
 )
+from arranger.cli.inputs.with_config import begin_with_config
 from arranger.cli.rendering.ledger_page import Waits
 from arranger.cli.rendering.output import csv_output_option, print_json
 from arranger.plugins import inventory
@@ -50,9 +50,9 @@ def command(target: str | None, settings: Settings, output: str, **options: Any)
     quorum: a job of 8 GPUs that waits for an hour waited 8 GPU hours. The parts sum exactly to the whole.
 
     If nodes refuse the job for different reasons, each such node counts the same, but for those that are too small for
-    the pod, or full of the job's own pods. Room is attributed to those who held it meanwhile, in proportion to their
-    GPUs (of a job without GPUs: their cpu). Room that they got while the job already waited has the cause Order, and
-    not Room.
+    the pod, full of the job's own pods, or closed and full of the pods of others. Room is attributed to those who held
+    it meanwhile, in proportion to their GPUs (of a job without GPUs: their cpu). Room that they got while the job
+    already waited has the cause Order, and not Room.
 
     \b
       arranger waits                                   by queue, and by the queues that held the room
@@ -72,8 +72,8 @@ def command(target: str | None, settings: Settings, output: str, **options: Any)
 
 async def _read(target: str | None, settings: Settings, span: Span, by: str, held_by: str) -> Waits:
     async with opened(target, settings) as log:
-        state, position = await begin_at_span(log, span)
-        ledger = WaitLedger(state, span, inventory().policies)
+        state, position, config = await begin_with_config(log, span)
+        ledger = WaitLedger(state, span, config, inventory().policies)
         after = await feed(log, position, ledger.feed, until=span.last, doing="reading the log")
         ledger.finish((await as_of(log, span.last, after))(ledger.state.time_ms))
     rows = rows_of(ledger.lines, by, held_by)

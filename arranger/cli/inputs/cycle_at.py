@@ -1,25 +1,13 @@
 """The cycle that the questions about a point of a log take: the same one for all of them."""
 
-from arranger.cli.inputs.reading import as_of, feed, position_before, stand_at
+from arranger.cli.inputs.reading import as_of, feed, position_before
+from arranger.cli.inputs.with_config import stand_with_config
 from arranger.errors import LogError
 from arranger.events import kinds as k
 from arranger.events.log import Log, Position
-from arranger.model.config import CycleConfig
 from arranger.projections.state import State
 from arranger.replay.reading.history import END, Point
 from arranger.replay.what_if.one_cycle import Inputs, Scout
-
-
-async def config_of(log: Log, scout: Scout, state: State, after: Position) -> CycleConfig:
-    """The configuration of the last cycle that `scout` read, up to the position; if it read none, because it began at
-    a snapshot, of the last accepted one before; without any, of the first one behind it."""
-    last = Point(offset=state.last_cycle)
-    if scout.config is None and state.last_cycle:
-        before = await position_before(log, Point(offset=state.last_cycle - 1))
-        await feed(log, before, scout.feed, until=last, doing="looking for a cycle")
-    if scout.config is None:
-        await feed(log, after, scout.first_cycle, until=END, doing="looking for a cycle")
-    return scout.config or CycleConfig()
 
 
 async def cycle_at(log: Log, at: Point | None) -> tuple[Inputs, tuple[k.Event, ...] | None, State, Position]:
@@ -33,7 +21,7 @@ async def cycle_at(log: Log, at: Point | None) -> tuple[Inputs, tuple[k.Event, .
     await feed(log, await position_before(log, just_before), scout.feed, until=point, doing="going to the point")
     found = scout.cycle(point.event) if point.event is not None else None
     base = Point(offset=found[0].base) if found is not None else point
-    state, last = await stand_at(log, base, doing="going to the point")
+    state, last, config = await stand_with_config(log, base, doing="going to the point")
     if not state.synced:
         raise LogError(
             f"not everything had been listed yet at offset {state.offset}, so no cycle could run there",
@@ -46,6 +34,5 @@ async def cycle_at(log: Log, at: Point | None) -> tuple[Inputs, tuple[k.Event, .
                 f"the cycle's base, offset {inputs.base}, is not the end of an entry, so the cycle can't run again"
             )
         return inputs, record, state, last
-    config = await config_of(log, scout, state, last)
     state.time_ms = (await as_of(log, point, last))(state.time_ms)
     return Inputs(state.offset, state.time_ms, config), None, state, last

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from arranger.cli.inputs.cycle_at import config_of
 from arranger.cli.inputs.reading import (
     NotFound,
     as_of,
@@ -39,6 +38,7 @@ from arranger.replay.reading.describe import as_object, label
 from arranger.replay.reading.history import Point
 from arranger.replay.what_if.hypothesis import private_copy
 from arranger.replay.what_if.one_cycle import Inputs, Scout
+from arranger.workers.last_config import last_config
 
 
 def as_json(answer: Explanation) -> dict[str, Any]:
@@ -49,7 +49,8 @@ def as_json(answer: Explanation) -> dict[str, Any]:
 class _Reading:
     """One pass over the log for one question, from `position` on. It can go on to a later point."""
 
-    def __init__(self, state: State, position: Position, asked: Asked) -> None:
+    def __init__(self, state: State, position: Position, config: CycleConfig | None, asked: Asked) -> None:
+        """`config` has the settings of the last cycle up to the state; None before the first one."""
         self.position = position
         #: The least offset that it may go on to: in a batch, each means the batch's end.
         self.least = position.offset
@@ -57,8 +58,8 @@ class _Reading:
         #: Deleted jobs of the name: the offset of the deletion, and the explanation just before it.
         self.gone: list[tuple[int, Explanation | NotFound]] = []
         #: The last of them that waited to start: its UID, and the state and the configuration of cycles just before.
-        self._left: tuple[str, State, CycleConfig | None] | None = None
-        self.job_histories = JobHistories(state, asked, policies=installed(), leaving=self._leaving)
+        self._left: tuple[str, State, CycleConfig] | None = None
+        self.job_histories = JobHistories(state, asked, config, policies=installed(), leaving=self._leaving)
         #: Of a job that failed, by the offset of its last wait: what would have helped it.
         self.helped: dict[tuple[str, int], Helped] = {}
         self._scout, self._point = Scout(), Point()
@@ -72,9 +73,6 @@ class _Reading:
         self.job_histories.finish(await as_of(log, point, self.position))
         if (cycle := self._cycle()) is not None and any(map(self._waits, self.job_histories.stories)):
             self._recorded = await self._base_of(cycle, log)
-        around = self.job_histories.around
-        if around.config is None:
-            around.config = await config_of(log, self._scout, self.job_histories.state, self.position)
 
     def _feed(self, entry: Entry) -> None:
         self._scout.feed(entry)
@@ -200,12 +198,17 @@ class Explainer:
         return last if last.job_histories.out_of_reach == had else None
 
     async def _read(self, asked: Asked, point: Point) -> _Reading:
-        reading = _Reading(*await begin_without(self._log, point, asked.name), asked)
+        state, position = await begin_without(self._log, point, asked.name)
+        config = await last_config(self._log, state, position) if state.last_cycle else None
+        reading = _Reading(state, position, config, asked)
         try:
             await reading.read(self._log, point)
         except asyncio.CancelledError:
             self._last = reading
             raise
+        around = reading.job_histories.around
+        if not around.is_configured:  # its jobs are in the order of the first cycle behind the point
+            around.config = await last_config(self._log, reading.job_histories.state, reading.position)
         return reading
 
     async def _with_what_would_have_helped(self, reading: _Reading, answer: Explanation) -> Explanation:

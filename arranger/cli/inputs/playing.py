@@ -11,6 +11,7 @@ from arranger.projections.state import State
 from arranger.replay.console.playback import Explaining, Playback, PlaybackIndex, TooLong
 from arranger.replay.explain.answer import Explanation
 from arranger.replay.reading.history import Point
+from arranger.workers.last_config import last_config
 
 #: Explanations from which on their making is worth a bar.
 _WORTH_A_BAR = 20
@@ -35,7 +36,8 @@ async def played(
             explanations.append(one)
             moved(1)
 
-        explaining = Explaining(again, asked, told, policies=installed())
+        config = await last_config(log, again, after)
+        explaining = Explaining(again, config, asked, told, policies=installed())
         await feed(log, after, lambda entry: explaining.feed(changed(entry)), until=end, doing="")
         explaining.finish()
     return index.playback(), explanations

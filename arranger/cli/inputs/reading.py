@@ -35,6 +35,9 @@ from arranger.settings import Settings
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Made = TypeVar("_Made")
 
+#: A state, and the position from which to continue reading.
+Begun = tuple[State, Position]
+
 #: Below this number of events, reading ends too soon for a progress bar.
 _WORTH_A_BAR = 20_000
 
@@ -249,7 +252,7 @@ def span_of(first: Point | None, last: Point | None, *, names: tuple[str, str] =
     return Span(first, last or END)
 
 
-async def begin_at_span(log: Log, span: Span) -> tuple[State, Position]:
+async def begin_at_span(log: Log, span: Span) -> Begun:
     """The state to begin a fold with so that all events of the segment get verdicts, as far as possible."""
     return await (begin(log, span.first) if span.first is not None else begin_early(log, None))
 
@@ -309,8 +312,8 @@ def _behind(entry: Entry | None, began: Position) -> Position:
     return began if entry is None else Position(began.epoch, entry.last, entry.chain)
 
 
-async def stand_at(log: Log, point: Point, *, doing: str) -> tuple[State, Position]:
-    """The state at a point, and the position from which to continue reading.
+async def journey_to(log: Log, point: Point, *, doing: str) -> tuple[Journey, Position]:
+    """What was folded up to a point, and the position from which to continue reading.
 
     Raises `LogError` if the log ends before the point, or begins after it.
     """
@@ -319,7 +322,13 @@ async def stand_at(log: Log, point: Point, *, doing: str) -> tuple[State, Positi
     await feed(log, position, journey.feed, until=point, doing=doing)
     if not state.offset:
         raise await before_beginning(log)
-    return state, journey.position(position)
+    return journey, journey.position(position)
+
+
+async def stand_at(log: Log, point: Point, *, doing: str) -> Begun:
+    """The state at a point, and the position from which to continue reading. Raises as `journey_to` does."""
+    journey, position = await journey_to(log, point, doing=doing)
+    return journey.state, position
 
 
 async def as_of(log: Log, point: Point, after: Position) -> Callable[[int], int]:
@@ -336,15 +345,6 @@ async def as_of(log: Log, point: Point, after: Position) -> Callable[[int], int]
         return found_ms
 
     return as_of_ms
-
-
-async def seen_at(target: str | None, settings: Settings, point: Point | None) -> tuple[State, State]:
-    """The state of the target log, or that of the settings, at a point, or at its end: as its events left it, with the
-    digest of every fold up to there, and as of the time up to which an answer about the point counts, for people."""
-    async with opened(target, settings) as log:
-        state, after = await stand_at(log, point or END, doing="replaying")
-        as_of_ms = await as_of(log, point or END, after)
-        return state, state.as_of(as_of_ms(state.time_ms))
 
 
 _SAID_LATER = f"{__name__}.said_later"

@@ -18,13 +18,13 @@ from arranger.replay.explain.expected import Certainty, NoStart, Start
 _LIMIT_S = 2.0
 
 
-def with_forecast(answer: Explanation, state: State, config: CycleConfig | None) -> Explanation:
+def with_forecast(answer: Explanation, state: State, config: CycleConfig) -> Explanation:
     """The explanation with a forecast of the job's start, made on this state, if the log says nothing of that."""
     start = answer.start
     reserved = start is not None and (start.certainty == Certainty.PROMISED or start.why == NoStart.AWAITED)
     if start is None or not (reserved or start.why == NoStart.NOT_FORECAST) or not state.synced:
         return answer
-    made = _made(answer.standing.uid, state, config or CycleConfig())
+    made = _made(answer.standing.uid, state, config)
     if reserved:
         expected_ms = made.expected_ms if made.expected_ms != start.expected_ms else 0
         made = msgspec.structs.replace(start, forecast_ms=expected_ms)

@@ -232,11 +232,11 @@ class Page:
         if waiting.ahead:
             heading("Ahead of it in the queue")
             rows = [(one.position, one.job, one.decided_by, one.gets) for one in waiting.ahead]
-            self._cut(("position", "job", "because of", "gets"), rows, "arranger replay", shown=_FEW)
+            self._cut(("position", "job", "why", "gets"), rows, "arranger replay", shown=_FEW)
         if waiting.passed_by:
             heading("Other jobs that got nodes since it waits, the newest first")
             passed = [(one.offset, Told(one.time_ms), one.job, *_passed_cells(one)) for one in waiting.passed_by]
-            self._some(("offset", "time", "job", "because of", "got"), passed, "earlier ones", right=("offset",))
+            self._some(("offset", "time", "job", "why", "got"), passed, "earlier ones", right=("offset",))
         self._takers(waiting)
         if waiting.holders:
             heading("Others that hold it there, without a decision in the part of the log that was read")

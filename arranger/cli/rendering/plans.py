@@ -11,8 +11,8 @@ _NAMES_SHOWN = 3
 def print_summary(one: Plan, other: Plan, heads: tuple[str, str] = ("as it was", "what if")) -> None:
     queues = sorted(one.queues.keys() | other.queues.keys())
     rows = [
-        ("queue policy", one.queue_policy, other.queue_policy),
-        ("pod policy", one.pod_policy, other.pod_policy),
+        ("default queue policy", one.queue_policy, other.queue_policy),
+        ("default pod policy", one.pod_policy, other.pod_policy),
         ("weights", _weights(one), _weights(other)),
         ("jobs that get their quorum", one.quorums, other.quorums),
         ("pods placed", one.pods, other.pods),
@@ -41,11 +41,17 @@ def print_jobs(
     rows += [_row(plan, plan.job, "both") for plan in shown]
     if not found:
         print_text("the plans don't differ")
+    if always and not _is_planned(always, one, other):
+        print_text(f"{always} asks for no nodes at this point: it has them, or has ended; --at names an earlier point")
     columns = ("job", "plan", "position", "pods", "result")
     if rows:
         print_table(columns, rows, right=("position",))
     if more := len(same) - len(shown):
         print_text(f"the plans agree on {counted(more, 'more job')}")
+
+
+def _is_planned(job: str, *plans: Plan) -> bool:
+    return any(plan.job == job for of in plans for plan in of.jobs)
 
 
 def _rows(difference: JobDifference, heads: tuple[str, str]) -> list[tuple[object, ...]]:

@@ -39,13 +39,14 @@ class QuorumFits(Condition):
     The inputs are compared by value, not by change count, because most changes leave the amounts equal in the end.
     """
 
-    def __init__(self, first: k.JobSeen, policies: Policies = BUILT_IN, config: CycleConfig | None = None) -> None:
+    def __init__(self, first: k.JobSeen, config: CycleConfig, policies: Policies = BUILT_IN) -> None:
+        """`config` has the settings of the last cycle before the search."""
         self.name = f"{first.namespace}/{first.name}"
         text, denied = f"the quorum of {self.name} fits", f"the quorum of {self.name} doesn't fit"
         super().__init__(text, subject=f"job {self.name}", job_uid=first.uid, denied=denied)
         self._first = first
         self._installed = policies
-        self._recorded = config or CycleConfig()
+        self._recorded = config
         self._usable()
         self._used: Amounts = np.zeros((0, 0), np.int64)
         self._changes = -1

@@ -19,13 +19,15 @@ _EVENTS, MOST_OF_A_JOB = 4_000_000, 500
 
 
 class LifeEvent(msgspec.Struct, frozen=True, rename="camel"):
-    """An event about the job. `time` in seconds since 1970. A `rejected` decision had no effect."""
+    """An event about the job. `time` in seconds since 1970. A `rejected` decision had no effect. `gives`: it is a
+    decision that takes nodes from this job, for another one."""
 
     at: int
     time: float
     kind: str
     words: str
     rejected: bool = False
+    gives: bool = False
 
 
 class JobPod(msgspec.Struct, frozen=True, rename="camel"):
@@ -143,12 +145,12 @@ def life_event(offset: int, entry: Entry, uid: str, seen: State) -> LifeEvent:
     """The event at an offset (negative for a rejected decision) of an entry, in the words for the job's own page.
     `seen`: of `JobEvents`."""
     event = entry.batch.events[abs(offset) - entry.first]
-    words = describe(event, seen)
-    if isinstance(event, k.Preempted) and uid in victims_of(event):
+    words, gives = describe(event, seen), uid in victims_of(event)
+    if isinstance(event, k.Preempted) and gives:
         words = room_given(event, uid, seen)
     if isinstance(event, (k.PodSeen, k.PodGone)):
         words = f"{event.name}: {words}"
-    return LifeEvent(abs(offset), entry.batch.time_ms / 1000, k.kind_of(event), words, rejected=offset < 0)
+    return LifeEvent(abs(offset), entry.batch.time_ms / 1000, k.kind_of(event), words, offset < 0, gives)
 
 
 def job_page(state: State, known: str, uid: str, life: list[tuple[LifeEvent, k.Event]], left: int) -> JobPage:

@@ -24,7 +24,7 @@ from arranger.replay.explain.expected import NoStart, Start, start_of
 from arranger.replay.ledger.causes import Cause, every_cause
 from arranger.replay.reading.describe import label, pod_counts
 from arranger.replay.reading.gpus import gpu_totals, gpu_use
-from arranger.scheduling import BUILT_IN, Policies, QueueView, in_order, queues_view
+from arranger.scheduling import BUILT_IN, Policies, QueueView, queues_view, recorded_order
 
 #: Levels of topology that nodes often have, although no job names them.
 _USUAL_LEVELS = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
@@ -163,15 +163,17 @@ def moment(state: State) -> Moment:
 
 def standings(
     state: State,
+    config: CycleConfig,
     gpu_ms: Callable[[str, int], int | None],
     policies: Policies = BUILT_IN,
     *,
     complete: bool,
     made: Callable[[], Mapping[str, Start]] = lambda: {},
 ) -> Standings:
-    """Where the jobs of a state stand. `gpu_ms` says what a job, by its UID, held up to a time: of all that was, unless
-    the answer isn't `complete`. `made` makes a forecast, if there is a job of whose start the log says nothing."""
-    waiting = in_order(state, CycleConfig(), policies)
+    """Where the jobs of a state stand. `config` has the settings of the last cycle. `gpu_ms` says what a job, by
+    its UID, held up to a time: of all that was, unless the answer isn't `complete`. `made` makes a forecast, if
+    there is a job of whose start the log says nothing."""
+    waiting = recorded_order(state, config, policies)
     positions = {job.uid: number for number, job in enumerate(waiting, start=1)}
     found = []
     starts = {uid: start for uid, job in state.jobs.items() if (start := start_of(state, job)) is not None}

@@ -12,6 +12,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
+from arranger.model.config import CycleConfig
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_membership import counted_priority
 from arranger.projections.queue_use import queue_of
@@ -286,19 +287,21 @@ def _gone(event: k.Event) -> Iterator[str]:
 
 class Explaining:
     """Explains jobs at some offsets, as `arranger explain` does there. Call `feed` with each entry after those that
-    `state` has, and `finish` at the end. `told` is called with each explanation, without the job's
-    life up to there."""
+    `state` has, and `finish` at the end. `config` has the settings of the last cycle up to the state. `told` is
+    called with each explanation, without the job's life up to there."""
 
     def __init__(
         self,
         state: State,
+        config: CycleConfig,
         asked: dict[int, list[str]],
         told: Callable[[Explanation], Any],
         *,
         policies: Policies = BUILT_IN,
     ) -> None:
         # No pod has an empty name, so no placement is repeated.
-        self._histories = JobHistories(state, Asked(EVERY_JOB, pod=EVERY_JOB), policies=policies, folded=self._folded)
+        every = Asked(EVERY_JOB, pod=EVERY_JOB)
+        self._histories = JobHistories(state, every, config, policies=policies, folded=self._folded)
         self._asked, self._told, self._policies = asked, told, policies
         self.finish = self._histories.finish
         #: The offset at which jobs are explained → the cycle that is recorded there.

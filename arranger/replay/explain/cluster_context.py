@@ -94,7 +94,8 @@ class Placement(msgspec.Struct, frozen=True):
 class ClusterContext:
     """Records events. The caller passes each event before it is folded."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: CycleConfig | None) -> None:
+        """`config` has the settings of the last cycle before the events; None before the first one."""
         #: By node name, oldest first.
         self.turns: dict[str, list[Turn]] = {}
         #: By job UID, oldest first.
@@ -104,8 +105,10 @@ class ClusterContext:
         self.namespace_edits: dict[str, list[NamespaceEdit]] = {}
         #: Cycles whose configuration differs from that of the cycle before.
         self.configured: list[Changed[CycleConfig]] = []
-        #: The configuration of the last cycle in the log.
-        self.config: CycleConfig | None = None
+        #: The configuration of the last accepted cycle; the defaults before the first one.
+        self.config = config or CycleConfig()
+        #: Whether a cycle, or whoever began, has told it.
+        self.is_configured = config is not None
         #: UID of a foreign pod → the offset at which it was first seen on a node.
         self.came: dict[str, int] = {}
         #: Node → the foreign pod that was first seen there last.
@@ -152,9 +155,9 @@ class ClusterContext:
             _note(self.namespace_edits, event.name, state, Changed(offset, time_ms, known, after), _of_namespace)
 
     def cycle(self, offset: int, time_ms: int, config: CycleConfig) -> None:
-        if self.config is not None and self.config != config:
+        if self.is_configured and self.config != config:
             self.configured.append(Changed(offset, time_ms, self.config, config))
-        self.config = config
+        self.config, self.is_configured = config, True
 
     def pod_came(self, offset: int, time_ms: int, event: k.PodSeen) -> None:
         """A foreign pod was first seen on a node."""

@@ -18,7 +18,7 @@ from arranger.replay.explain.candidate_changes.queue_objects import kept_by_usag
 from arranger.replay.explain.cluster_context import Placement
 from arranger.replay.explain.shortfall import Shortfall
 from arranger.replay.explain.story import Story
-from arranger.scheduling import QueueStanding, place_alone
+from arranger.scheduling import Priority, QueueStanding, place_alone
 
 
 class KeptBy(StrEnum):
@@ -149,8 +149,9 @@ def _fits_alone(case: Case) -> bool:
     return place_alone(case.state, case.job, case.config, case.policies).quorum_stands
 
 
-def placed_since(story: Story, job: JobRecord) -> tuple[Passed, ...]:
-    """The decisions that gave nodes to other jobs since this one has waited, the newest first."""
+def placed_since(story: Story, job: JobRecord, policy: str) -> tuple[Passed, ...]:
+    """The decisions that gave nodes to other jobs since this one has waited, the newest first. `policy` gives the jobs
+    of its queue their turns."""
     around, found = story.around, []
     for uid, placements in around.placements.items():
         if uid == job.uid:
@@ -160,7 +161,7 @@ def placed_since(story: Story, job: JobRecord) -> tuple[Passed, ...]:
             slots = expand(placement.pods)
             begins = LEADER in slots or not placement.spec.has_leader
             if begins and placement.time_ms >= job.times.scheduled_ms and placement.offset > story.created_at:
-                found.append(_passed(story.state, job, placement, slots, later=later))
+                found.append(_passed(story.state, job, placement, slots, policy=policy, later=later))
     return tuple(sorted(found, key=lambda one: -one.offset))
 
 
@@ -174,7 +175,9 @@ def once_each(placed: Sequence[Passed]) -> tuple[Passed, ...]:
     return tuple(found.values())
 
 
-def _passed(state: State, job: JobRecord, placement: Placement, slots: dict[SlotKey, str], *, later: bool) -> Passed:
+def _passed(
+    state: State, job: JobRecord, placement: Placement, slots: dict[SlotKey, str], *, policy: str, later: bool
+) -> Passed:
     other, spec = state.jobs.get(placement.job_uid), placement.spec
     name = queue_of(state, other) if other is not None else spec.queue
     own, priority = counted_priority(state, job), spec.priority
@@ -185,13 +188,16 @@ def _passed(state: State, job: JobRecord, placement: Placement, slots: dict[Slot
         for resource, amount in spec.groups[group].shape.requests:
             amounts[resource] = amounts.get(resource, 0) + amount
     elsewhere = name != queue_of(state, job)
-    behind = later or (not elsewhere and priority < own)
+    by_policy = policy if policy != Priority.name and not elsewhere else ""
+    behind = not by_policy and (later or (not elsewhere and priority < own))
     return Passed(
         offset=placement.offset,
         time_ms=placement.time_ms,
         job=placement.job,
         queue=name,
-        why=passed_text(name if elsewhere else "", priority if priority > own else None, own, behind=behind),
+        why=passed_text(
+            name if elsewhere else "", priority if priority > own else None, own, policy=by_policy, behind=behind
+        ),
         amounts=tuple(sorted(amounts.items())),
         nodes=tuple(sorted(set(slots.values()))),
         behind=behind,

@@ -12,6 +12,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
+from arranger.model.config import CycleConfig
 from arranger.model.pod import TERMINAL
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, expand, pods_of_record, record_name, record_uid
@@ -60,21 +61,23 @@ _Cycle = tuple[int, k.CycleTaken]
 class JobHistories:
     """Folds entries, delayed by the window, and keeps the stories of all jobs of one name. Call `finish` at the end.
 
-    `leaving` is called just before the fold of an entry that deletes such a job, with the job's story up to then, as of
-    the time of the entry, and the offset of the deletion, and `folded` after the fold of each entry.
+    `config` has the settings of the last cycle up to the state, or None before the first one. `leaving` is called just
+    before the fold of an entry that deletes such a job, with the job's story up to then, as of the time of the entry,
+    and the offset of the deletion, and `folded` after the fold of each entry.
     """
 
     def __init__(
         self,
         state: State,
         asked: Asked,
+        config: CycleConfig | None,
         *,
         policies: Policies = BUILT_IN,
         leaving: Callable[[Story, int], object] | None = None,
         folded: Callable[[], object] | None = None,
     ) -> None:
         self.state = state
-        self.around = ClusterContext()
+        self.around = ClusterContext(config)
         self.stories: dict[str, Story] = {}
         self._asked = asked
         self._policies = policies
@@ -284,7 +287,8 @@ class JobHistories:
             event = judged.event
             if isinstance(event, k.CycleTaken):
                 cycle = judged.offset, event
-                self.around.cycle(judged.offset, time_ms, event.config)
+                if judged.verdict == ACCEPTED:
+                    self.around.cycle(judged.offset, time_ms, event.config)
                 continue
             if (placed := placed_in(event)) is not None and cycle is not None:
                 self._note_placed(judged, placed, cycle, time_ms)

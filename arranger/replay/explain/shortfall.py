@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from arranger.events.facts import Objection, UnitLack
-from arranger.messages.shortages import node_text
+from arranger.messages.shortages import meant_text, node_text
 from arranger.model.pod import PodShape
 from arranger.model.quantity import amount_text
 from arranger.model.quota import QuotaLack
@@ -263,6 +263,6 @@ def _with_more(view: ClusterView, shape: PodShape, row: int, lacks: Sequence[tup
         for name, need, free in lacks
         if name in view.known
     ]
-    if unknown := [f"{amount_text(name, need)} {name}" for name, need, _ in lacks if name not in view.known]:
-        missing.append(f"{' and '.join(unknown)}, which no node has")
+    if unknown := {name: f"{amount_text(name, need)} {name}" for name, need, _ in lacks if name not in view.known}:
+        missing.append(f"{' and '.join(unknown.values())}, which no node has{meant_text(unknown, view.known)}")
     return "would take it with " + " and ".join(missing)

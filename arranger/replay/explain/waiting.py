@@ -36,7 +36,7 @@ from arranger.replay.explain.shortfall import Added, Shortfall, ShortfallObserve
 from arranger.replay.explain.story import Story
 from arranger.replay.explain.taken_room import KeptFor, TakesNone, kept_for_others, takes_none
 from arranger.replay.reading.describe import placed_in, room_from
-from arranger.scheduling import BUILT_IN, Policies, in_order, take_cycle
+from arranger.scheduling import BUILT_IN, Policies, in_order, policy_of, take_cycle
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -98,7 +98,7 @@ def explain_waiting(
     state, spec = story.state, job.spec
     if spec is None or job.ended or len(job.placements) >= job.pods_desired():
         return None
-    config, policies = _inputs(story, policies)
+    policies, config = policies.nearest(story.around.config)
     waiting = in_order(state, config, policies)
     position = _position(waiting, job)
     observer = ShortfallObserver(job.uid, node)
@@ -115,12 +115,13 @@ def explain_waiting(
         sought = remedies(case) if state.synced and (shortfall is not None or not position) else Sought()
     takers, holders = who_has_it(story, shortfall) if shortfall is not None else ((), ())
     since, earlier = blockers(case, sought.found)
-    placed = placed_since(story, job)
+    policy = policy_of(state, job, config, policies)
+    placed = placed_since(story, job, policy)
     found = Waiting(
         why=_taken_text(gets, givers) if givers else _why(state, job, position, shortfall, gets),
         position=position,
         queue_length=len(waiting),
-        queue_policy=policies.queue_policy_name(job, config),
+        queue_policy=policy,
         priority=counted_job.valid_spec.priority,
         created_ms=job.seen.created_ms,
         ahead=jobs_ahead(before, counted_job, given, QueueKeys(state, waiting, config, policies)),
@@ -179,13 +180,6 @@ def _with_room(found: Waiting, case: Case, givers: tuple[str, ...]) -> Waiting:
         else (),
         takes_none=_takes_none(case, found) if found.position and not found.gets else (),
     )
-
-
-def _inputs(story: Story, policies: Policies) -> tuple[CycleConfig, Policies]:
-    """The configuration of the last recorded cycle, and the policies for it."""
-    recorded = story.around.config or CycleConfig()
-    policies = policies.closest(recorded)
-    return policies.usable(recorded), policies
 
 
 def _no_room(placed: Sequence[Passed], since: Sequence[Blocker], found: Sequence[Remedy]) -> KeptBy:

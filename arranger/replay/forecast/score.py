@@ -15,7 +15,7 @@ from arranger.model.config import CycleConfig
 from arranger.projections.jobs import has_started
 from arranger.projections.state import Changes, State
 from arranger.replay.forecast.starts import forecast
-from arranger.replay.reading.history import Span, advance
+from arranger.replay.reading.history import Span, advance, config_in
 from arranger.scheduling import BUILT_IN, Policies
 
 #: The upper limits of the horizons, in milliseconds; None for all that are further away.
@@ -77,13 +77,15 @@ class Score(msgspec.Struct, frozen=True):
 
 
 class Scorer:
-    """Folds entries and compares. With `moments` (milliseconds since 1970, ascending), forecasts are made as of these
-    times for the first so many jobs; otherwise those in the log are judged."""
+    """Folds entries and compares. `config` has the settings of the last cycle up to the state. With `moments`
+    (milliseconds since 1970, ascending), forecasts are made as of these times for the first so many jobs; otherwise
+    those in the log are judged."""
 
     def __init__(
         self,
         state: State,
         span: Span,
+        config: CycleConfig,
         *,
         moments: Sequence[int] | None = None,
         first: int = 100,
@@ -95,7 +97,7 @@ class Scorer:
         self._moments = list(moments or ())
         self._first = first
         self._policies = policies
-        self._config = CycleConfig()
+        self._config = config
         #: Job UID → its generation, and the forecasts that are open.
         self._open: dict[str, tuple[int, list[Made]]] = {}
         self.came: list[Came] = []
@@ -105,11 +107,9 @@ class Scorer:
         """Fold one entry. Raises `DamagedEntry`."""
         while self._moments and self._moments[0] < entry.batch.time_ms:
             self._make(self._moments.pop(0))
-        for event in entry.batch.events:
-            if type(event) is k.CycleTaken:
-                self._config = event.config
         changes = Changes()
         advance(self._state, entry, changes)
+        self._config = config_in(entry, self._state) or self._config
         for uid in changes.jobs:
             self._look(uid)
         if not self._made_again and self._span.meets(entry):

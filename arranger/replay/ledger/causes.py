@@ -9,7 +9,7 @@ from arranger.model.reasons import ReasonCounts, ReasonKind
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain.awaited import What, awaited
-from arranger.replay.ledger.full_nodes import full_of_others
+from arranger.replay.ledger.full_nodes import closed_with_room, full_of_others
 
 
 class Cause(StrEnum):
@@ -117,7 +117,7 @@ def every_cause(state: State, job: JobRecord) -> Weights:
 def _of_shortage(state: State, job: JobRecord, shortage: ShortageFacts) -> Weights:
     """The causes that a recorded reason names. Each node that refuses the next pod counts the same; where free room
     is kept from it, nodes that others use count nothing, and nodes that are too small for it or full of the job's own
-    pods don't either, if there are others."""
+    pods don't either, if there are others. Nor do closed nodes that have no room for it: open, they would be full."""
     if shortage.quota is not None:
         return ((_OF_LIMIT[shortage.quota.limit], 1),)
     if shortage.objection is not None:
@@ -127,6 +127,9 @@ def _of_shortage(state: State, job: JobRecord, shortage: ShortageFacts) -> Weigh
     found = _by_cause(shortage.reasons)
     if len(found) > 1 and Cause.ROOM in found:
         found[Cause.ROOM] -= _not_of_others(state, job, shortage)
+    if len(found) > 1 and Cause.CLOSED in found:
+        some = closed_with_room(state, job, shortage.group)
+        found[Cause.CLOSED] = min(found[Cause.CLOSED], found[Cause.CLOSED] if some is None else some)
     return tuple(sorted((cause, nodes) for cause, nodes in found.items() if nodes > 0)) or ((Cause.ROOM, 1),)
 
 

@@ -1,4 +1,5 @@
-"""How many nodes are too full for a waiting job's next pod because of what others hold.
+"""How many nodes are too full for a waiting job's next pod because of what others hold, and how many have room for it
+but are closed.
 
 A recorded reason counts a node as lacking resources whatever uses these: others, or the pods of the job itself, which
 the cycle had placed there in its plan before it found no node for the next one. And some nodes are too small for the
@@ -19,16 +20,36 @@ from arranger.projections.state import State
 def full_of_others(state: State, job: JobRecord, group: str) -> int | None:
     """The number of nodes that would take the next pod of a group but for what others hold there now; None if the job
     has no such group any more."""
-    shape = next((of.shape for of in job.valid_spec.groups if of.name == group), None)
+    shape = _shape(job, group)
     if shape is None:
         return None
+    nodes = state.nodes
+    return int(_lacks(state, job, shape, nodes.by_name()[_would_take(nodes, shape)]).sum())
+
+
+def closed_with_room(state: State, job: JobRecord, group: str) -> int | None:
+    """The number of nodes that are not ready or cordoned, and have room for the next pod of a group beside what others
+    hold there now; None if the job has no such group any more."""
+    shape, nodes = _shape(job, group), state.nodes
+    if shape is None:
+        return None
+    closed = (not (of := nodes.facts[row]).ready or of.cordoned for row in nodes.by_name().tolist())
+    rows = nodes.by_name()[np.fromiter(closed, np.bool_, len(nodes.by_name()))]
+    return int((~_lacks(state, job, shape, rows)).sum())
+
+
+def _shape(job: JobRecord, group: str) -> PodShape | None:
+    return next((of.shape for of in job.valid_spec.groups if of.name == group), None)
+
+
+def _lacks(state: State, job: JobRecord, shape: PodShape, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """On which of these rows others leave too little for such a pod."""
     nodes = state.nodes
     held = nodes.used.copy() if job.placements else nodes.used
     for slot, node in job.placements.items():
         held[nodes.rows[node]] -= nodes.vector(requests_of(job, slot))
-    rows, asked = nodes.by_name()[_would_take(nodes, shape)], nodes.vector(shape.requests)
-    lacks = (held[rows] + asked > nodes.allocatable[rows]) & (asked > 0)
-    return int(lacks.any(axis=1).sum())
+    asked = nodes.vector(shape.requests)
+    return np.asarray(((held[rows] + asked > nodes.allocatable[rows]) & (asked > 0)).any(axis=1))
 
 
 def _would_take(nodes: NodeTable, shape: PodShape) -> npt.NDArray[np.bool_]:

@@ -22,7 +22,7 @@ from arranger.replay.ledger.guests import GuestStays, Stay
 from arranger.replay.ledger.waits import quorum_gpus
 from arranger.replay.ledger.without import Lost, Taken, fits_by_amounts, without, would_be_placed
 from arranger.replay.reading.describe import victims_of
-from arranger.replay.reading.history import Span
+from arranger.replay.reading.history import Span, config_in
 from arranger.replay.reading.verdicts import ACCEPTED, Judged, fold_noting
 from arranger.scheduling import BUILT_IN, Policies
 
@@ -114,13 +114,14 @@ class PreemptionList(msgspec.Struct):
 
 
 class PreemptionLedger:
-    """Folds entries and follows each preemption within the span."""
+    """Folds entries and follows each preemption within the span. `config` has the settings of the last cycle up to the
+    state."""
 
-    def __init__(self, state: State, span: Span, policies: Policies = BUILT_IN) -> None:
+    def __init__(self, state: State, span: Span, config: CycleConfig, policies: Policies = BUILT_IN) -> None:
         self.state = state
         self._span = span
         self._policies = policies
-        self._config = CycleConfig()
+        self._config = config
         #: All preemptions since the first one of the span.
         self._taken: list[Taken] = []
         self._guests = GuestStays(state, span)
@@ -145,7 +146,6 @@ class PreemptionLedger:
         state, changes = self.state, Changes()
         events = entry.batch.events
         numbers = [n for n, event in enumerate(events) if isinstance(event, (k.Preempted, k.StageDecided))]
-        self._config = next((event.config for event in events if isinstance(event, k.CycleTaken)), self._config)
         before = {uid: state.jobs[uid].placements.copy() for n in numbers for uid in victims_of(events[n])
                   if uid in state.jobs}  # fmt: skip
         left: dict[str, tuple[int, Victim]] = {}
@@ -155,6 +155,7 @@ class PreemptionLedger:
                 if isinstance(judged.event, k.Preempted):
                     guests = [of for of in judged.event.victims if of.kind.of_guest]
                     left.update({of.job_uid: (judged.offset, of) for of in guests})
+        self._config = config_in(entry, state) or self._config
         self._guests.folded(entry, changes.jobs, left)
         for uid in changes.jobs:
             self._victim_again(uid)

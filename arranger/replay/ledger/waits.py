@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
@@ -22,7 +21,7 @@ from arranger.projections.state import Changes, State
 from arranger.replay.ledger.causes import Cause, Weights, causes_of
 from arranger.replay.ledger.holdings import OTHERS, WHOLE, Holder, Holdings, shared_out
 from arranger.replay.reading.describe import label
-from arranger.replay.reading.history import Span, advance
+from arranger.replay.reading.history import Span, advance, config_in
 from arranger.scheduling import BUILT_IN, Policies
 
 _DAY_MS = 86_400_000
@@ -68,16 +67,17 @@ class _Open(msgspec.Struct):
 
 
 class WaitLedger:
-    """Folds entries and accounts for the time within the span. Call `finish` at the end."""
+    """Folds entries and accounts for the time within the span. `config` has the settings of the last cycle up to the
+    state. Call `finish` at the end."""
 
-    def __init__(self, state: State, span: Span, policies: Policies = BUILT_IN) -> None:
+    def __init__(self, state: State, span: Span, config: CycleConfig, policies: Policies = BUILT_IN) -> None:
         self.state = state
         #: The whole, counted without causes.
         self.wait_ms = self.gpu_ms = 0
         self.begin_ms = self.end_ms = 0
         self._span = span
         self._policies = policies
-        self._config = CycleConfig()
+        self._config = config
         self._holdings = Holdings()
         self._open: dict[str, _Open] = {}
         self._parts: dict[tuple[Waiter, Cause, str], list[int]] = {}
@@ -89,14 +89,12 @@ class WaitLedger:
         """Fold one entry. Raises `DamagedEntry`."""
         state, changes = self.state, Changes()
         reserved = set(state.reservations)
-        for event in entry.batch.events:
-            if type(event) is k.CycleTaken:
-                self._config = event.config
         begins = not self.begin_ms and self._span.meets(entry)
         if begins and self._from_ms():  # jobs wait since then, though nothing happened
             self._begin_span()
         self._to_midnight(max(state.time_ms, entry.batch.time_ms))
         advance(state, entry, changes)
+        self._config = config_in(entry, state) or self._config
         self._holdings.look(state, changes.jobs)
         changed = list(changes.jobs)
         if set(state.reservations) != reserved:  # a job's reason may stay, and another one gets the room

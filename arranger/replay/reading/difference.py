@@ -27,7 +27,7 @@ from arranger.replay.reading.describe import (
     why_it_waits,
 )
 from arranger.replay.reading.queues import QueueLine, queue_list
-from arranger.scheduling import BUILT_IN, Policies, in_order
+from arranger.scheduling import BUILT_IN, Policies, recorded_order
 
 
 class JobPicture(msgspec.Struct, frozen=True):
@@ -83,14 +83,15 @@ class Difference(msgspec.Struct, frozen=True):
     queues: tuple[Changed, ...] = ()
 
 
-def picture(state: State, policies: Policies = BUILT_IN) -> Picture:
+def picture(state: State, config: CycleConfig, policies: Policies = BUILT_IN) -> Picture:
+    """The compared parts of a state. `config` has the settings of the last cycle."""
     nodes = state.nodes
     return Picture(
         offset=state.offset,
         time_ms=state.time_ms,
         jobs={uid: _job(state, job) for uid, job in state.jobs.items()},
         nodes={name: _node(state, row) for name, row in sorted(nodes.rows.items()) if nodes.present(row)},
-        queue=tuple(label(job) for job in in_order(state, CycleConfig(), policies)),
+        queue=tuple(label(job) for job in recorded_order(state, config, policies)),
         queues={of.name: _queue(of) for of in queue_list(state).queues} if state.queues else {},
     )
 
@@ -123,7 +124,7 @@ def _job(state: State, job: JobRecord) -> JobPicture:
     facts["pods failed"] = str(pods.failed or "")
     if job.spec is not None:
         facts["priority"] = priority_text(counted_priority(state, job), job.spec.priority)
-        facts["quorum"] = f"leader and {quorum_text(job.spec)}"
+        facts["quorum"] = ("leader and " if job.spec.has_leader else "") + quorum_text(job.spec)
         facts["suspended"] = "yes" if job.spec.suspend else ""
     waits = why_it_waits(job)
     facts["waits"] = shortage_text(waits.shortage) if waits is not None else ""

@@ -11,7 +11,9 @@ What grows with time (ages, waits, GPU hours, lost work, the time until a start)
 import msgspec
 
 from arranger.errors import DamagedEntry
+from arranger.events.kinds import CycleTaken
 from arranger.events.log import Entry, Position
+from arranger.model.config import CycleConfig
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 
@@ -93,12 +95,23 @@ def advance(state: State, entry: Entry, changes: Changes) -> None:
         raise DamagedEntry(entry.first, f"it can't be folded: {error}") from error
 
 
+def config_in(entry: Entry, state: State) -> CycleConfig | None:
+    """The settings of the state's last accepted cycle, if that is in this entry, which the state has."""
+    if not entry.first <= state.last_cycle <= entry.last:
+        return None
+    cycle = entry.batch.events[state.last_cycle - entry.first]
+    assert isinstance(cycle, CycleTaken)
+    return cycle.config
+
+
 class Journey:
-    """Folds entries into `state` until the point is reached."""
+    """Folds entries into `state` until the point is reached. `config` has the settings of the last cycle, None if there
+    was none among the entries."""
 
     def __init__(self, state: State, point: Point) -> None:
         self.state = state
         self.point = point
+        self.config: CycleConfig | None = None
         self._last: Entry | None = None
 
     def feed(self, entry: Entry) -> bool:
@@ -106,6 +119,7 @@ class Journey:
         if self.point.before(entry):
             return False
         advance(self.state, entry, Changes())
+        self.config = config_in(entry, self.state) or self.config
         self._last = entry
         return True
 

@@ -17,7 +17,7 @@ from arranger.projections.queue_membership import counted_priority
 from arranger.projections.state import State
 from arranger.replay.reading.describe import message_of, pod_counts
 from arranger.replay.reading.gpus import gpu_totals
-from arranger.scheduling import BUILT_IN, Policies, in_order
+from arranger.scheduling import BUILT_IN, Policies, recorded_order
 
 #: The number of foreign pods that are named.
 _LARGEST = 3
@@ -102,12 +102,15 @@ class Overview(msgspec.Struct, frozen=True):
     totals: Totals | None = None
 
 
-def overview(state: State, policies: Policies = BUILT_IN, *, seen: State | None = None) -> Overview:
-    """The state in lines: jobs that need nodes in queue order, then the other jobs by namespace and name. `seen` is the
-    same state as of a later time (`State.as_of`); the digest is that of the fold."""
+def overview(
+    state: State, config: CycleConfig, policies: Policies = BUILT_IN, *, seen: State | None = None
+) -> Overview:
+    """The state in lines: jobs that need nodes in queue order, then the other jobs by namespace and name. `config` has
+    the settings of the last cycle. `seen` is the same state as of a later time (`State.as_of`); the digest is that of
+    the fold."""
     digest = snapshot.digest(state)
     state = state if seen is None else seen
-    waiting = in_order(state, CycleConfig(), policies)
+    waiting = recorded_order(state, config, policies)
     positions = {job.uid: number for number, job in enumerate(waiting, start=1)}
     others = [job for job in state.jobs.values() if job.uid not in positions]
     strangers = [pod for pod in state.pods.values() if pod.owner is None and holds(pod)]

@@ -22,9 +22,9 @@ from arranger.scheduling import (
     QueuesView,
     QueueView,
     holders,
-    in_order,
     positions,
     queues_view,
+    recorded_order,
 )
 
 #: Resource → amount, units as in `PodShape`.
@@ -120,15 +120,15 @@ def queue_list(state: State) -> QueueList:
     return QueueList(state.offset, state.epoch, state.time_ms, view.total, lines, refused)
 
 
-def queue_detail(state: State, name: str, policies: Policies = BUILT_IN) -> QueueDetail | None:
-    """None if there is no such queue, and no job names it."""
+def queue_detail(state: State, name: str, config: CycleConfig, policies: Policies = BUILT_IN) -> QueueDetail | None:
+    """None if there is no such queue, and no job names it. `config` has the settings of the last cycle."""
     view = queues_view(state)
     queue = view.queues.get(name)
     if queue is None:
         return None
     below = tuple(_line(of) for of in view.queues.values() if name in of.path[1:])
     found = largest_first(holders(state, HolderKind.JOB, within=name), default_resource(view))
-    waiting = tuple(_waiting(state, {name, *(of.name for of in below)}, policies))
+    waiting = tuple(_waiting(state, {name, *(of.name for of in below)}, recorded_order(state, config, policies)))
     return QueueDetail(state.offset, state.epoch, state.time_ms, view.total, _line(queue), below, found, waiting)
 
 
@@ -180,9 +180,8 @@ def _line(view: QueueView) -> QueueLine:
     )
 
 
-def _waiting(state: State, queues: set[str], policies: Policies) -> list[WaitingJob]:
+def _waiting(state: State, queues: set[str], order: list[JobRecord]) -> list[WaitingJob]:
     """The waiting jobs of these queues: those that may get nodes in the order of all jobs, then the others by name."""
-    order = in_order(state, CycleConfig(), policies)
     place = positions(state, order)
     ahead = {job.uid: number for number, job in enumerate(order)}
     jobs = [job for job in state.jobs.values() if _waits(job) and queue_of(state, job) in queues]

@@ -37,6 +37,7 @@ from arranger.scheduling import (
     Shortage,
     facts_of,
     in_order,
+    policy_of,
     take_cycle,
     waiting_jobs,
 )
@@ -141,7 +142,7 @@ def take_plan(
             turns.tries.get(uid),
             placed.get(uid),
             position=position,
-            queue_policy=policies.queue_policy_name(state.jobs[uid], config),
+            queue_policy=policy_of(state, state.jobs[uid], config, policies),
             room_from=room_from(preempted[uid], state) if uid in preempted else (),
         )
         for position, uid in enumerate(uids, start=1)
@@ -177,7 +178,7 @@ def _kept_from_the_order(state: State, uids: Collection[str], config: CycleConfi
     found = []
     for job in waits:
         if job.schedule_state != ScheduleState.FAILED and len(job.placements) < job.pods_desired():
-            policy = policies.queue_policy_name(job, config)
+            policy = policy_of(state, job, config, policies)
             plan = _job_plan(job, None, None, position=0, queue_policy=policy, room_from=())
             found.append(msgspec.structs.replace(plan, waits=told_of(state, job) or str(job.stage)))
     return found
@@ -405,16 +406,6 @@ class Scout:
             if type(event) is k.CycleTaken:
                 self._last = entry, offset, event
         return True
-
-    def first_cycle(self, entry: Entry) -> bool:
-        """Read one entry. Returns False once a cycle was read."""
-        self.feed(entry)
-        return self._last is None
-
-    @property
-    def config(self) -> CycleConfig | None:
-        """The configuration of the last cycle that was read."""
-        return self._last[2].config if self._last is not None else None
 
     def cycle(self, offset: int) -> tuple[Inputs, tuple[k.Event, ...]] | None:
         """The inputs and events of the cycle in the last entry, if this offset is in that entry; None otherwise."""

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Route, expect
 
+from arranger.model.pod import PodShape
+from arranger.model.queue import QueueState
 from tests.e2e.console.pages import HISTORIES, Opener, expect_at, export, offset_of, ready, served, written
 from tests.servers import REPOSITORY
 from tests.world import World, shape
@@ -66,6 +68,17 @@ def test_the_overview_sums_up_disturbances_waits_and_preemptions(room: str, open
     rows.nth(1).get_by_role("link", name="default/train").click()
     expect_at(page, 192)
     expect(page.get_by_role("heading", name="default/train")).to_be_visible()
+
+
+def test_the_history_says_who_took_room_and_who_was_preempted(room: str, opened: Opener) -> None:
+    """As `arranger explain` does."""
+    for job, kind, said in (("default/answer", "took room", "TookRoom"), ("default/train", "preempted", "Preempted")):
+        page = opened(f"{room}/#/job?job={job}&at=201")
+        event = page.locator(".story li").filter(has_text="#192")
+        expect(event.locator(".kind")).to_have_text(kind)
+        moments = {one["offset"]: one["kind"] for one in told("explain", job, "--at=201")["timeline"]}
+        assert moments[192] == "Preempted" and f" {said} " in said_as_text("explain", job, "--at=201", "--all")
+        page.close()
 
 
 def test_jobs_are_found_by_what_the_overview_says_that_they_waited_for(room: str, opened: Opener) -> None:
@@ -258,6 +271,12 @@ def test_a_what_if_says_which_jobs_start_at_other_times(room: str, opened: Opene
     expect(rows.nth(1)).to_contain_text("2 s0 s2 s")
     assert (starts[1]["job"], starts[1]["whatIfMs"]) == ("default/train", None)
     expect(rows.nth(2)).to_contain_text("no such start")
+    runs = page.get_by_role("table", name="Sums of the runs that differ")
+    expect(runs.get_by_role("columnheader")).to_have_text(["What", "Without changes", "What if"])
+    expect(runs.get_by_role("row", name="Mean wait")).to_be_visible()
+    # Both cycles are alike here: only of a cycle is anything as it was.
+    expect(page.get_by_role("table", name="Sums of the cycle that differ")).to_have_count(0)
+    expect(page.get_by_role("region", name="What if").get_by_text("As it was", exact=True)).to_have_count(0)
 
 
 def test_the_history_of_a_job_begins_when_its_first_sentence_does(opened: Opener) -> None:
@@ -459,3 +478,30 @@ def test_a_stopped_server_is_noticed_and_the_page_goes_on_when_it_is_back(
     ready(page)
     page.close()
     again.close()
+
+
+def test_the_page_of_a_job_that_no_tried_change_helps_says_so(tmp_path: Path, opened: Opener) -> None:
+    world = World()
+    world.node("node-1", gpus=4)
+    world.watch_queues()
+    world.queue("rl", capability=(("nvidia.com/gpu", 0),))
+    world.job("stuck", leader=PodShape((("cpu", 1000), ("nvidia.com/gpus", 1))), of_queue="rl")
+    world.queue("shut", state=QueueState.CLOSED)
+    world.job("kept-out", leader=shape(gpus=8), of_queue="shut")
+    world.settle()
+    log = tmp_path / "stuck.log"
+    written(log, *world.entries)
+    serving = served(str(log))
+    address = next(serving)
+    command = [sys.executable, "-m", "arranger.cli.main", "explain", "stuck", f"--log={log}"]
+    printed = " ".join(subprocess.check_output(command, cwd=REPOSITORY, text=True).split())
+    words = "None of the 2 changes that a cycle tried at this point gives it nodes"
+    assert words in printed
+    page = opened(f"{address}/#/job?job=default/stuck")
+    expect(page.get_by_role("region", name="Explanation")).to_contain_text(words)
+    page.close()
+    page = opened(f"{address}/#/job?job=default/kept-out")
+    expect(page.get_by_role("heading", name="What would put it into the queue")).to_be_visible()
+    page.close()
+    for _ in serving:
+        pass

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from arranger.projections.queue_membership import kept_out
 from arranger.replay.explain.candidate_changes.case import Case
 from arranger.replay.explain.candidate_changes.change import Family, join_all
 from arranger.replay.explain.candidate_changes.job import (
@@ -33,6 +34,8 @@ def families(case: Case) -> Iterator[Family]:
     """All families in the order of the attempts: the cheapest for the job's user first."""
     if case.lack is None:
         yield Family([*out_of_queue(case), *usable(case)])
+        if kept_out(case.state, case.job) is not None:
+            yield Family(list(other_queues(case)))
         return
     if case.lack.objection is not None:
         return  # what would change a plugin's mind, only the plugin knows

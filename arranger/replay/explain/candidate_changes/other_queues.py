@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from arranger.model.job import Stage
+from arranger.model.near_names import near_names
 from arranger.projections.queue_membership import denied
 from arranger.projections.queue_use import queue_of
 from arranger.replay.explain.candidate_changes.case import Case
@@ -16,14 +17,16 @@ _TRIED = 4
 
 
 def other_queues(case: Case) -> Iterator[Change]:
-    """Name another queue without queues below it, for a job that has no nodes and so may still change its own."""
+    """Name another queue without queues below it, for a job that has no nodes and so may still change its own. One
+    that was probably meant comes first."""
     job, state, spec = case.job, case.state, case.spec
     own, tree = queue_of(state, job), state.queue_tree
     if job.of_pods or job.placements or job.stage not in (Stage.PENDING, Stage.RESCHEDULING):
         return
     parents = {of.parent for of in tree.specs.values()}
+    meant = near_names(own, tree.paths, digits=True)  # its own name, if such a queue exists
     tried = 0
-    for name in sorted(tree.paths):
+    for name in sorted(tree.paths, key=lambda name: (name not in meant, name)):
         edited = msgspec.structs.replace(spec, queue=name)
         if name == own or name in parents or tried == _TRIED:
             continue

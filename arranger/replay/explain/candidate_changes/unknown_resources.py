@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from arranger.messages.shortages import meant_text
 from arranger.model.job import JobSpec, Stage
 from arranger.model.reasons import similar_resource
 from arranger.replay.explain.candidate_changes.case import Case
@@ -34,11 +35,13 @@ def respelt(case: Case) -> tuple[JobSpec, str]:
 
 
 def unknown_text(case: Case, asked: Collection[str]) -> str:
-    """In words, that no node has some of these resources, and which extended resources the nodes have; "" if they have
-    all."""
+    """In words, that no node has some of these resources, and which ones were probably meant, or else which extended
+    resources the nodes have; "" if they have all."""
     known = ClusterView(case.state.nodes).known
     if known.issuperset(asked):
         return ""
+    if meant := meant_text([name for name in asked if name not in known], known):
+        return f", which no node has{meant}"
     extended = sorted(name for name in known if "/" in name)
     there = f"the nodes have {names_text(extended)}" if extended else "the nodes have no extended resources"
     return f", which no node has ({there})"
