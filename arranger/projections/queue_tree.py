@@ -70,6 +70,10 @@ class QueueTree(msgspec.Struct, frozen=True):
     #: The queues that are closed themselves.
     closed: dict[str, None]
 
+    def is_closed(self, name: str) -> bool:
+        """Whether a queue, or one above it, is closed."""
+        return any([each in self.closed for each in self.paths.get(name, ())]) if self.closed else False
+
     @property
     def limited(self) -> bool:
         """Whether some queue limits what jobs get."""

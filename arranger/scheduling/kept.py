@@ -21,7 +21,7 @@ class Kept:
 
     def __init__(self) -> None:
         self._rankings: Rankings | None = None
-        self._limits: tuple[QueueTree, QueueLimits] | None = None
+        self._limits: tuple[QueueTree, int, QueueLimits] | None = None
         self.queues = KeptQueues()
         #: UID of a job with a reservation → the `changes` of the nodes when its start was last sought.
         self.sought: dict[str, int] = {}
@@ -39,9 +39,9 @@ class Kept:
         self._jobs.renew(state, config)
         return self._jobs
 
-    def limits(self, state: State) -> QueueLimits:
+    def limits(self, state: State, verdicts: int) -> QueueLimits:
         """The limits of the state's queues."""
         tree = state.queue_tree
-        if self._limits is None or self._limits[0] is not tree:
-            self._limits = (tree, QueueLimits(tree))
-        return self._limits[1]
+        if self._limits is None or self._limits[0] is not tree or self._limits[1] != verdicts:
+            self._limits = (tree, verdicts, QueueLimits(tree, verdicts))
+        return self._limits[2]

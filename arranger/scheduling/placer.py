@@ -190,10 +190,10 @@ class Placer:
         return quotas.least(job, pods, free) if any_set else quotas.lack(job, pods)
 
     def _short_of(self, tried: PlacementTry, needs: Needs, lack: QuotaLack) -> Shortage:
-        """The shortage of a whole quorum for such a lack: that of nodes, where guarantees keep nothing from it, or
-        where it would fit no empty cluster."""
+        """The shortage of a whole quorum for such a lack: that of nodes, where it wouldn't fit without guarantees,
+        either."""
         quotas = self._placing.quotas
-        if not quotas.keep_nothing(lack) and not (quotas.of_guarantees(lack) and self._memory.never_fits(tried)):
+        if not quotas.of_guarantees(lack):
             return self._short(tried, needs, lack)
         mark = self._placing.mark()
         with quotas.without_guarantees():

@@ -51,7 +51,7 @@ class Placing:
             self.view.count_free(pod.node, pod.requests)
         if self.view.neighbours is not None and self.view.neighbours.devices is not None:
             self.view.neighbours.devices.lapse(state, time_ms)
-        self.quotas = Quotas(state, time_ms, kept.limits(state), config.verdicts)
+        self.quotas = Quotas(state, time_ms, kept.limits(state, config.verdicts), config.verdicts)
         self.filters = Filters(self.view, policies.filters, order=config.filter_order)
         self.units = Units(self)
         self._state = state
@@ -254,7 +254,7 @@ class Placing:
 
     def _lacks_nodes(self, tried: PlacementTry, group: int, lack: QuotaLack) -> bool:
         """Whether no node would take the group's next pod, and no limit keeps one from it."""
-        if not self.quotas.keep_nothing(lack):
+        if not self.quotas.of_guarantees(lack):
             return False
         shape = tried.groups[group].shape
         return not self._in_domains(tried, group).room(shape, self.pod(tried.job, group)).any()

@@ -1,10 +1,10 @@
 """What each queue may still have in one cycle: the limits on the way from it to the root.
 
-`capability`: a queue and those below it never use more. Guarantees are never lent, so what is guaranteed to a queue is
-held for it, used or not. A queue holds what its own jobs use and what its children hold, at least its guarantee and at
-most its capability. What the queues below the root hold together is at most what the nodes offer (`queue_offer`), and
-what is held within a queue is at most its capability. A placement that lies within a guarantee takes what is held
-already, so it is never refused for the sake of another guarantee.
+`capability`: a queue and those below it never use more. Guarantees are never lent, so what is guaranteed to an open
+queue is held for it, used or not. A queue holds what its own jobs use and what its children hold, at least its
+guarantee and at most its capability. What the queues below the root hold together is at most what the nodes offer
+(`queue_offer`), and what is held within a queue is at most its capability. A placement that lies within a guarantee
+takes what is held already, so it is never refused for the sake of another guarantee.
 
 A cycle may look at the limits of a thousand queues for each of their thousands of jobs. So the queues have positions,
 amounts are lists by position, and only those on the way to the root that state an amount of a resource are looked at.
@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from arranger.model.config import VERDICTS
 from arranger.model.job import PodGroup
+from arranger.model.queue import Amounts
 from arranger.model.quota import LimitKind, QuotaLack
 from arranger.projections.queue_tree import QueueTree
 from arranger.projections.queue_use import JOBS
@@ -32,17 +33,18 @@ class QueueLimits:
     """The limits of a tree: of the queues with a way to the root, parents first, and of the root. They depend on no
     job, so a process keeps them while no queue changes."""
 
-    def __init__(self, tree: QueueTree) -> None:
+    def __init__(self, tree: QueueTree, verdicts: int = VERDICTS) -> None:
+        """`verdicts` decides whether something is kept for closed queues."""
         paths = sorted(tree.paths.items(), key=_depth)
-        specs = [tree.specs[name] for name, _ in paths]
         self.names = [*(name for name, _ in paths), ROOT]
         self.at = {name: at for at, (name, _) in enumerate(paths)}
         self.parents = [self.at[path[1]] if len(path) > 1 else _ROOT for _, path in paths]
-        self.max_running = [spec.max_running for spec in specs]
+        self.max_running = [tree.specs[name].max_running for name, _ in paths]
         #: Whether some queue limits its jobs with nodes.
         self.counts_jobs = any([most is not None for most in self.max_running])
+        kept = _kept(tree, verdicts)
         #: Resources of which some queue has a guarantee.
-        self.guaranteed = {resource for spec in tree.specs.values() for resource, _ in spec.guarantee}
+        self.guaranteed = {resource for guarantee in kept.values() for resource, _ in guarantee}
         #: The resources that the limits of each queue are about.
         self.limited: list[tuple[str, ...]] = []
         #: Resource → each queue's capability, `_NO_LIMIT` for none, and its guarantee.
@@ -51,13 +53,14 @@ class QueueLimits:
         everywhere = dict.fromkeys(sorted(self.guaranteed))
         for name in everywhere:
             self._of(name)
-        for at, spec in enumerate(specs):
+        for at, (name, _) in enumerate(paths):
+            spec = tree.specs[name]
             above = self.limited[self.parents[at]] if self.parents[at] != _ROOT else tuple(everywhere)
             own = [resource for resource, _ in spec.capability]
             self.limited.append(above if set(above).issuperset(own) else tuple(dict.fromkeys((*above, *own))))
             for resource, amount in spec.capability:
                 self._of(resource)[0][at] = amount
-            for resource, amount in spec.guarantee:
+            for resource, amount in kept[name]:
                 self._of(resource)[1][at] = amount
         #: Resource → for each queue, those on its way to the root that limit the resource or have a guarantee of it.
         self.ways = {resource: self._ways_of(resource) for resource in self.most}
@@ -77,6 +80,12 @@ class QueueLimits:
             most += [_NO_LIMIT] * count
             promised += [0] * count
         return most, promised
+
+
+def _kept(tree: QueueTree, verdicts: int) -> dict[str, Amounts]:
+    """What is guaranteed to each queue; no job of a closed one may start in what would be kept for it."""
+    closed = {name: None for name in tree.specs if verdicts >= 8 and tree.is_closed(name)}
+    return {name: spec.guarantee if name not in closed else () for name, spec in tree.specs.items()}
 
 
 def _depth(entry: tuple[str, tuple[str, ...]]) -> int:
@@ -105,8 +114,6 @@ class _Resource:
         self._total = total
         #: Whether the guarantees keep nothing, for a while.
         self.lends = False
-        #: What the jobs of all queues use together, if some queue has a guarantee.
-        self._in_use = 0
         self._inside = self._held(name, state) if name in limits.guaranteed else []
 
     def _held(self, name: str, state: State) -> list[int]:
@@ -115,7 +122,6 @@ class _Resource:
         for queue, amounts in state.queue_use.own.items():
             if name in amounts:
                 inside[self._limits.at.get(queue, _ROOT)] += amounts[name]
-                self._in_use += amounts[name]
         parents = self._limits.parents
         for at in range(len(parents) - 1, -1, -1):
             inside[parents[at]] += min(max(inside[at], promised[at]), most[at])
@@ -128,7 +134,6 @@ class _Resource:
             used[queue] += amount
         if not inside:
             return
-        self._in_use += amount
         for queue in way:
             before, most, promised = inside[queue], self._most[queue], self._promised[queue]
             inside[queue] = after = before + amount
@@ -165,18 +170,13 @@ class _Resource:
             free = max(self._total - self._inside[_ROOT], 0)
             yield _Limit(slack + free, LimitKind.GUARANTEES, ROOT, self._total)
 
-    @property
-    def unused(self) -> int:
-        """What no queue's jobs use of what the nodes offer, kept or not."""
-        return self._total - self._in_use
-
 
 class QueueRoom:
     """The limits of all queues in one cycle; what is placed counts at once. `time_ms` decides which assumed pods still
     count, and `verdicts` what the nodes offer (`offered`)."""
 
     def __init__(self, state: State, time_ms: int, limits: QueueLimits | None = None, verdicts: int = VERDICTS) -> None:
-        self._limits = limits = QueueLimits(state.queue_tree) if limits is None else limits
+        self._limits = limits = QueueLimits(state.queue_tree, verdicts) if limits is None else limits
         self.counts_jobs, self.guaranteed = limits.counts_jobs, limits.guaranteed
         total = offered(state, time_ms, verdicts)
         self._resources = {name: _Resource(limits, name, state, total.get(name, 0)) for name in limits.most}
@@ -209,10 +209,6 @@ class QueueRoom:
         """From now on the guarantees keep nothing, or keep again what they did."""
         for of in self._resources.values():
             of.lends = lends
-
-    def unused(self, resource: str) -> int:
-        """What no queue's jobs use of a resource with guarantees, kept or not."""
-        return self._resources[resource].unused
 
     def left(self, name: str, resource: str) -> int:
         """What the tightest limit leaves of a limited resource."""

@@ -273,7 +273,7 @@ def _add_problems(tree: QueueTree, views: dict[str, QueueView], total: Mapping[s
     promised = {name: amount for name, amount in _guaranteed(tree).items() if amount > total.get(name, amount)}
     for name in tree.paths if promised else ():
         for resource, amount in tree.specs[name].guarantee:
-            if amount and resource in promised and views[name].problem is None:
+            if amount and resource in promised and views[name].problem is None and not views[name].closed:
                 problem = QueueProblem(
                     QueueProblemKind.ABOVE_CLUSTER,
                     name,
@@ -306,12 +306,12 @@ def _add_unknown_resources(tree: QueueTree, views: dict[str, QueueView], known: 
 
 
 def _guaranteed(tree: QueueTree) -> Sums:
-    """What all queues together are guaranteed: a queue's guarantee is its own, or the sum of its children's where that
-    is more, and at most its capability."""
+    """What all open queues together are guaranteed: a queue's guarantee is its own, or the sum of its children's where
+    that is more, and at most its capability."""
     below: dict[str, Sums] = {}
     for name in sorted(tree.paths, key=lambda name: -len(tree.paths[name])):
         spec, most = tree.specs[name], dict(tree.specs[name].capability)
-        amounts, own = below.get(name, {}), dict(spec.guarantee)
+        amounts, own = below.get(name, {}), dict(spec.guarantee) if not tree.is_closed(name) else {}
         for resource in sorted({*amounts, *own}):
             amount = max(amounts.get(resource, 0), own.get(resource, 0))
             _add(below.setdefault(spec.parent, {}), {resource: min(amount, most.get(resource, amount))})

@@ -229,14 +229,9 @@ class Quotas:
         return self._room is not None and bool(self._room.guaranteed)
 
     def of_guarantees(self, lack: QuotaLack) -> bool:
-        """Whether guarantees keep what lacks from all that the nodes offer. Within a queue's capability, that is named
-        first. In older logs nobody asks further."""
-        return self._verdicts >= 8 and lack.limit == LimitKind.GUARANTEES and not lack.queue
-
-    def keep_nothing(self, lack: QuotaLack) -> bool:
-        """Whether as much would lack if no guarantee kept anything: then it is nodes that lack."""
-        room = self._room
-        return room is not None and self.of_guarantees(lack) and lack.needed > room.unused(lack.resource)
+        """Whether guarantees keep what lacks, and it is to be asked whether nodes have it at all. In older logs nobody
+        asks that."""
+        return self._verdicts >= 8 and lack.limit == LimitKind.GUARANTEES
 
     @contextmanager
     def without_guarantees(self) -> Iterator[None]:
@@ -323,9 +318,9 @@ class Quotas:
         return None
 
     def _first(self, lacks: list[QuotaLack]) -> QuotaLack:
-        """The first lack by name; a limit comes before nodes that lack, and of limits one that even an empty
-        namespace exceeds."""
-        return min(lacks, key=lambda lack: (self.keep_nothing(lack), not lack.never))
+        """The first lack by name; others come before guarantees, which may keep nothing, and of them one that even an
+        empty namespace exceeds."""
+        return min(lacks, key=lambda lack: (self.of_guarantees(lack), not lack.never))
 
 
 def _namespace_of(job: JobRecord) -> str:

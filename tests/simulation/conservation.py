@@ -9,6 +9,8 @@ the cycle knew. The next cycle has no such excuse.
 
 from collections.abc import Collection, Iterator, Sequence
 
+import msgspec
+
 from arranger.events.kinds import CycleTaken, Event, Placed, Preempted, Reserved, Waits
 from arranger.model.job import Stage
 from arranger.model.quota import LimitKind
@@ -18,11 +20,12 @@ from arranger.projections.jobs import JobRecord, expand, requests_of
 from arranger.projections.queue_membership import denied
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import Changes, State
+from arranger.replay.what_if.hypothesis import queue_seen
 from arranger.scheduling.complete_search import holds_volumes
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.queue import waiting_jobs
 from arranger.scheduling.registry import BUILT_IN
-from tests.simulation.queue_rules import crowded, untrue_guarantee, unusable
+from tests.simulation.queue_rules import crowded, of_guarantee, untrue_guarantee, unusable
 from tests.simulation.room_rules import folded, hold_for_others
 
 
@@ -53,7 +56,7 @@ def needless(
                 yield job.uid, f"a job gave room to another one, and its reason is {told}"
         elif not job.placements and job.waits is None:
             yield job.uid, "a job waits without a reason"
-        elif job.uid in told_now and not moved and (untrue := untrue_guarantee(state, job)):
+        elif job.uid in told_now and not moved and (untrue := _untrue_guarantee(state, cycle, job)):
             yield job.uid, f"a job waits for the guarantees of other queues, and {untrue}"
         elif (
             # What the cycle decided may make what is reserved smaller, for the next one. A job that has just got nodes
@@ -102,6 +105,16 @@ def of_quota(job: JobRecord) -> bool:
     """Whether a job waits because of what other queues are guaranteed, or because of a ResourceQuota."""
     lack = job.waits.shortage.quota if job.waits is not None else None
     return lack is not None and lack.limit in (LimitKind.GUARANTEES, LimitKind.QUOTA)
+
+
+def _untrue_guarantee(state: State, cycle: CycleTaken, job: JobRecord) -> str:
+    """As `untrue_guarantee`, where it is known too that the nodes have what the job needs."""
+    if (untrue := untrue_guarantee(state, job)) or job.placements or not of_guarantee(job):
+        return untrue
+    specs = [(name, seen.spec) for name, seen in state.queues.items() if seen.spec is not None and seen.spec.guarantee]
+    without = [queue_seen(state, name, msgspec.structs.replace(spec, guarantee=())) for name, spec in specs]
+    other = folded(state, (cycle, *without))
+    return "" if _fits(other, cycle, other.jobs[job.uid]) else "without them it gets no nodes, either"
 
 
 def _fits(state: State, cycle: CycleTaken, job: JobRecord) -> bool:

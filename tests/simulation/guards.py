@@ -590,7 +590,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that no job starts before its room is free": _without(stages, "room_is_free", True),
     "how long a job waits for room": _without(awaited_room, "awaited_until_ms", 0),
     "who may give room": _any_may_give_room,
-    "that guarantees are a reason only where they keep room": _without(Quotas, "keep_nothing", False),
+    "that guarantees are a reason only where they keep room": _without(Quotas, "of_guarantees", False),
     "that no job gives room to one of equal priority": _equals_give_room,
     "how room may be taken in a queue": _without(Candidates, "rules", Preemption()),
     "that only queues above their share give room": _without(candidates.Line, "may_reclaim", True),

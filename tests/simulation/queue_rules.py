@@ -115,7 +115,7 @@ def outdated_reason(state: State, job: JobRecord, lack: QuotaLack) -> str:
 def untrue_guarantee(state: State, job: JobRecord) -> str:
     """Why guarantees don't keep the room that a job says that they keep; empty if they do, or if it says nothing."""
     lack, way = job.waits.shortage.quota if job.waits is not None else None, way_of(state, name_of(state, job))
-    if lack is None or lack.limit != LimitKind.GUARANTEES:
+    if lack is None or not of_guarantee(job):
         return ""
     nodes = state.nodes
     if lack.resource in nodes.columns:  # what pods of ended jobs leave counts as use of their queues for a while
@@ -124,10 +124,18 @@ def untrue_guarantee(state: State, job: JobRecord) -> str:
             return ""
     used = use_of_queues(state)
     for name, seen in state.queues.items():
-        promised = dict(seen.spec.guarantee).get(lack.resource, 0) if seen.spec is not None else 0
+        above = [state.queues[of].spec for of in way_of(state, name) if of in state.queues]
+        shut = any(spec is not None and spec.state == QueueState.CLOSED for spec in above)
+        promised = dict(seen.spec.guarantee).get(lack.resource, 0) if seen.spec is not None and not shut else 0
         if name not in way and promised > used.get(name, Counter())[lack.resource]:
             return ""
     return f"none keeps any {lack.resource}"
+
+
+def of_guarantee(job: JobRecord) -> bool:
+    """Whether a job says that guarantees keep room from it."""
+    lack = job.waits.shortage.quota if job.waits is not None else None
+    return lack is not None and lack.limit == LimitKind.GUARANTEES
 
 
 def unusable(state: State, job: JobRecord) -> str:

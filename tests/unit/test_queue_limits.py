@@ -11,7 +11,7 @@ from arranger.events import kinds as k
 from arranger.messages.shortages import kind_text, quota_text, shortage_text
 from arranger.model.config import VERDICTS
 from arranger.model.job import ScheduleState, Stage
-from arranger.model.queue import QueueSpec
+from arranger.model.queue import QueueSpec, QueueState
 from arranger.model.quota import LimitKind, QuotaLack
 from arranger.model.reasons import Reason, ReasonKind
 from arranger.projections.jobs import JobRecord, compact
@@ -228,6 +228,65 @@ def test_room_that_would_not_be_enough_without_guarantees_lacks_on_nodes() -> No
     there.cycle()
     assert lack(second) is None
     assert lack(third) == QuotaLack("", GPU, 4, 3, 8, "", LimitKind.GUARANTEES)
+
+
+def test_room_that_no_node_has_in_one_piece_lacks_on_nodes_whatever_is_guaranteed() -> None:
+    """Six GPUs are free, three of them on each node: without guarantees, a pod of five wouldn't fit, either."""
+    there = world(gpus=8)
+    there.node("n2", cpu=256, gpus=8)
+    there.queue("rl", guarantee=((GPU, 4),))
+    large = shape(cpu=1, gpus=5)
+    for name in ("first", "second"):
+        there.job(name, of_queue="default", worker=large, workers=1, min_workers=1)
+    there.cycle()
+    third = there.job("third", of_queue="default", worker=large, workers=1, min_workers=1)
+    there.cycle()
+    assert lack(third) is None and third.waits is not None
+    [(reason, nodes)] = third.waits.shortage.reasons
+    assert (reason.kind, reason.name, nodes) == (ReasonKind.INSUFFICIENT, GPU, 2)
+
+
+def test_room_on_a_closed_node_lacks_on_nodes_whatever_is_guaranteed() -> None:
+    there = world(gpus=4)
+    there.node("n2", cpu=256, gpus=8, cordoned=True)
+    there.queue("rl", guarantee=((GPU, 6),))
+    job(there, "first", "default", 3)
+    there.cycle()
+    second = job(there, "second", "default", 4, created=1)
+    there.cycle()
+    assert lack(second) is None
+
+
+def test_a_guarantee_within_a_capability_is_no_reason_where_nodes_lack() -> None:
+    there = world(gpus=4)
+    there.queue("all", capability=((GPU, 4),))
+    there.queue("rl", parent="all", guarantee=((GPU, 2),))
+    there.queue("other", parent="all")
+    job(there, "first", "default", 2)
+    there.cycle()
+    second = job(there, "second", "other", 3, created=1)
+    there.cycle()
+    assert lack(second) is None
+
+
+@pytest.mark.parametrize("closed", ["rl", "all"])
+def test_nothing_is_kept_for_a_closed_queue(closed: str) -> None:
+    there = world(gpus=8)
+    state = {closed: {"state": QueueState.CLOSED}}
+    there.queue("all", **state.get("all", {}))
+    there.queue("rl", parent="all", guarantee=((GPU, 6),), **state.get("rl", {}))
+    first = job(there, "first", "default", 8)
+    there.cycle()
+    assert gpus(first) == 8
+
+
+def test_in_logs_with_the_rules_of_before_a_closed_queue_kept_its_guarantee() -> None:
+    there = world(gpus=8)
+    there.config = msgspec.structs.replace(there.config, verdicts=7)
+    there.queue("rl", guarantee=((GPU, 6),), state=QueueState.CLOSED)
+    first = job(there, "first", "default", 8)
+    there.cycle()
+    assert gpus(first) == 0
 
 
 def test_what_no_nodes_can_hold_says_what_they_lack_whatever_is_guaranteed() -> None:

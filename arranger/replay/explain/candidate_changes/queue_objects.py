@@ -129,15 +129,14 @@ def lowered_guarantees(case: Case) -> Iterator[Change]:
     tree, resource = state.queue_tree, lack.resource
     own = tree.paths.get(queue_of(state, case.job), ())
     unused = []
-    for name in (name for name in tree.paths if name not in own):
+    for name in (name for name in tree.paths if name not in own and not tree.is_closed(name)):
         used = state.queue_totals.get(name, {}).get(resource, 0)
         unused.append((used - dict(tree.specs[name].guarantee).get(resource, 0), name, used))
     for left, name, used in sorted(one for one in unused if one[0] < 0):
         spec = tree.specs[name]
         fewer = msgspec.structs.replace(spec, guarantee=_with(spec.guarantee, resource, used))
         amount = amount_text(resource, -left)
-        closed = " (it is closed)" if spec.state == QueueState.CLOSED else ""
-        subject = f"{amount} {resource} of the guarantee of queue {name}, which it doesn't use{closed}"
+        subject = f"{amount} {resource} of the guarantee of queue {name}, which it doesn't use"
         yield Change("queue", f"give up {subject}", (hypothesis.queue_seen(state, name, fewer),), subject=subject)
 
 
