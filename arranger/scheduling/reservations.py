@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from arranger.events.kinds import Reserved
 from arranger.model.config import CycleConfig
-from arranger.model.job import PlacedPods
+from arranger.model.job import PlacedPods, Stage
 from arranger.model.pod import PodShape
 from arranger.model.reasons import ReasonKind
 from arranger.projections.awaited_room import takes_none
@@ -382,11 +382,20 @@ class Reservations:
         found = []
         for job in self._state.jobs.values():
             if job.placements:
-                end = expected_end(self._state, job, self._config, self._time_ms)
-                end_ms = math.inf if end is None else end.end_ms
-                found.append((self._time_ms if host.uid in job.slots.hosts else end_ms, job.began_ms, job.uid, job))
+                end_ms = self._time_ms if host.uid in job.slots.hosts else self._end_ms(job)
+                found.append((end_ms, job.began_ms, job.uid, job))
         found.sort()  # no two have the same UID
         return [(end_ms, job) for end_ms, _, _, job in found]
+
+    def _end_ms(self, job: JobRecord) -> float:
+        """When a job with nodes is expected to end, infinite for an unknown end. One that is about to start on them
+        runs from now on."""
+        end = expected_end(self._state, job, self._config, self._time_ms)
+        if end is not None:
+            return end.end_ms
+        starts = job.stage in (Stage.PENDING, Stage.RESCHEDULING) and self._config.verdicts >= 8
+        run_ms = expected_runtime_ms(self._state, job, self._config, self._time_ms) if starts else None
+        return math.inf if run_ms is None else self._time_ms + run_ms
 
     def _as_found(self, host: JobRecord, tried: PlacementTry, before: list[tuple[float, JobRecord]]) -> _Found:
         pods = self._placer.placed_pods(tried)

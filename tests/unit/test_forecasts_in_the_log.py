@@ -70,6 +70,16 @@ def test_a_job_whose_reservation_waits_for_an_unknown_end_has_one_unknown_start_
     assert row.position == 1 and row.expected is None
 
 
+def test_of_the_jobs_that_a_reservation_waits_for_those_are_named_of_which_nothing_is_known() -> None:
+    of = world(preemption=None)
+    running(of, "short", 2, expected_s=50)
+    running(of, "hog", 2)
+    large = submit(of, "large", 4, priority=9)
+    of.settle()
+    start = start_of(of.state, of.state.jobs[large.uid])
+    assert start is not None and (start.why, start.endless) == (NoStart.AWAITED, ("default/hog",))
+
+
 def test_a_forecast_that_says_the_same_is_not_recorded() -> None:
     of, _, third = waiting()
     of.say(*recorded(of))

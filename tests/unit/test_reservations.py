@@ -72,6 +72,20 @@ def test_the_first_job_that_lacks_room_gets_a_reservation_at_the_expected_ends()
     assert snapshot.restore(snapshot.encode(of.state)).reservations == of.state.reservations
 
 
+@pytest.mark.parametrize("verdicts", [7, VERDICTS])
+def test_the_end_of_a_job_is_known_that_is_about_to_start(verdicts: int) -> None:
+    """It has taken its nodes, and starts once the others have left them."""
+    of = world(verdicts=verdicts, preemption=Preemption())
+    running(of, "low", 4, priority=1)
+    first = submit(of, "first", 4, priority=9, expected_s=100)
+    of.cycle()
+    assert first.placements and first.stage == Stage.PENDING
+    large = submit(of, "large", 4)
+    of.cycle()
+    expected_ms = of.now_ms + 100_000 if verdicts >= 8 else 0
+    assert of.state.reservations[large.uid].decided.start_ms == expected_ms
+
+
 def test_a_job_behind_may_not_delay_the_start() -> None:
     of = world()
     first = running(of, "first", 2, expected_s=100)

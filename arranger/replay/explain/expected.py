@@ -11,6 +11,7 @@ from arranger.projections.forecasts import expected_start
 from arranger.projections.jobs import JobRecord, has_started
 from arranger.projections.preemption import leaves
 from arranger.projections.queue_use import queue_of
+from arranger.projections.run_times import usual_run_time_ms
 from arranger.projections.state import Forecasted, Reservation, State
 from arranger.replay.reading.describe import awaited_labels
 
@@ -101,7 +102,8 @@ def _reserved(state: State, job: JobRecord, reservation: Reservation) -> Start:
     decided, first_ms = reservation.decided, reservation.first_ms
     awaited = awaited_labels(state, decided.awaits)
     if not decided.start_ms:
-        return Start(Certainty.UNKNOWN, why=NoStart.AWAITED, endless=awaited)
+        unknown = awaited_labels(state, [uid for uid in decided.awaits if _may_never_end(state, uid)])
+        return Start(Certainty.UNKNOWN, why=NoStart.AWAITED, endless=unknown or awaited)
     moved_ms = first_ms if first_ms != decided.start_ms else 0
     estimated, contested = _estimated(state, decided.awaits), _contested(state, job)
     if decided.start_ms > state.time_ms:
@@ -125,6 +127,14 @@ def _contested(state: State, job: JobRecord) -> bool:
     queue = queue_of(state, job)
     waiting = (of for of in state.jobs.values() if of.active and not of.placements and not of.stands_still)
     return any(queue_of(state, of) != queue for of in waiting if of.spec is not None)
+
+
+def _may_never_end(state: State, uid: str) -> bool:
+    """Whether nothing is known of the end of a job."""
+    job = state.jobs.get(uid)
+    spec = job.spec if job is not None else None
+    known = spec is not None and (spec.expected_s is not None or spec.deadline_s is not None)
+    return job is not None and not known and usual_run_time_ms(state.run_times, job) is None
 
 
 def _estimated(state: State, awaits: Collection[str]) -> bool:
