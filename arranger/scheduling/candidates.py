@@ -525,8 +525,12 @@ class Line:
 
     def own_above(self, queue: str) -> bool:
         """Whether a queue on the quorum's way, but not on that of another queue, would be above its share with it."""
+        return bool(self.first_above(queue))
+
+    def first_above(self, queue: str) -> str:
+        """The first such queue, from the quorum's own on; empty if there is none."""
         way = self._paths.get(queue, ())
-        return any(name in self._above for name in self._way if name not in way)
+        return next((name for name in self._way if name in self._above and name not in way), "")
 
     def may_reclaim(self, queue: str) -> bool:
         """Whether jobs of a queue may give room: below the first queue that both ways share, every queue on its way is

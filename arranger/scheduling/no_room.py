@@ -37,10 +37,10 @@ class NoRoomKind(StrEnum):
 
     About jobs that run where its pods may run: they don't have a lower priority in its queue, they aren't preemptible,
     they haven't run for as long as their queue says (TOO_YOUNG) or, on nodes that they took, the configuration
-    (JUST_TOOK); and of other queues: with the quorum, its own queue would be above its share, those aren't above
-    theirs, or they aren't reclaimable. AWAITED: the reservation of a job before it waits for their end. TOO_LITTLE: all
-    that others may give isn't enough. NOBODY: no job with some of what it lacks runs there. IN_VAIN: the job took room
-    and didn't start. REFUSED: the API server refused a pod of it in a dry run.
+    (JUST_TOOK); and of other queues: with the quorum, its own queue or one above it would be above its share, those
+    aren't above theirs, or they aren't reclaimable. AWAITED: the reservation of a job before it waits for their end.
+    TOO_LITTLE: all that others may give isn't enough. NOBODY: no job with some of what it lacks runs there. IN_VAIN:
+    the job took room and didn't start. REFUSED: the API server refused a pod of it in a dry run.
     """
 
     OFF = "Off"
@@ -67,11 +67,13 @@ class NoRoomKind(StrEnum):
 
 class NoRoom(msgspec.Struct, frozen=True):
     """One reason, with the UIDs of the jobs that it is about. `until_ms` is when the first of them has run for long
-    enough, in milliseconds since 1970; 0 for other kinds."""
+    enough, in milliseconds since 1970; 0 for other kinds. `above` is the queue that would be above its share, if that
+    isn't the quorum's own but one above it."""
 
     kind: NoRoomKind
     jobs: tuple[str, ...] = ()
     until_ms: int = 0
+    above: str = ""
 
 
 def why_no_room(
@@ -111,7 +113,7 @@ def why_no_room(
     needs = quorum_needs(job, policies.pod_policy(job, config))
     asked = sum_by_group(job, pods_of(needs))
     there = _open_nodes(state, job, config, time_ms, policies) if lacks is None else None
-    found: dict[NoRoomKind, dict[str, int]] = {}
+    found: dict[tuple[NoRoomKind, str], dict[str, int]] = {}
     placer = Placer(state, config, policies, time_ms=time_ms)
     preempting = Preempting(state, config, placer, waiting, policies=policies, time_ms=time_ms)
     line = _line(candidates, preempting, job, asked)
@@ -119,13 +121,19 @@ def why_no_room(
         of = state.jobs[uid]
         if there is not None and (there.isdisjoint(of.placements.values()) or not _has_some(of, short)):
             continue
-        found.setdefault(kind, {})[uid] = until_ms
+        found.setdefault((kind, _above(state, job, of, line, kind)), {})[uid] = until_ms
     if not found:
         return (NoRoom(NoRoomKind.NOBODY),)
     return tuple(
-        NoRoom(kind, tuple(jobs), min(jobs.values()))
-        for kind, jobs in sorted(found.items(), key=lambda of: _rank(of[0]))
+        NoRoom(kind, tuple(jobs), min(jobs.values()), above)
+        for (kind, above), jobs in sorted(found.items(), key=lambda of: (_rank(of[0][0]), of[0][1]))
     )
+
+
+def _above(state: State, job: JobRecord, of: JobRecord, line: Line, kind: NoRoomKind) -> str:
+    """The queue above the job's own that would be above its share, if that is why another job gives it no room."""
+    above = line.first_above(queue_of(state, of)) if kind == NoRoomKind.ABOVE_SHARE else ""
+    return above if above != queue_of(state, job) else ""
 
 
 def _has_some(job: JobRecord, resources: Collection[str]) -> bool:

@@ -167,6 +167,7 @@ export interface NoRoom {
   kind: string;
   jobs: string[];
   untilMs: number;
+  above: string;
 }
 export interface Explained {
   timeMs: number;

@@ -16,6 +16,8 @@ from arranger.model.queue import Preemption, PreemptionMode
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord, compact
+from arranger.replay.explain.room_words import takes_none_text
+from arranger.replay.explain.taken_room import TakesNone
 from arranger.scheduling import NoRoomKind, why_no_room
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
 from arranger.scheduling.vacating import grace_ms
@@ -427,6 +429,29 @@ def test_nobody_leaves_only_to_bring_a_queue_down_to_its_share(room: str, kind: 
     assert (low.stage, mine.placements) == (Stage.RUNNING, {})
     why = why_no_room(of.state, mine, of.config, of.now_ms, lacks=None, infeasible=False, short=["nvidia.com/gpu"])
     assert [one.kind for one in why if others[0].uid in one.jobs] == [kind]
+
+
+def test_a_queue_above_the_jobs_own_is_named_that_would_be_above_its_share() -> None:
+    """What another queue below the same parent would give doesn't bring the parent down to its share."""
+    of = World(config=CONFIG)
+    of.node("n0", cpu=64, gpus=32)
+    of.watch_queues()
+    of.queue("org")
+    of.queue("vision", parent="org", weight=3)
+    of.queue("robots", parent="org")
+    of.queue("batch")
+    large = running(of, "large", 22, of_queue="batch")
+    robots = running(of, "robots", 8, of_queue="robots")
+    mine = waiting(of, "mine", 12, of_queue="vision")
+    assert preempted(of) is None
+    of.settle()
+    why = why_no_room(of.state, mine, of.config, of.now_ms, lacks=None, infeasible=False, short=["nvidia.com/gpu"])
+    assert [(one.kind, one.jobs, one.above) for one in why] == [
+        (NoRoomKind.TOO_LITTLE, (robots.uid,), ""),
+        (NoRoomKind.ABOVE_SHARE, (large.uid,), "org"),
+    ]
+    [_, told] = [takes_none_text(TakesNone(one.kind, one.jobs, 0, one.above), lambda _: "") for one in why]
+    assert told == "queue org would be above its share, so nothing is reclaimed from uid-large"
 
 
 @pytest.mark.parametrize("limit", [{"max_running": 1}, {"capability": (("nvidia.com/gpu", 4),)}])

@@ -228,6 +228,7 @@ class TakesNone(msgspec.Struct, frozen=True):
     kind: NoRoomKind
     jobs: tuple[str, ...]
     until_ms: int
+    above: str = ""
 
 
 def takes_none(
@@ -245,4 +246,6 @@ def takes_none(
         state, job, config, state.time_ms, lacks=limit, short=short, infeasible=infeasible, reserved=reserved,
         policies=policies
     )  # fmt: skip
-    return tuple(TakesNone(of.kind, tuple(label_of(state, uid) for uid in of.jobs), of.until_ms) for of in found)
+    return tuple(
+        TakesNone(of.kind, tuple(label_of(state, uid) for uid in of.jobs), of.until_ms, of.above) for of in found
+    )
