@@ -110,6 +110,15 @@ def test_explain_knows_max_running_max_waiting_guarantees_and_room() -> None:
     assert why(there, "fourth").position == why(there, "fourth").queue_length
 
 
+def test_of_queues_with_equal_ratios_explain_says_that_the_name_decides() -> None:
+    there = world(gpus=8)
+    for name in ("a", "b"):
+        there.queue(name)
+        job(there, f"of-{name}", name, 5)
+    [ahead] = why(there, "of-b").ahead
+    assert ahead.decided_by == "a uses 0% of its share, b uses 0% of its share (equal ones go by name)"
+
+
 def test_explain_tells_the_order_from_room() -> None:
     there = world(gpus=4)
     there.queue("a", weight=9)

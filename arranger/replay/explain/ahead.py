@@ -79,7 +79,8 @@ class QueueKeys:
             return ""
         ways = zip(self._standing.way(of_other), self._standing.way(of_job), strict=False)
         one, two = next(((a, b) for a, b in ways if a != b), (of_other, of_job))
-        return f"{self._used(one)}, {self._used(two)}"
+        equal = self._order.ratio(one) == self._order.ratio(two)
+        return f"{self._used(one)}, {self._used(two)}{' (equal ones go by name)' if equal else ''}"
 
     def _used(self, line: str) -> str:
         assert self._standing is not None and self._order is not None
