@@ -332,6 +332,10 @@ export interface Course {
   started: number;
   ended: number;
   waitingAtEnd: number;
+  /** Those that hold nodes at the end, though the log shows no end of them. */
+  endlessJobs: string[];
+  /** Some of those that wait at the end. */
+  waitingJobs: string[];
   waitMeanMs: number;
   waitP95Ms: number;
   makespanMs: number | null;

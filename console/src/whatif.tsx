@@ -212,6 +212,9 @@ function given(form: HTMLFormElement): Parameters {
 
 function Result({ value }: { value: Answer }) {
   const course = value.until;
+  const [endless, waits] = (["endlessJobs", "waitingJobs"] as const).map((of) =>
+    course ? [...new Set([...course.asItWas[of], ...course.whatIf[of]])] : [],
+  ) as [string[], string[]];
   const differ = sums(value.asItWas, value.whatIf, OF_CYCLES);
   const inRuns = course ? sums(course.asItWas, course.whatIf, OF_RUNS) : [];
   const first = untried(value.asItWas).filter((name) => untried(value.whatIf).includes(name));
@@ -291,6 +294,8 @@ function Result({ value }: { value: Answer }) {
         <p class="faint">
           Both are runs of Arranger's own cycles from this point on. Jobs run as long as they did in the log; what
           has no end there runs to the end, and a job that is preempted begins another attempt.
+          {endless.length > 0 && ` The log shows no end of ${some(endless)}: they keep their nodes to the end of the run.`}
+          {waits.length > 0 && ` Still waiting at its end: ${some(waits)}.`}
         </p>
       )}
       {course && JSON.stringify(course.asItWas.curve) !== JSON.stringify(course.whatIf.curve) && <Courses one={course.asItWas} other={course.whatIf} />}

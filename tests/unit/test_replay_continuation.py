@@ -10,11 +10,13 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.job import Dependency
 from arranger.model.pod import Phase
+from arranger.model.queue import Preemption
 from arranger.projections import snapshot
 from arranger.projections.job_parts import LEADER
 from arranger.projections.state import State
 from arranger.replay.reading.history import Journey, Point
 from arranger.replay.reading.recording import Recording
+from arranger.replay.what_if import continuation
 from arranger.replay.what_if.continuation import Continuation, Future
 from arranger.replay.what_if.one_cycle import Variation, vary
 from arranger.replay.what_if.overrides import Overrides
@@ -368,3 +370,66 @@ def test_a_policy_for_every_job_goes_for_those_too_that_come_later() -> None:
     Continuation(state, future, config, meter, begin_ms=begin_ms, until_ms=None, variation=varied, policies=by).run()
     spec = state.jobs["uid-own"].spec
     assert spec is not None and spec.queue_policy == ""
+
+
+# --- until nothing more happens ------------------------------------------------------------------------------
+
+
+def reserved_for_ever(**behind: Any) -> tuple[Timeline, World]:
+    """A node whose first job never ends, though it is expected to after 60 s; `large` waits for its room, with a
+    reservation, and `behind` for what the reservation keeps."""
+    world = World()
+    world.config = msgspec.structs.replace(world.config, reservations=1, reservation_refresh_ms=30_000, guests=False)
+    world.node("n1", gpus=4)
+    timeline = Timeline(world)
+    timeline.job(0, "first", runs=None, leader=shape(gpus=3), expected_s=60)
+    timeline.job(10, "large", runs=None, leader=shape(gpus=4))
+    if behind:
+        timeline.job(20, "behind", runs=None, leader=shape(gpus=1), priority=1, **behind)
+    return timeline, timeline.play()
+
+
+def test_a_run_without_a_horizon_ends_once_nothing_but_a_reservation_moves() -> None:
+    timeline, world = reserved_for_ever()
+    assert world.state.reservations["uid-large"].decided.start_ms == timeline.began_ms + 60_000
+    found, _ = utilisation(world, began(timeline))
+    assert second(world, found.end_ms, timeline) == 10, "nothing came of the times after that"
+    assert found.endless_jobs == ("default/first",) and found.waiting_jobs == ("default/large",)
+    assert found.starts == {("uid-first", 0): timeline.began_ms} and found.wait_p95_ms == 0
+
+
+def test_a_run_goes_on_while_a_moved_reservation_may_let_a_job_go_first() -> None:
+    """Room is kept for `large` until 60 s, 120 s, 240 s, 480 s, and then until 960 s: 300 s fit before that."""
+    timeline, world = reserved_for_ever(expected_s=300)
+    found, _ = utilisation(world, began(timeline))
+    assert found.starts["uid-behind", 0] == timeline.began_ms + 480_000
+    assert second(world, found.end_ms, timeline) == 480
+    assert found.endless_jobs == ("default/first", "default/behind") and found.waiting_jobs == ("default/large",)
+    month = 30 * 86_400
+    timeline, world = reserved_for_ever(expected_s=month)
+    found, _ = utilisation(world, began(timeline))
+    assert second(world, found.starts["uid-behind", 0], timeline) > month
+
+
+def test_an_attempt_beyond_the_log_does_not_begin_again_for_ever() -> None:
+    """`first` failed after 40 s and was to begin again, and the log ends before it did."""
+    world = World()
+    world.config = msgspec.structs.replace(world.config, room_bound_ms=60_000)
+    world.node("n1", gpus=4)
+    timeline = Timeline(world)
+    timeline.job(0, "first", runs=None, leader=shape(gpus=4), priority=1)
+    timeline.job(10, "large", runs=None, leader=shape(gpus=4))
+    timeline.at(40, lambda: timeline.over("first", Phase.FAILED))
+    timeline.play()
+    otherwise = Overrides(preemption=Preemption())
+    found, _ = utilisation(world, began(timeline), lasting_ms=100_000, overrides=otherwise)
+    starts = {attempt: second(world, at, timeline) for (uid, attempt), at in found.starts.items() if uid == "uid-first"}
+    assert starts[0] == 0 and starts[1] == 110 and len(starts) == 3, "taken room from, as in the log, and once more"
+    assert (found.ended, found.waiting_at_end, found.endless) == (2, 0, 0)
+
+
+def test_a_run_in_which_only_reservations_move_ends_after_so_many_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    timeline, world = reserved_for_ever(expected_s=30 * 86_400)
+    monkeypatch.setattr(continuation, "_MOST_IDLE", 4)
+    found, _ = utilisation(world, began(timeline))
+    assert ("uid-behind", 0) not in found.starts and second(world, found.end_ms, timeline) == 20

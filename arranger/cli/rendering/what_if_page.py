@@ -75,11 +75,16 @@ def _notes(of: Continuations, lasting_ms: int | None, *, drained: bool) -> Itera
     one, other = of.as_it_was, of.what_if
     if one.waiting_at_end or other.waiting_at_end:
         yield "jobs that still wait at the end count with their waiting time so far"
-    held = few(list(dict.fromkeys((*one.endless_jobs, *other.endless_jobs))), _NAMES_SHOWN)
-    if held and drained:
+    held, waits = (
+        few(list(dict.fromkeys(names)), _NAMES_SHOWN)
+        for names in ((*one.endless_jobs, *other.endless_jobs), (*one.waiting_jobs, *other.waiting_jobs))
+    )
+    if drained and waits:
+        yield f"a run stopped when nothing more could happen; still waiting at its end: {waits}"
+    if drained and held:
         yield (
-            f"a run stopped when nothing more could happen: the log shows no end of {held}, so the nodes "
-            "that they hold never become free; --lasting gives them an end"
+            f"the log shows no end of {held}, so the nodes that they hold never become free; --lasting gives them an "
+            "end"
         )
     elif one.endless or other.endless:
         yield "attempts without an end in the log last to the end of the run; --lasting gives them an end"

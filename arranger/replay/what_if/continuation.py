@@ -11,6 +11,8 @@ a node any more. It then ends as in the log, or is scheduled again as in the log
 - More or fewer workers make a job neither faster nor slower.
 - Pods that give room to another job leave at once. An attempt that was preempted in the log, and isn't here, runs as
   long as the first later attempt that wasn't; one that is preempted here begins again, and runs as long as it would.
+- An attempt after the last one in the log has no recorded end, unless the job was preempted here: then it runs as the
+  last one did, once.
 
 The code of production folds all events and makes all decisions, so everything else is exact.
 """
@@ -27,6 +29,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.stages import StageReason
 from arranger.projections.awaited_room import refused_by_dry_run
+from arranger.projections.expected_ends import expected_runtime_ms
 from arranger.projections.giving_up import gives_up_ms
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
@@ -42,6 +45,12 @@ from arranger.scheduling import BUILT_IN, Cycles, Policies, TooLarge
 _ROUNDS = 8
 #: A simulation doesn't record changed reasons.
 _NEVER_MS = 1 << 50
+#: In place of the number of an attempt: a reservation is to be revised, other decisions may change with time.
+_REVISION, _CYCLE = -2, -1
+#: Without a horizon, a run goes on for at least so long while nothing but reservations is due, and nothing comes of it.
+_IDLE_MS = 86_400_000
+#: It ends in any case after so many successive times without that.
+_MOST_IDLE = 1_000
 
 
 #: (State, job, time) → for how many milliseconds from that time on the present attempt of the job runs; None: for ever.
@@ -61,8 +70,10 @@ class Future(msgspec.Struct, frozen=True):
 class Continuation:
     """Continues one variant. `state` is that at the point with the variation applied; the continuation changes it.
 
-    `until_ms` is the horizon; None means until no further event is due. With `too_large`, the cycles are quicker, and
-    don't find all reasons of waiting jobs.
+    `until_ms` is the horizon; None means until nothing more happens: no further event is due, or nothing but revisions
+    of reservations, of which nothing came for a day, and which are further away than any waiting job is expected to
+    run. (A job that never ends outlives every expectation, so the room that it holds is expected later and later.) With
+    `too_large`, the cycles are quicker, and don't find all reasons of waiting jobs.
     """
 
     def __init__(
@@ -102,12 +113,19 @@ class Continuation:
         self._without_jobs = frozenset(
             (*varied.without_jobs, *(e.uid for e in varied.added if isinstance(e, k.JobSeen)))
         )
-        #: Due times of attempts' ends, and of jobs to be given up: (time, number, job UID, attempt or -1).
+        #: When something last happened: all but that jobs wait and reservations move.
+        self._moved_ms = begin_ms
+        #: At how many times cycles ran since then.
+        self._idle_cycles = 0
+        #: Due times: of an attempt's end, of a job to be given up, and of cycles: (time, number, job UID or "", attempt
+        #: or `_CYCLE` or `_REVISION`).
         self._due: list[tuple[int, int, str, int]] = []
         self._numbers = 0
         self._ran = dict.fromkeys(uid for uid, _ in future.intervals)
         self._begun: dict[AttemptKey, None] = {}
         self._whole = _not_preempted(future.intervals)
+        #: Jobs that ran for as long as in the last of these attempts: the log says nothing of those that follow.
+        self._beyond: dict[str, None] = {}
         #: Jobs that gave room to others in this variant.
         self._preempted: dict[str, None] = {}
         #: Jobs that were deleted in this variant: later observations of them are ignored.
@@ -119,7 +137,7 @@ class Continuation:
         `cycle_first`: a cycle ran on exactly this state, before further observations of the same time.
         """
         self.go_on(moved, cycle_first=cycle_first)
-        return self._meter.utilisation(self.state, self._until_ms if self._until_ms is not None else self._now_ms)
+        return self._meter.utilisation(self.state, self._until_ms if self._until_ms is not None else self._moved_ms)
 
     def go_on(
         self,
@@ -138,15 +156,15 @@ class Continuation:
             self._due_to_be_given_up(uid)
             self._due_after_back_off(uid)
         for pod in self.state.assumed.values():
-            self._at(max(pod.until_ms, self._now_ms), "", -1)
+            self._at(max(pod.until_ms, self._now_ms), "", _CYCLE)
         if cycle_first:
             self._settle(dict.fromkeys(self.state.jobs), schedulable=True)
         else:
-            self._at(self._now_ms, "", -1)  # a cycle after all observations of this time
+            self._at(self._now_ms, "", _CYCLE)  # a cycle after all observations of this time
         observations, at, told = self._future.observations, 0, 0
         while not enough():
             next_ms = self._next_ms(observations[at][0] if at < len(observations) else None)
-            if next_ms is None or (self._until_ms is not None and next_ms > self._until_ms):
+            if next_ms is None or self._is_over(next_ms, last=at == len(observations)):
                 break
             self._now_ms = max(self._now_ms, next_ms)
             first = at
@@ -167,9 +185,38 @@ class Continuation:
         due_ms = self._due[0][0] if self._due else None
         return min((moment for moment in (observed_ms, due_ms) if moment is not None), default=None)
 
+    def _is_over(self, next_ms: int, *, last: bool) -> bool:
+        """Whether the run ends before `next_ms`, when something is due. `last`: the log shows nothing more."""
+        if self._until_ms is not None:
+            return next_ms > self._until_ms
+        return last and self._idles(next_ms)
+
+    def _idles(self, next_ms: int) -> bool:
+        """Whether nothing is due but revisions of reservations, the first at `next_ms`, and nothing will come of them.
+
+        What is kept moves further away each time, so a job that is expected to end before may then go first. Until
+        `next_ms`, the last cycle let all jobs go first that are expected to run no longer than until then.
+        """
+        if any(of[-1] != _REVISION for of in self._due):
+            return False
+        if self._idle_cycles >= _MOST_IDLE:
+            return True
+        if next_ms - self._moved_ms <= max(_IDLE_MS, self._config.min_runtime_ms):
+            return False
+        waits = [job for job in self.state.jobs.values() if job.active and not job.quorum_placed()]
+        runs = (expected_runtime_ms(self.state, job, self._config, self._now_ms) or 0 for job in waits)
+        return next_ms - self._now_ms >= max(runs, default=0)
+
+    def _happened(self) -> None:
+        """Note that something else happened than that jobs wait and reservations move."""
+        self._moved_ms, self._idle_cycles = self._now_ms, 0
+
     def _moment(self, observed: Sequence[k.Event]) -> None:
         """Fold everything that happens at one time, and make the decisions on it."""
+        self._idle_cycles += 1
         changes = self._say([event for one in observed for event in self._as_here(one)])
+        if observed:
+            self._happened()
         touched, schedulable = dict(changes.jobs), changes.schedulable
         while self._due and self._due[0][0] <= self._now_ms:
             _, _, uid, attempt = heapq.heappop(self._due)
@@ -177,6 +224,8 @@ class Continuation:
             touched.update(changes.jobs)
             touched[uid] = None
             schedulable |= changes.schedulable or attempt < 0
+            if changes.jobs:
+                self._happened()
         self._settle(touched, schedulable=schedulable)
 
     def _as_here(self, event: k.Event) -> list[k.Event]:
@@ -235,7 +284,7 @@ class Continuation:
             return Changes()
         if job.of_pods and job.bound:
             return Changes()  # its observations say when it ends
-        interval = self._length_of(uid, attempt)
+        interval = self._repeated(uid, attempt)
         pods = pods_gone(self.state, self.state.pods_of.get(uid, {}).values())
         stage = interval.stage if interval is not None else str(Stage.SUCCEEDED)
         if interval is not None and interval.again:
@@ -281,7 +330,16 @@ class Continuation:
         if (uid, attempt) in intervals:
             later = next((number for number in whole if number >= attempt), None)
             return intervals[uid, later] if later is not None else None
-        return intervals[uid, whole[-1]] if uid in self._preempted and whole else None
+        if uid not in self._preempted or not whole:
+            return None
+        return intervals[uid, whole[-1]] if uid not in self._beyond else None
+
+    def _repeated(self, uid: str, attempt: int) -> AttemptInterval | None:
+        """As `_length_of`, for an attempt that has run for so long."""
+        interval = self._length_of(uid, attempt)
+        if interval is not None and interval is self._future.intervals[uid, self._whole[uid][-1]]:
+            self._beyond[uid] = None
+        return interval
 
     def _leave(self, events: Sequence[k.Event]) -> None:
         """Delete the pods that give room, and note from when the decisions of cycles may change by themselves."""
@@ -296,7 +354,7 @@ class Continuation:
                     self._preempted[job.uid] = None
                 self._say(pods_gone(self.state, gone))
             elif isinstance(event, k.Reserved) and event.start_ms > self._now_ms:
-                self._at(event.start_ms, "", -1)
+                self._at(event.start_ms, "", _REVISION)
 
     def _at(self, moment_ms: int, uid: str, attempt: int) -> None:
         self._numbers += 1
@@ -315,6 +373,8 @@ class Continuation:
                 break
             events = self._cycles.take(self.state, self._config, self._now_ms)
             reserved = frozenset(self.state.reservations)
+            if not all(map(_changes_nothing, events)):
+                self._happened()
             changes = self._say(events)
             # Once a job has used its reservation, the next cycle may make another one.
             touched, schedulable = changes.jobs, bool(reserved - self.state.reservations.keys())
@@ -339,6 +399,7 @@ class Continuation:
                 starts = isinstance(decided, k.StageDecided) and decided.stage == Stage.STARTING
                 gone = () if starts else pods_gone(self.state, pods)
                 schedulable |= self._say([decided, *gone]).schedulable
+                self._happened()
                 self._meter.look(self.state, uid, self._now_ms)
         return schedulable
 
@@ -347,13 +408,13 @@ class Continuation:
         job = self.state.jobs[uid]
         due_ms = gives_up_ms(self.state, job, self._config)
         if not job.ended and job.waits is not None and job.waits.shortage.infeasible and due_ms is not None:
-            self._at(max(self._now_ms, due_ms), uid, -1)
+            self._at(max(self._now_ms, due_ms), uid, _CYCLE)
 
     def _due_after_back_off(self, uid: str) -> None:
         """If a job backs off, schedule a cycle for the end of the back-off."""
         not_before_ms = self.state.jobs[uid].not_before_ms
         if not_before_ms > self._now_ms:
-            self._at(not_before_ms, "", -1)
+            self._at(not_before_ms, "", _CYCLE)
 
     def _note_infeasible(self, events: Sequence[k.Event]) -> None:
         for event in events:
@@ -372,6 +433,13 @@ def _not_preempted(intervals: Mapping[AttemptKey, AttemptInterval]) -> dict[str,
         if not intervals[uid, attempt].preempted:
             found.setdefault(uid, []).append(attempt)
     return found
+
+
+def _changes_nothing(event: k.Event) -> bool:
+    """Whether a cycle's event gives nobody room, takes none and ends no job."""
+    if isinstance(event, k.Waits):
+        return event.schedule_state != ScheduleState.FAILED
+    return isinstance(event, (k.CycleTaken, k.Reserved))
 
 
 def _controlled(job: JobRecord) -> bool:

@@ -1,6 +1,6 @@
 """Figures on a cluster over an interval: waiting times, utilisation, fragmentation, makespan."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -22,6 +22,8 @@ _TYPICAL_PERCENT = 95
 _MOST_GPUS = 64
 #: The maximum number of points of a curve.
 CURVE = 400
+#: The maximum number of waiting jobs that are named.
+WAITING_NAMED = 100
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -41,7 +43,9 @@ class Figures(msgspec.Struct, frozen=True):
 
     `gpu_utilisation` and `gpu_fragmentation` are means over time, as parts of all GPUs (0 to 1), None without GPUs.
     `makespan_ms` is the time to the last end of a job, None if none ended. `endless` counts attempts without an end in
-    the log; `endless_jobs` are their jobs. `started` counts attempts, `jobs_started` counts jobs.
+    the log; `endless_jobs` are their jobs, as far as they have nodes at the end. `started` counts attempts,
+    `jobs_started` counts jobs. `waiting_jobs` are the jobs that wait at the end, those that have waited longest first,
+    at most `WAITING_NAMED`.
     """
 
     begin_ms: int
@@ -59,6 +63,7 @@ class Figures(msgspec.Struct, frozen=True):
     curve: tuple[Sample, ...]
     jobs_started: int = 0
     endless_jobs: tuple[str, ...] = ()
+    waiting_jobs: tuple[str, ...] = ()
 
 
 class Utilisation(Figures, frozen=True):
@@ -155,6 +160,7 @@ class Meter:
     def utilisation(self, state: State, end_ms: int) -> Utilisation:
         end_ms = max(end_ms, self._begin_ms)
         waits = sorted([*self._waits, *(end_ms - since_ms for since_ms in self._since.values())])
+        held = {label(job) for job in state.jobs.values() if job.placements}
         ends = [moment for moment in self._ended.values() if moment <= end_ms]
         return Utilisation(
             begin_ms=self._begin_ms,
@@ -174,8 +180,13 @@ class Meter:
             waited=self._waited,
             names=self._names,
             jobs_started=len({uid for uid, _ in self._starts}),
-            endless_jobs=tuple(self.endless_jobs),
+            endless_jobs=tuple(name for name in self.endless_jobs if name in held),
+            waiting_jobs=tuple(self._waiting(state)),
         )
+
+    def _waiting(self, state: State) -> Iterator[str]:
+        longest = sorted(self._since.items(), key=lambda of: (of[1], of[0]))
+        yield from (label(state.jobs[uid]) for (uid, _), _ in longest[:WAITING_NAMED] if uid in state.jobs)
 
     def _mean(self, amounts: Sequence[float], end_ms: int) -> float | None:
         """The mean over time of `amounts`, one per sample, as a part of all GPUs."""
