@@ -38,7 +38,7 @@ const FIRST: Field[] = [
 const FURTHER: Field[] = [
   { name: "until", label: "Run on until", hint: "such as 1h, or drained" },
   { name: "preemption", label: "Preemption", hint: "", options: ["On", "Off"] },
-  { name: "backfill", label: "Backfill", hint: "", options: ["On", "Off"] },
+  { name: "backfill", label: "Backfill", hint: "", options: ["Guests", "Known", "Off"] },
   { name: "reservations", label: "Reservations", hint: "a number of jobs" },
   { name: "weights", label: "Weights", hint: "cpu=1,*/gpu=5" },
   { name: "without", label: "Without jobs", hint: "namespace/name, …", list: true, known: jobs },

@@ -126,6 +126,50 @@ def test_backfill_off_lets_a_later_job_go_first(tmp_path: Path, capsys: pytest.C
     assert cycle is not None
 
 
+@pytest.mark.parametrize("reservations", [1, 3])
+def test_backfill_known_keeps_a_job_without_an_expected_end_out_of_reserved_room(
+    reservations: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of = with_room_rules(preemption=None, guests=True, reservations=reservations)
+    gpu_job(of, "first", 2, expected_s=100)
+    of.settle()
+    gpu_job(of, "large", 4, priority=9)
+    of.settle()
+    gpu_job(of, "small", 1, priority=1)
+    of.cycle()
+    log = to_file(of.entries, tmp_path / "run.log")
+    last = str(of.entries[entry_with(of.entries, k.CycleTaken, last=True)].first)
+    found = answer(capsys, "what-if", *log, "--at", last, "--backfill", "Known")
+    assert (found["asItWas"]["pods"], found["whatIf"]["pods"]) == (1, 0)
+    assert found["otherwise"] == "backfill Known", "how many have a reservation stays as recorded"
+    assert [one["job"] for one in found["differences"]] == ["default/small"]
+    found = answer(capsys, "what-if", *log, "--at", last, "--backfill", "Guests")
+    assert found["otherwise"] == "backfill Guests" and not found["differences"]
+    found = answer(capsys, "what-if", *log, "--at", last, "--backfill", "Off", "--reservations", "2")
+    assert found["otherwise"] == "backfill Off, reservations 0" and found["whatIf"]["pods"] == 1
+    found = answer(capsys, "what-if", *log, "--at", last, "--backfill", "Known", "--reservations", "0")
+    assert found["otherwise"] == "backfill Known, reservations 0" and found["whatIf"]["pods"] == 1
+    bisected = answer(capsys, "bisect", *log, "--backfill", "Known")
+    assert bisected["other"] == {"backfill": "Known"} and bisected["found"]["job"] == "default/small"
+
+
+def test_backfill_where_there_were_no_reservations_makes_some(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of = with_room_rules(preemption=None, reservations=0, reservation_refresh_ms=0)
+    gpu_job(of, "first", 2, expected_s=100)
+    of.settle()
+    gpu_job(of, "large", 4, priority=9)
+    gpu_job(of, "small", 1, priority=1)
+    of.cycle()
+    log = to_file(of.entries, tmp_path / "run.log")
+    last = str(of.entries[entry_with(of.entries, k.CycleTaken, last=True)].first)
+    for backfill, pods in (("Known", 0), ("Guests", 1), ("Off", 1)):
+        found = answer(capsys, "what-if", *log, "--at", last, "--backfill", backfill)
+        assert (found["asItWas"]["pods"], found["whatIf"]["pods"]) == (1, pods), backfill
+        assert found["otherwise"] == f"backfill {backfill}"
+
+
 def test_bisect_finds_when_a_job_was_preempted(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(capsys, "bisect", *log, "--job", "low", "--preempted")
     assert (found["condition"], found["found"]["event"]["kind"]) == ("job default/low is preempted", "Preempted")

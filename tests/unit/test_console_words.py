@@ -2,6 +2,7 @@
 
 import re
 
+from arranger.cli.inputs.alternative import choices
 from arranger.cli.rendering import ledger_page
 from arranger.scheduling.registry import BUILT_IN
 from tests.servers import REPOSITORY
@@ -24,3 +25,9 @@ def test_what_jobs_wait_for_has_the_words_of_the_command() -> None:
 def test_the_offered_policies_are_those_that_arranger_brings() -> None:
     for name, policies in (("QUEUE_POLICIES", BUILT_IN.queue), ("POD_POLICIES", BUILT_IN.pod)):
         assert re.findall(r'"(\w+)"', block("whatif.tsx", name)) == list(policies)
+
+
+def test_the_choices_of_the_what_if_form_are_those_of_the_command() -> None:
+    fields = re.findall(r'name: "(\w+)".*options: \[(.*)\]', block("whatif.tsx", "FURTHER"))
+    offered = {name: tuple(re.findall(r'"(\w+)"', options)) for name, options in fields}
+    assert offered == {name: choices(name) for name in ("preemption", "backfill")}

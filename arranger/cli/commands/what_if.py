@@ -123,7 +123,8 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
     prints it, replaces the existing node, and a Queue always replaces the existing queue. A new TYJob without
     creationTimestamp counts as created at that point. The output lists all edits.
 
-    --preemption Off takes no room back, and --backfill Off lets any job go before one with a reservation.
+    --preemption Off takes no room back. --backfill Off lets any job go before one with a reservation, --backfill Known
+    only those that are expected to end before it starts, and --backfill Guests also those that leave again for it.
 
     With --until, both plans continue as runs: one without changes, and one with them. TYJobs, nodes and other owners'
     pods that appear later in the log appear in both runs at the same times. A cycle runs after each change. Each

@@ -17,7 +17,7 @@ from arranger.settings import SETTINGS, Loaded, load
 #: Setting → its flag here, if that differs from the flag of `arranger run`.
 _CALLED = {"pod_policy": "--policy"}
 
-#: Setting that decides a plan → the field of a cycle's configuration that it becomes.
+#: Setting that decides a plan → the field of a cycle's configuration that it becomes. `backfill` becomes several.
 _DECIDING = {
     "queue_policy": "queue_policy",
     "pod_policy": "pod_policy",
@@ -29,7 +29,6 @@ _DECIDING = {
     "preemption": "preemption",
     "preemption_bound_s": "room_bound_ms",
     "min_runtime_s": "min_runtime_ms",
-    "backfill": "reservations",
     "reservations": "reservations",
     "reservation_refresh_s": "reservation_refresh_ms",
     "runtime_quantiles": "learned_runtimes",
@@ -71,7 +70,7 @@ def other_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
     )(wrapped)
     for flag, name, metavar, text in (
         ("--reservations", "reservations", "N", "How many of the first jobs that lack room get a reservation."),
-        ("--backfill", "backfill", "Guests|Known|Off", "Off: no reservations, so that any job may go first."),
+        ("--backfill", "backfill", "Guests|Known|Off", "Who may use reserved room; Off: no reservations."),
         (
             "--preemption",
             "preemption",
@@ -87,17 +86,19 @@ def other_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
         ("--policy", "pod_policy", "NAME", "Another pod policy, for jobs that name none."),
         ("--queue-policy", "queue_policy", "NAME", "Another queue policy, for jobs that name none."),
     ):
-        completed = completing(functools.partial(_choices, name))
+        completed = completing(functools.partial(choices, name))
         decorated = click.option(flag, name, metavar=metavar, help=text, shell_complete=completed)(decorated)
     config = "TOML file; only its settings that decide a plan are used. All other settings stay as recorded."
     return target_options(setting_flags("cluster", "archive_url", config_help=config)(decorated))
 
 
-def _choices(name: str) -> tuple[str, ...]:
+def choices(name: str) -> tuple[str, ...]:
+    """The values of an option here among which to choose."""
     return ("On", "Off") if name == "preemption" else tuple(SETTINGS[name].choices)
 
 
 def _overrides(loaded: Loaded, *, from_file: bool) -> Overrides:
     config, sources = loaded.settings.cycle_config(), ("flag ", "file ") if from_file else ("flag ",)
     given = [field for name, field in _DECIDING.items() if loaded.origins[name].startswith(sources)]
-    return Overrides(**{field: getattr(config, field) for field in given})
+    backfill = loaded.settings.backfill if loaded.origins["backfill"].startswith(sources) else None
+    return Overrides(**{field: getattr(config, field) for field in given}, backfill=backfill)

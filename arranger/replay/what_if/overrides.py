@@ -16,6 +16,8 @@ from arranger.scheduling import Policies
 #: Fields that aren't parts of the configuration.
 _BESIDE = ("every_job", "queues")
 
+#: How many jobs have a reservation where the setting `backfill` allows it, and a log in which none had one doesn't say.
+_RESERVATIONS = 1
 
 #: A field that does nothing sensible without another one, that one, and its value where there is none.
 _NEEDED_BY = (("preemption", "room_bound_ms", 60_000), ("reservations", "reservation_refresh_ms", 30_000))
@@ -61,6 +63,8 @@ class Overrides(msgspec.Struct, frozen=True):
     refusal_avoid_ms: int | None = None
     search_steps: int | None = None
     preemption: Preemption | None = None
+    #: The setting: "Guests", "Known" or "Off".
+    backfill: str | None = None
     reservations: int | None = None
     reservation_refresh_ms: int | None = None
     learned_runtimes: bool | None = None
@@ -77,7 +81,7 @@ class Overrides(msgspec.Struct, frozen=True):
 
     @property
     def given(self) -> dict[str, object]:
-        """The replaced fields of the configuration with their values."""
+        """The replaced fields of the configuration, and the setting `backfill`, with their values."""
         fields = msgspec.structs.asdict(self)
         return {name: value for name, value in fields.items() if value is not None and name not in _BESIDE}
 
@@ -94,6 +98,9 @@ class Overrides(msgspec.Struct, frozen=True):
         but the recorded filters, group checks and permits, so that nothing else differs."""
         by = dataclasses.replace(policies.closest(config), queue=policies.queue, pod=policies.pod)
         given = self.given
+        given |= _backfilling(
+            given.pop("backfill", None), given.get("reservations", config.reservations or _RESERVATIONS)
+        )
         for name, without, value in _NEEDED_BY:  # an older log doesn't have the other one
             if given.get(name) and getattr(config, without) == 0:
                 given.setdefault(without, value)
@@ -121,6 +128,13 @@ class Overrides(msgspec.Struct, frozen=True):
         finally:
             for uid, spec in specs.items():
                 state.jobs[uid].spec = spec
+
+
+def _backfilling(backfill: object, reservations: object) -> dict[str, object]:
+    """The fields that the setting decides; so many jobs have `reservations` if any may."""
+    if backfill is None:
+        return {}
+    return {"reservations": 0 if backfill == "Off" else reservations, "guests": backfill == "Guests"}
 
 
 def _words(value: object) -> str:
