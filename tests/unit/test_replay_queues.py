@@ -24,7 +24,7 @@ from arranger.replay.what_if.hypothesis import queue_gone, queue_seen, supposed
 from arranger.replay.what_if.one_cycle import Variation, vary
 from arranger.replay.what_if.overrides import Overrides
 from arranger.scheduling.cycle import take_cycle
-from tests.unit.replay_worlds import explained, verified
+from tests.unit.replay_worlds import ROOM, explained, verified
 from tests.unit.test_pseudonyms import renamed
 from tests.world import World, shape
 
@@ -308,3 +308,39 @@ def test_another_queue_in_which_a_job_further_back_would_start_is_named_before_w
     assert "queue other instead of default" in texts and "queue closed instead of default" not in texts
     ending = [number for number, remedy in enumerate(waiting.remedies) if remedy.kind == "capacity" or remedy.room_from]
     assert all(texts.index("queue other instead of default") < number for number in ending)
+
+
+def lowered(gpus: int, **above: Any) -> World:
+    """`low` has 4 GPUs of a queue whose capability is then lowered to 2; `high` needs 3. A queue that has more than its
+    capability takes no room."""
+    there = World(config=ROOM)
+    there.node("n1", cpu=16, gpus=gpus)
+    if above:
+        there.queue("all", **above)
+    there.queue("rl", parent="all" if above else "", capability=((GPU, 8),))
+    there.job("low", leader=shape(gpus=4), of_queue="rl", priority=1, created=there.now_ms)
+    there.settle()
+    there.queue("rl", parent="all" if above else "", capability=((GPU, 2),))
+    there.job("high", leader=shape(gpus=3), of_queue="rl", priority=9, created=there.now_ms)
+    there.cycle()
+    return there
+
+
+def raises(there: World) -> list[str]:
+    return [one.text for one in why(there, "high").remedies if one.text.startswith("raise")]
+
+
+def test_a_limit_is_raised_no_further_than_the_job_needs_once_others_have_given_it_room() -> None:
+    [least] = raises(lowered(4))
+    assert least.startswith(f"raise {GPU} of the capability of queue rl to 4; it would take room from default/low ")
+
+
+def test_a_limit_that_takes_room_from_nobody_is_told_beside_the_least_one() -> None:
+    whole, least = raises(lowered(8))
+    assert whole == f"raise {GPU} of the capability of queue rl to 7"
+    assert least.startswith(f"raise {GPU} of the capability of queue rl to 4; it would take room from default/low ")
+
+
+def test_a_limit_above_is_not_raised_if_the_room_that_others_give_is_enough_there() -> None:
+    [least] = raises(lowered(4, capability=((GPU, 5),)))
+    assert least.startswith(f"raise {GPU} of the capability of queue rl to 4; it would take room from default/low ")

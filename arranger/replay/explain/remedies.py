@@ -14,7 +14,7 @@ from arranger.model.text import counted
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.case import Case
-from arranger.replay.explain.candidate_changes.change import Change, Join, Steps, names_text
+from arranger.replay.explain.candidate_changes.change import Change, Family, Join, Steps, names_text
 from arranger.replay.explain.candidate_changes.families import families
 from arranger.replay.explain.shortfall import untried_jobs
 from arranger.replay.reading.describe import label, placed_in, room_from
@@ -72,7 +72,7 @@ def remedies(case: Case) -> Sought:
     of_kinds: list[tuple[list[Remedy], Sequence[Change]]] = []
     for family in families(case):
         if family.least:
-            of_kinds.append((search.least(family.alone), ()))
+            of_kinds.append((search.least(family), ()))
             continue
         found = search.alone(family.alone[:_ALONE])
         of_kinds.append((found, family.alone[_ALONE:] if found else ()))
@@ -153,9 +153,18 @@ class _Search:
         self.untried += len(changes) - tried
         return [remedy for change in changes[:tried] for remedy in self._tried(change)]
 
-    def least(self, changes: Sequence[Change]) -> list[Remedy]:
+    def least(self, family: Family) -> list[Remedy]:
         """The first change that helps, of a list in which every change does more than the one before."""
-        return self._least(changes)[1]
+        of, (last, found) = family, self._least(family.alone)
+        while found and of.then is not None:
+            of = of.then(last)
+            last, less = self._least(of.alone)
+            found = less or found
+        if found and found[0].room_from and family.whole:
+            whole = self._tried(family.alone[-1])
+            if whole and len(whole[0].room_from) < len(found[0].room_from):
+                return [*whole, *found]
+        return found
 
     def together(self, changes: Sequence[Change], join: Join) -> list[Remedy]:
         """Join as many changes as needed, from the first on, and leave out those that aren't needed."""

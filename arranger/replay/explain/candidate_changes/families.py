@@ -68,7 +68,7 @@ def families(case: Case) -> Iterator[Family]:
 def _beyond_quota(case: Case) -> Iterator[Family]:
     """Where a quota or a queue is short, nodes don't help: raise its limit, free some of it, or request less."""
     yield Family(list(raised_quotas(case)))
-    yield Family(list(raised_queues(case)))
+    yield raised_queues(case)
     yield Family(more_considered(case), least=True)
     yield Family(list(lowered_guarantees(case)), join_all("queue", "give up: "))
     yield Family(list(own_edits(case)))

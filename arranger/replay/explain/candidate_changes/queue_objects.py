@@ -1,6 +1,8 @@
 """Changes to Queues and to the job's namespace: what keeps the job out of its queue, limits, and weights."""
 
+import math
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -9,12 +11,13 @@ from arranger.model.near_names import did_you_mean, near_names
 from arranger.model.quantity import amount_text
 from arranger.model.queue import DEFAULT_SPEC, NamespaceRule, QueueSpec, QueueState
 from arranger.model.quota import LimitKind
+from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_membership import Denial, DenialKind, kept_out
 from arranger.projections.queue_tree import QueueProblemKind
 from arranger.projections.queue_use import JOBS, queue_of
 from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.case import Case
-from arranger.replay.explain.candidate_changes.change import Change, Steps, reverting
+from arranger.replay.explain.candidate_changes.change import Change, Family, Steps, reverting
 from arranger.replay.explain.candidate_changes.job import own_edits
 from arranger.replay.explain.cluster_context import NamespaceEdit, QueueEdit
 from arranger.replay.reading.edits import (
@@ -34,6 +37,8 @@ _HEAVIEST = 65_535
 #: long.
 _PART_OF_HALF_LIFE = 8
 _WAITS = 7
+#: The most values of a limit among which the least is sought, each by halves.
+_RAISES = 1_024
 
 
 def reverted(case: Case) -> list[Change]:
@@ -77,32 +82,85 @@ def usable(case: Case) -> Iterator[Change]:
         yield Change("queue", text, events, max(last, created), undone)
 
 
-def raised_queues(case: Case) -> Iterator[Change]:
-    """Raise the limits on the way from the job's queue to the root, as far as the quorum needs it, or one more pod."""
+class _Limit(NamedTuple):
+    """A limit of a queue to be raised: of its capability of a resource, or of the number of its jobs (`JOBS`). `values`
+    begin with the present one; with the last one, nobody else needs to give back what counts there."""
+
+    queue: str
+    resource: str
+    values: Sequence[int]
+
+
+def raised_queues(case: Case) -> Family:
+    """Raise the limits on the way from the job's queue to the root, each as little as the quorum needs it, or one more
+    pod. Others below the same limit may give room to the job, so less may be enough than beside all of them."""
+    limits = list(_limits(case))
+    return _raising(case, limits, tuple(of.values[-1] for of in limits), 0) if limits else Family(())
+
+
+def _raising(case: Case, limits: Sequence[_Limit], values: tuple[int, ...], at: int) -> Family:
+    """Raise the limit at that place in the smallest steps, then those behind it; all others have these values."""
+
+    def with_value(number: int) -> tuple[int, ...]:
+        return (*values[:at], limits[at].values[number], *values[at + 1 :])
+
+    steps = Steps(len(limits[at].values), lambda number: _raised(case.state, limits, with_value(number)))
+    more = at + 1 < len(limits)
+    then = (lambda number: _raising(case, limits, with_value(number), at + 1)) if more else None
+    return Family(steps, least=True, then=then, whole=not at)
+
+
+def _raised(state: State, limits: Sequence[_Limit], values: Sequence[int]) -> Change:
+    """The queues with these values of the limits. Those that stay as they are don't count."""
+    specs: dict[str, QueueSpec] = {}
+    words = []
+    for (name, resource, known), value in zip(limits, values, strict=True):
+        if value == known[0]:
+            continue
+        spec = specs.get(name, state.queue_tree.specs[name])
+        if resource == JOBS:
+            specs[name] = msgspec.structs.replace(spec, max_running=value)
+            words.append(f"raise maxRunning of queue {name} to {value}")
+        else:
+            specs[name] = msgspec.structs.replace(spec, capability=_with(spec.capability, resource, value))
+            words.append(f"raise {resource} of the capability of queue {name} to {amount_text(resource, value)}")
+    events = tuple(hypothesis.queue_seen(state, name, spec) for name, spec in specs.items())
+    return Change("queue", " and ".join(words), events)
+
+
+def _limits(case: Case) -> Iterator[_Limit]:
+    """The limits on the job's way to the root that its quorum, or one more pod, doesn't fit into."""
     assert case.lack is not None and case.lack.quota is not None
     job, state = case.job, case.state
     lacks = (case.lack.quota, *quorum_lacks(state, job, case.policies.pod_policy(job, case.config), case.lack.group))
     needed = {lack.resource: lack.needed for lack in lacks if lack.limit == LimitKind.CAPABILITY}
     begins = any(lack.limit == LimitKind.MAX_RUNNING for lack in lacks)
-    events: list[k.Event] = []
-    words = []
     for name in state.queue_tree.paths.get(queue_of(state, job), ()):
         seen = state.queues.get(name)
         if seen is None or seen.spec is None:
             continue
-        spec, used = seen.spec, state.queue_totals.get(name, {})
-        for resource, limit in spec.capability:
-            least = used.get(resource, 0) + needed.get(resource, 0)
-            if resource in needed and least > limit:
-                spec = msgspec.structs.replace(spec, capability=_with(spec.capability, resource, least))
-                words.append(f"raise {resource} of the capability of queue {name} to {amount_text(resource, least)}")
-        if begins and spec.max_running is not None and used.get(JOBS, 0) >= spec.max_running:
-            spec = msgspec.structs.replace(spec, max_running=used.get(JOBS, 0) + 1)
-            words.append(f"raise maxRunning of queue {name} to {spec.max_running}")
-        if spec is not seen.spec:
-            events.append(hypothesis.queue_seen(state, name, spec))
-    if events:
-        yield Change("queue", " and ".join(words), tuple(events))
+        used = state.queue_totals.get(name, {})
+        for resource, limit in seen.spec.capability:
+            most = used.get(resource, 0) + needed.get(resource, 0)
+            if resource in needed and most > limit:
+                yield _Limit(name, resource, _values(limit, most, _part(state, job, resource)))
+        most = used.get(JOBS, 0) + 1
+        if begins and seen.spec.max_running is not None and most > seen.spec.max_running:
+            yield _Limit(name, JOBS, _values(seen.spec.max_running, most, 1))
+
+
+def _values(limit: int, most: int, part: int) -> tuple[int, ...]:
+    """The present value of a limit, and higher ones up to `most`, in multiples of `part` below it."""
+    step = part * (-(-(most - limit) // (part * _RAISES)))
+    return (limit, *reversed(range(most, limit, -step)))
+
+
+def _part(state: State, job: JobRecord, resource: str) -> int:
+    """What the pods with nodes and those of the job request of a resource are multiples of this."""
+    jobs = (of for of in state.jobs.values() if of.spec is not None and (of.placements or of is job))
+    return (
+        math.gcd(*(dict(group.shape.requests).get(resource, 0) for of in jobs for group in of.valid_spec.groups)) or 1
+    )
 
 
 def more_considered(case: Case) -> Sequence[Change]:
