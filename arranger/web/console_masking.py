@@ -96,7 +96,9 @@ def _gantt(answer: Json, sight: Sight) -> Json:
             closed: Json = {"cause": None, "gpus": 0, "nodes": []}
             bars = [{**{name: bar[name] for name in _OPEN_OF_A_BAR}, **closed} for bar in job["bars"]]
             jobs.append({**_other(job, sight, ()), "bars": bars})
-    return {"jobs": jobs, "left": answer["left"], "complete": answer["complete"]}
+    deleted = [job if sight.sees(job["job"]) else _other(job, sight, ("at",)) for job in answer["deleted"]]
+    left = {name: answer[name] for name in ("left", "complete", "deletedLeft")}
+    return {"jobs": jobs, "deleted": deleted, **left}
 
 
 def _node_gantt(answer: Json, sight: Sight) -> Json:
@@ -133,6 +135,6 @@ def namespaces(question: str, answer: Json) -> list[str]:
         of_jobs = [mark for mark in answer["marks"] if mark["kind"] not in _MARKS_OF_NODES]
         labels = [job for mark in of_jobs for job in mark["subjects"]]
     else:
-        jobs = answer.get("jobs", [])
+        jobs = [*answer.get("jobs", []), *answer.get("deleted", [])]
         labels = jobs if question == "node-gantt" else [job["job"] for job in jobs]
     return sorted({label.partition("/")[0] for label in labels})

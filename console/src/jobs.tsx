@@ -11,8 +11,8 @@ const search = signal("");
 const stage = signal("");
 const deleted = signal(false);
 
-/** A job of the table; of a deleted one, only the name and the queue are known. */
-type Row = Pick<Job, "job" | "queue" | "stage"> & Partial<Job> & { standing?: Standing | undefined };
+/** A job of the table; of a deleted one, only the name, the queue and the offset are known from which on it is gone. */
+type Row = Pick<Job, "job" | "queue" | "stage"> & Partial<Job> & { standing?: Standing | undefined; deletedAt?: number };
 
 /** The order without another choice: jobs that wait in the queue, as they stand there, other waiting ones, those that run,
  * those that ended, the latest first, and those that were deleted. */
@@ -85,7 +85,7 @@ export function Jobs() {
       <AsOf at={standings.of.at} />
       <Table
         caption="Jobs"
-        id={(job) => `${job.job} ${job.submitted ?? ""}`}
+        id={(job) => `${job.job} ${job.submitted ?? ""} ${job.deletedAt ?? ""}`}
         rows={found}
         none={none}
         columns={[
@@ -166,18 +166,18 @@ function starts(expected: number | null | undefined, now: number): string {
 
 const NONE: Row[] = [];
 
-/** The jobs that were deleted up to the point, as rows; `left` jobs of the log are not looked at. */
+/** The jobs that were deleted up to the point, as rows, also those whose names others have now; `left` jobs of the log
+ * are not looked at. */
 export function useDeleted(asked: boolean): { rows: Row[]; left: number } {
   const [now, log] = [moment.value, timeline.value];
   const answer = useAnswer<Gantt>(asked && log ? "gantt" : "", { from: log?.first, to: log?.last });
   const rows = useMemo(() => {
     if (!answer.value || !now) return NONE;
-    const there = new Set(now.jobs.map((one) => one.job));
-    return answer.value.jobs
-      .filter((one) => !there.has(one.job) && one.bars.some((bar) => bar.from <= now.time))
-      .map((one): Row => ({ job: one.job, queue: one.queue, stage: "Deleted" }));
+    return (answer.value.deleted ?? [])
+      .filter((one) => one.at <= now.at)
+      .map((one): Row => ({ job: one.job, queue: one.queue, stage: "Deleted", deletedAt: one.at }));
   }, [answer.value, now]);
-  return { rows, left: answer.value?.left ?? 0 };
+  return { rows, left: answer.value?.deletedLeft ?? 0 };
 }
 
 export function Stage({ job }: { job: Pick<Job, "stage"> }) {

@@ -119,6 +119,9 @@ export interface Bar {
 export interface Gantt {
   jobs: { job: string; queue: string; bars: Bar[]; user?: string }[];
   left?: number;
+  /** From the offset `at` on, the job is gone; another one may have its name. */
+  deleted?: { job: string; queue: string; at: number }[];
+  deletedLeft?: number;
 }
 export interface NodeGantt {
   jobs: string[];

@@ -371,6 +371,37 @@ def test_every_bar_of_a_run_says_how_that_ended_though_its_pods_ended_one_after_
     assert [bar.gpus for bar in runs] == [16, 8] and [bar.outcome for bar in runs] == ["Succeeded"] * 2
 
 
+def test_each_deleted_job_is_kept_though_another_one_has_its_name() -> None:
+    """By its UID, from the offset on at which it is gone; also one that never waited nor ran."""
+    world, index = World(), gantt_module.GanttIndex()
+    world.node("n", cpu=4)
+    deleted = list[tuple[str, int]]()
+    for uid, name, faults in (("u1", "again", False), ("u2", "broken", True), ("u3", "again", False)):
+        job = world.job(name, uid=uid)
+        if faults:
+            world.say(msgspec.structs.replace(job.seen, spec=None, faults=("wrong",), resource_version="9"))
+        else:
+            world.settle()
+        index.note(world.state, {uid: None})
+        world.pass_time(5)
+        if uid == "u3":
+            break
+        world.job_gone(job)
+        deleted.append((f"default/{name}", world.state.offset))
+        index.note(world.state, {uid: None})
+        world.pass_time(5)
+    found = index.gantt(0, world.now_ms, complete=True)
+    assert [(one.job, one.at) for one in found.deleted] == deleted and found.deleted_left == 0
+    until = index.gantt(0, world.now_ms - 20_000, complete=True)
+    assert [(one.job, one.at) for one in until.deleted] == deleted[:1]
+
+
+def test_deleted_jobs_that_are_left_out_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gantt_module, "_JOBS", 1)
+    (found,) = at_history(NAMES[0], ("gantt", {}))
+    assert len(found["deleted"]) == 1 == found["deletedLeft"]
+
+
 def test_old_bars_of_nodes_are_forgotten_and_those_that_last_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_gantt, "_BARS", 10)
     spans = node_gantt.NodeSpans()

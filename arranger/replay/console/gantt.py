@@ -14,7 +14,7 @@ from arranger.replay.console.moment import gpus_held, main_cause, nodes_held, us
 from arranger.replay.console.node_gantt import NodeSpans
 from arranger.replay.reading.describe import label
 
-#: How many bars are kept in memory, how many jobs one answer has, and how many nodes a bar names.
+#: How many bars and jobs are kept in memory, how many jobs one answer has, and how many nodes a bar names.
 _BARS, _JOBS, _NODES = 200_000, 2_000, 50
 _WAITING, _RUNNING = "waiting", "running"
 
@@ -44,13 +44,25 @@ class GanttJob(msgspec.Struct, frozen=True, rename="camel"):
     user: str = ""
 
 
+class DeletedJob(msgspec.Struct, frozen=True, rename="camel"):
+    """A job that was deleted: from the offset `at` on, it is gone. Another one may have its name."""
+
+    job: str
+    queue: str
+    at: int
+
+
 class Gantt(msgspec.Struct, frozen=True, rename="camel"):
     """First the jobs that wait or run at the end of the span, by queue and by their first bars in it; then the others,
-    those first that waited or ran last. `left` is the number of further jobs, which aren't shown."""
+    those first that waited or ran last. `left` is the number of further jobs, which aren't shown. `deleted` are the
+    jobs that were deleted in the span, also those without bars, in the order of the log; `deletedLeft` earlier ones, or
+    jobs that may have been deleted, aren't listed."""
 
     jobs: tuple[GanttJob, ...]
     left: int
     complete: bool = True
+    deleted: tuple[DeletedJob, ...] = ()
+    deleted_left: int = 0
 
 
 class _Phase(msgspec.Struct):
@@ -63,10 +75,13 @@ class _Phase(msgspec.Struct):
 
 
 class _Row(msgspec.Struct):
+    """`gone` is the offset and the time at which the job was deleted; None if it wasn't."""
+
     job: str
     queue: str
     user: str
     phases: list[_Phase]
+    gone: tuple[int, int] | None = None
 
 
 class GanttIndex:
@@ -77,9 +92,15 @@ class GanttIndex:
         self.nodes = NodeSpans()
         self._rows: dict[str, _Row] = {}
         self._gone: dict[str, None] = {}
+        #: The bars and the jobs that are kept.
         self._bars = 0
-        #: Whether any jobs were forgotten.
-        self.forgotten = False
+        #: How many jobs were forgotten.
+        self._lost = 0
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether any jobs were forgotten."""
+        return self._lost > 0
 
     def note(self, state: State, touched: dict[str, None]) -> None:
         for uid in touched:
@@ -88,9 +109,11 @@ class GanttIndex:
             what = _what(state, job, nodes) if job is not None else None
             row = self._rows.get(uid)
             if row is None:
-                if job is None or what is None:
+                if job is None:
                     continue
                 row = self._rows[uid] = _Row(label(job), queue_of(state, job), user_of(job), [])
+                self._bars += 1
+            row.gone = (state.offset, state.time_ms) if job is None else None
             if job is None or job.ended:
                 self._gone[uid] = None
             else:
@@ -102,8 +125,8 @@ class GanttIndex:
         while self._bars > _BARS and self._gone:
             uid = next(iter(self._gone))
             del self._gone[uid]
-            self._bars -= len(self._rows.pop(uid).phases)
-            self.forgotten = True
+            self._bars -= len(self._rows.pop(uid).phases) + 1
+            self._lost += 1
 
     def _move(self, row: _Row, what: tuple[str, str | None, int, int, tuple[str, ...]] | None, now_ms: int) -> None:
         last = row.phases[-1] if row.phases and row.phases[-1].end_ms < 0 else None
@@ -143,7 +166,14 @@ class GanttIndex:
             GanttJob(row.job, row.queue, tuple(_bar(one, end_ms) for one in met), row.user)
             for row, met in found[:_JOBS]
         )
-        return Gantt(jobs, max(len(found) - _JOBS, 0), complete)
+        gone = self._deleted(begin_ms, end_ms)
+        unlisted = max(len(gone) - _JOBS, 0)
+        return Gantt(jobs, max(len(found) - _JOBS, 0), complete, gone[unlisted:], unlisted + self._lost)
+
+    def _deleted(self, begin_ms: int, end_ms: int) -> tuple[DeletedJob, ...]:
+        """The jobs that were deleted in a span of time, in the order of the log."""
+        found = [(row.gone[0], row) for row in self._rows.values() if row.gone and begin_ms <= row.gone[1] <= end_ms]
+        return tuple(DeletedJob(row.job, row.queue, at) for at, row in sorted(found, key=lambda of: of[0]))
 
 
 def _what(

@@ -101,6 +101,31 @@ def test_the_overview_counts_deleted_jobs(room: str, opened: Opener) -> None:
     expect(page.get_by_text("Jobs deleted").locator("xpath=following-sibling::dd")).to_have_text("2")
 
 
+@pytest.fixture
+def again(tmp_path: Path) -> Iterator[str]:
+    """The address of the console on a log with three jobs of one name, of which two were deleted."""
+    world = World()
+    world.node("node-1", gpus=4)
+    for uid in ("u1", "u2", "u3"):
+        job = world.job("train", uid=uid)
+        world.settle()
+        world.pass_time(5)
+        if uid != "u3":
+            world.job_gone(job)
+    file = tmp_path / "again.log"
+    written(file, *world.entries)
+    yield from served(str(file))
+
+
+def test_a_deleted_job_counts_though_another_one_has_its_name(again: str, opened: Opener) -> None:
+    page = opened(f"{again}/#/overview?at=end")
+    ready(page)
+    expect(page.get_by_text("Jobs deleted").locator("xpath=following-sibling::dd")).to_have_text("2")
+    page.goto(f"{again}/#/jobs?at=end")
+    page.get_by_label("deleted jobs too").check()
+    expect(page.get_by_role("link", name="default/train", exact=True)).to_have_count(3)
+
+
 def test_the_number_of_an_event_may_be_typed(room: str, opened: Opener) -> None:
     page = opened(f"{room}/#/jobs?at=100")
     ready(page)
