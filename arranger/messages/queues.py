@@ -58,17 +58,14 @@ def condition_text(name: str, problem: QueueProblem | None, *, closed: str) -> s
     return f"{text}: arranger queue open {closed} opens {'it' if closed == name else 'that one'}"
 
 
-def passed_text(queue: str, priority: int | None, own: int, *, policy: str, behind: bool) -> str:
-    """Why a job was placed before a waiting one with the priority `own`: it is of another `queue`, its turn came first
-    by the `policy` of their queue (empty for priority and time), it has a higher `priority`, it came earlier, or it is
-    `behind` and fit. Queue and priority may be unknown."""
+def passed_text(queue: str, policy: str, key: str, *, behind: bool) -> str:
+    """Why a job was placed before a waiting one: it is of another `queue`, it was `behind` and fit, its turn came first
+    by the `policy` of their queue (empty for seniority), or by the `key` in words."""
     if queue:
         return f"the turns of its own queue {queue}"
-    if policy:
-        return f"its turn by {policy}, or what was reserved for it"
-    if priority is not None:
-        return f"priority {priority} against {own}"
-    return "room for it, although it was behind" if behind else "it came earlier"
+    if behind:
+        return "room for it, although it was behind"
+    return f"its turn by {policy}, or what was reserved for it" if policy else key
 
 
 def denial_text(denial: Denial, refused: int = 0, *, of_namespace: str = "") -> str:

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from itertools import groupby
 from operator import attrgetter
 
@@ -20,7 +20,7 @@ from arranger.projections.queue_membership import Known, counted_priority, denie
 from arranger.projections.queue_use import JOBS, queue_of
 from arranger.projections.state import State
 from arranger.projections.worker_groups import parted
-from arranger.scheduling.policies.queues import JobQueue, MergedQueues, Segment, seniority
+from arranger.scheduling.policies.queues import JobQueue, MergedQueues, Priority, Segment, seniority
 from arranger.scheduling.queue_standing import KeptQueues, QueueStanding, QueueTurns
 from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.scheduling.shares import Shares
@@ -177,6 +177,28 @@ def in_order(
     """The waiting jobs in the order of their first turns, as if none of them got nodes, and last those over their
     queue's `maxWaiting`. `time_ms` defaults to the state's time."""
     return Steps(order_in_steps(state, config, policies, time_ms=time_ms)).finish()
+
+
+def in_order_among(
+    state: State, uids: Collection[str], config: CycleConfig, policies: Policies = BUILT_IN, *, time_ms: int
+) -> list[JobRecord]:
+    """As `in_order`, but only these jobs. Where it is seniority alone that decides among them, nobody else is looked
+    at."""
+    there = [job for job in map(state.jobs.get, uids) if job is not None and job.spec is not None]
+    if not _by_seniority_alone(state, there, config, policies):
+        return [job for job in in_order(state, config, policies, time_ms=time_ms) if job.uid in uids]
+    short = [job for job in there if len(job.placements) < job.pods_desired()]
+    return sorted(waiting(state, time_ms, short, by_qos=config.qos_order)[0], key=seniority)
+
+
+def _by_seniority_alone(state: State, jobs: list[JobRecord], config: CycleConfig, policies: Policies) -> bool:
+    """Whether the order among jobs depends on nothing else: neither on shares, of jobs, submitters or queues, nor on
+    how many jobs may wait."""
+    tree, names = state.queue_tree, {queue_of(state, job) for job in jobs}
+    path = [tree.specs[name] for queue in names for name in (queue, *tree.paths.get(queue, ())) if name in tree.specs]
+    limited = any(spec.user_fairness or spec.max_waiting is not None for spec in path)
+    named = {policy_of(state, job, config, policies) for job in jobs}
+    return len(names) < 2 and not limited and named <= {Priority.name}
 
 
 def recorded_order(state: State, config: CycleConfig, policies: Policies) -> list[JobRecord]:

@@ -125,7 +125,7 @@ function kept(one: NonNullable<Explained["kept"]>): ComponentChildren {
 const KEPT_BY: Record<string, string> = {
   Room: "room: no nodes have enough for it",
   Reserved: "room that is reserved for a job before it",
-  Overtaken: "room: a job that came later, or is behind it, got what it needs",
+  Overtaken: "room: a job that was behind it got what it needs",
   Leaving: "room: pods that leave still hold what it needs",
   Order: "the order: it would fit, but jobs before it get the room",
   Usage: "the order: its queue used more before, so jobs of others get the room",

@@ -132,7 +132,7 @@ def overtaken(world: World) -> Known:
     later = first(world, "later", 1)
     end(world, "running")
     says = (
-        "kept waiting by room: a job that came later, or is behind it, got what it needs",
+        "kept waiting by room: a job that was behind it got what it needs",
         f"room for it, although it was behind  1 {GPU} on n1",
     )
     return Known("Overtaken", "", later, says)

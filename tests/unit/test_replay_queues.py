@@ -23,6 +23,7 @@ from arranger.replay.export.pseudonyms import Pseudonyms
 from arranger.replay.what_if.hypothesis import queue_gone, queue_seen, supposed
 from arranger.replay.what_if.one_cycle import Variation, vary
 from arranger.replay.what_if.overrides import Overrides
+from arranger.scheduling import in_order
 from arranger.scheduling.cycle import take_cycle
 from tests.unit.replay_worlds import ROOM, explained, verified
 from tests.unit.test_pseudonyms import renamed
@@ -170,6 +171,58 @@ def test_explain_names_a_job_that_came_back_while_this_one_waits_and_each_once()
         [one] = why(there, "large").passed_by
         assert (one.job, one.behind, one.times) == ("default/back", True, times)
         assert one.why == "room for it, although it was behind"
+
+
+@pytest.mark.parametrize(("uid", "behind"), [("uid-a", False), ("uid-z", True)])
+def test_who_was_behind_is_what_the_order_of_the_cycle_says(uid: str, behind: bool) -> None:
+    """Of jobs of the same second, the lower UID comes first, whichever was seen first."""
+    there = world(gpus=8)
+    there.queue("rl")
+    job(there, "before", "rl", 4)
+    there.settle()
+    job(there, "large", "rl", 8, created=1)
+    job(there, "small", "rl", 2, uid=uid, created=1)
+    there.cycle()
+    waiting = why(there, "large")
+    [passed] = waiting.passed_by
+    assert (passed.job, passed.behind) == ("default/small", behind)
+    assert passed.why == ("room for it, although it was behind" if behind else "the lower UID, uid-a against uid-large")
+
+
+def test_who_was_behind_in_the_cycle_is_so_after_the_settings_and_the_priority_changed() -> None:
+    there = world(gpus=8)
+    there.queue("rl")
+    job(there, "before", "rl", 4)
+    there.settle()
+    large = job(there, "large", "rl", 8, created=1, priority=7)
+    job(there, "small", "rl", 2, created=2, priority=6)
+    there.cycle()
+    spec = msgspec.structs.replace(large.valid_spec, priority=1)
+    there.say(msgspec.structs.replace(large.seen, spec=spec, generation=2, resource_version="9"))
+    there.queue("rl", queue_policy="DRF")
+    there.pass_time(1)
+    there.cycle()
+    [passed] = why(there, "large").passed_by
+    assert (passed.behind, passed.why) == (True, "room for it, although it was behind")
+
+
+def test_a_job_that_got_nodes_before_this_one_asked_for_any_wasnt_behind() -> None:
+    """Its earlier pods were still there when the other was placed."""
+    there = world(gpus=16)
+    there.queue("rl")
+    large = job(there, "large", "rl", 8)
+    there.settle()
+    there.say(k.StageDecided(large.uid, large.version, large.attempt, Stage.RESCHEDULING, StageReason.OTHER))
+    there.pass_time(0.1)
+    job(there, "small", "rl", 2, created=9)
+    assert large.uid not in [one.uid for one in in_order(there.state, there.config, time_ms=there.now_ms)]
+    there.cycle()
+    there.control()
+    there.apply()
+    there.pass_time(60)
+    there.node("n9", cpu=1)
+    [passed] = why(there, "large").passed_by
+    assert (passed.behind, passed.why) == (False, "this one asked for no nodes then")
 
 
 def test_explain_compares_priorities_as_they_count_in_their_queues() -> None:

@@ -51,7 +51,7 @@ _EXPLANATIONS = 3
 _KEPT_BY = {
     KeptBy.ROOM: "room: no nodes have enough for it",
     KeptBy.RESERVED: "room that is reserved for a job before it",
-    KeptBy.OVERTAKEN: "room: a job that came later, or is behind it, got what it needs",
+    KeptBy.OVERTAKEN: "room: a job that was behind it got what it needs",
     KeptBy.LEAVING: "room: pods that leave still hold what it needs",
     KeptBy.ORDER: "the order: it would fit, but jobs before it get the room",
     KeptBy.USAGE: "the order: its queue used more before, so jobs of others get the room",

@@ -8,6 +8,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.text import counted
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
+from arranger.replay.explain.turns import HELD_BACK, by_seniority, seniority_of
 from arranger.replay.reading.describe import label
 from arranger.scheduling import (
     BUILT_IN,
@@ -19,9 +20,6 @@ from arranger.scheduling import (
     considered,
     in_line,
 )
-
-#: Why a job comes after another one of the same priority or share.
-_HELD_BACK = "the API server refused the pods of the other job at its last start"
 
 
 class Ahead(msgspec.Struct, frozen=True):
@@ -66,9 +64,9 @@ class QueueKeys:
         if segment == of_job and name == "DRF":
             share = self._by_share("has", self._shares.allocated(other), self._shares.allocated(job))
             if not share and other.back_offs.held_back != job.back_offs.held_back:
-                return _HELD_BACK
+                return HELD_BACK
             share = share or self._by_share("asks for", self._shares.requested(other), self._shares.requested(job))
-        return share or _by_seniority(other, job)
+        return share or by_seniority(seniority_of(other), seniority_of(job))
 
     def _by_queue(self, other: JobRecord, job: JobRecord) -> str:
         """How their queues, or submitters, decide the order; empty if both jobs are in one line."""
@@ -98,19 +96,6 @@ class QueueKeys:
         if of_other == of_job:
             return ""
         return f"{verb} the lower dominant share, {of_other / WHOLE:.1%} against {of_job / WHOLE:.1%}"
-
-
-def _by_seniority(other: JobRecord, job: JobRecord) -> str:
-    spec, of_job = other.valid_spec, job.valid_spec
-    if spec.priority != of_job.priority:
-        return f"priority {spec.priority} against {of_job.priority}"
-    if other.back_offs.held_back != job.back_offs.held_back:
-        return _HELD_BACK
-    if spec.qos_rank != of_job.qos_rank:
-        return f"QoS class {spec.qos} against {of_job.qos}"
-    if other.seen.created_ms != job.seen.created_ms:
-        return f"created {(job.seen.created_ms - other.seen.created_ms) / 1000:g} s earlier"
-    return f"the lower UID, {other.uid} against {job.uid}"
 
 
 def jobs_ahead(others: Sequence[JobRecord], job: JobRecord, gets: dict[str, int], keys: QueueKeys) -> tuple[Ahead, ...]:

@@ -19,6 +19,7 @@ from arranger.model.pods_to_place import pod_of
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import holds
 from arranger.projections.state import State
+from arranger.replay.explain.turns import Order
 
 #: The number of changes that are kept for each node, queue and namespace, the newest ones.
 _TURNS_KEPT = 8
@@ -71,6 +72,9 @@ class Placement(msgspec.Struct, frozen=True):
     #: As in `SlotTable`.
     failed_before: dict[SlotKey, int] = {}
     names: dict[SlotKey, str] = {}
+    #: Where the job and those that the stories are about stood in the order of its cycle; empty if none of those waited
+    #: for nodes, None if the order isn't known.
+    order: Order | None = None
 
     def pod_name(self, slot: SlotKey) -> str:
         """The name of the pod of a slot of its job, which it may have placed."""

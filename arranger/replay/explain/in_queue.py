@@ -18,14 +18,15 @@ from arranger.replay.explain.candidate_changes.queue_objects import kept_by_usag
 from arranger.replay.explain.cluster_context import Placement
 from arranger.replay.explain.shortfall import Shortfall
 from arranger.replay.explain.story import Story
-from arranger.scheduling import Priority, QueueStanding, place_alone
+from arranger.replay.explain.turns import by_seniority
+from arranger.scheduling import QueueStanding, place_alone
 
 
 class KeptBy(StrEnum):
     """What keeps a job waiting.
 
     ROOM: no node has room for it; RESERVED: only room that is kept for a job before it; OVERTAKEN: no node has room,
-    because of a job that came later, or is behind it, and got nodes since the job waits; LEAVING: pods that leave hold
+    because of a job that was behind it in the order of a cycle, and got nodes there; LEAVING: pods that leave hold
     the room.
     PLUGIN: a group check or a permit of another package.
     ORDER: jobs before it in the order get the room; USAGE: the same, only because its queue used more before. The
@@ -77,8 +78,9 @@ class InQueue(msgspec.Struct, frozen=True):
 
 
 class Passed(msgspec.Struct, frozen=True):
-    """Another job that got nodes while this one waited. `amounts` are what it got. `behind`: it came later, or has a
-    lower priority in the same queue. `times` is how often it got nodes meanwhile; the rest is about the last time."""
+    """Another job that got nodes while this one waited. `amounts` are what it got. `behind`: its turn came after that
+    of this one in the cycle that placed it. `times` is how often it got nodes meanwhile; the rest is about the last
+    time."""
 
     offset: int
     time_ms: int
@@ -149,9 +151,8 @@ def _fits_alone(case: Case) -> bool:
     return place_alone(case.state, case.job, case.config, case.policies).quorum_stands
 
 
-def placed_since(story: Story, job: JobRecord, policy: str) -> tuple[Passed, ...]:
-    """The decisions that gave nodes to other jobs since this one has waited, the newest first. `policy` gives the jobs
-    of its queue their turns."""
+def placed_since(story: Story, job: JobRecord) -> tuple[Passed, ...]:
+    """The decisions that gave nodes to other jobs since this one has waited, the newest first."""
     around, found = story.around, []
     for uid, placements in around.placements.items():
         if uid == job.uid:
@@ -161,7 +162,7 @@ def placed_since(story: Story, job: JobRecord, policy: str) -> tuple[Passed, ...
             slots = expand(placement.pods)
             begins = LEADER in slots or not placement.spec.has_leader
             if begins and placement.time_ms >= job.times.scheduled_ms and placement.offset > story.created_at:
-                found.append(_passed(story.state, job, placement, slots, policy=policy, later=later))
+                found.append(_passed(story.state, job, placement, slots, later=later))
     return tuple(sorted(found, key=lambda one: -one.offset))
 
 
@@ -175,30 +176,47 @@ def once_each(placed: Sequence[Passed]) -> tuple[Passed, ...]:
     return tuple(found.values())
 
 
-def _passed(
-    state: State, job: JobRecord, placement: Placement, slots: dict[SlotKey, str], *, policy: str, later: bool
-) -> Passed:
-    other, spec = state.jobs.get(placement.job_uid), placement.spec
-    name = queue_of(state, other) if other is not None else spec.queue
-    own, priority = counted_priority(state, job), spec.priority
-    if other is not None and other.spec is not None:
-        priority = counted_priority(state, other)
+def _passed(state: State, job: JobRecord, placement: Placement, slots: dict[SlotKey, str], *, later: bool) -> Passed:
+    spec = placement.spec
     amounts: dict[str, int] = {}
     for group, _ in slots:
         for resource, amount in spec.groups[group].shape.requests:
             amounts[resource] = amounts.get(resource, 0) + amount
-    elsewhere = name != queue_of(state, job)
-    by_policy = policy if policy != Priority.name and not elsewhere else ""
-    behind = not by_policy and (later or (not elsewhere and priority < own))
+    queue, why, behind = _in_its_cycle(placement, job) or _as_they_are(state, job, placement, later=later)
     return Passed(
         offset=placement.offset,
         time_ms=placement.time_ms,
         job=placement.job,
-        queue=name,
-        why=passed_text(
-            name if elsewhere else "", priority if priority > own else None, own, policy=by_policy, behind=behind
-        ),
+        queue=queue,
+        why=why,
         amounts=tuple(sorted(amounts.items())),
         nodes=tuple(sorted(set(slots.values()))),
         behind=behind,
     )
+
+
+def _in_its_cycle(placement: Placement, job: JobRecord) -> tuple[str, str, bool] | None:
+    """The queue of a placed job, why it was placed, and whether it was behind, by the order of its cycle; None if not
+    both had a turn in it."""
+    order = placement.order or {}
+    other, own = order.get(placement.job_uid), order.get(job.uid)
+    if other is None or own is None:
+        return None
+    behind, key = other.position > own.position, by_seniority(other.seniority, own.seniority)
+    elsewhere = other.queue if other.queue != own.queue else ""
+    return other.queue, passed_text(elsewhere, other.policy, key, behind=behind), behind
+
+
+def _as_they_are(state: State, job: JobRecord, placement: Placement, *, later: bool) -> tuple[str, str, bool]:
+    """The same by what is known of both jobs now: where the log begins after the state that the cycle was taken on, and
+    where the waiting one had no turn in it. Then nobody was behind."""
+    other, spec = state.jobs.get(placement.job_uid), placement.spec
+    queue = queue_of(state, other) if other is not None else spec.queue
+    priority = counted_priority(state, other) if other is not None and other.spec is not None else spec.priority
+    own, unknown = counted_priority(state, job), placement.order is None
+    elsewhere = queue if queue != queue_of(state, job) else ""
+    behind = unknown and (later if elsewhere else priority < own or (later and priority == own))
+    key = "it came earlier" if unknown else "this one asked for no nodes then"
+    if priority > own:
+        key = f"priority {priority} against {own}"
+    return queue, passed_text(elsewhere, "", key, behind=behind), behind

@@ -20,6 +20,7 @@ from arranger.projections.state import Changes, State
 from arranger.replay.explain.cluster_context import ClusterContext, Placement
 from arranger.replay.explain.placement_explanations import MOST, PlacementExplanation, explanations_of
 from arranger.replay.explain.story import Story
+from arranger.replay.explain.turns import Order, order_of
 from arranger.replay.reading.describe import label, placed_in, victims_of
 from arranger.replay.reading.history import advance
 from arranger.replay.reading.verdicts import ACCEPTED, VOID, Judged, fold_noting
@@ -96,6 +97,9 @@ class JobHistories:
         #: Base of a cycle → later placements of these jobs by that cycle, as arguments of `_placement`.
         self._expected: dict[int, list[tuple[int, k.Placed, _Cycle, int]]] = {}
         self._taken: dict[int, list[PlacementExplanation] | None] = {}
+        #: Base of a cycle → later cycles that placed these jobs; offset of such a cycle → its order.
+        self._placing: dict[int, list[tuple[_Cycle, list[str]]]] = {}
+        self._orders: dict[int, Order] = {}
         self._retaken: dict[tuple[str, int], Retaken] = {}
         #: The offsets of `keep`, and copies of the states there that were reached.
         self._keep: dict[int, None] = {}
@@ -163,10 +167,14 @@ class JobHistories:
 
     def _look_ahead(self, entry: Entry) -> None:
         cycle: _Cycle | None = None
+        uids: list[str] = []
         for offset, event in enumerate(entry.batch.events, start=entry.first):
             if isinstance(event, k.CycleTaken):
-                cycle = offset, event
+                cycle, uids = (offset, event), []
             elif (placed := placed_in(event)) is not None:
+                if cycle is not None and not uids:
+                    self._placing.setdefault(cycle[1].base, []).append((cycle, uids))
+                uids.append(placed.job_uid)
                 if cycle is not None and placed.job_uid in self.stories:
                     expected = (offset, placed, cycle, entry.batch.time_ms)
                     self._expected.setdefault(cycle[1].base, []).append(expected)
@@ -298,6 +306,8 @@ class JobHistories:
                 story = self.stories.get(uid)
                 if story is not None:
                     story.note(judged, time_ms)
+        if cycle is not None:
+            self._orders.pop(cycle[0], None)
 
     def _note_gone(self, offset: int, event: k.JobGone) -> None:
         self.around.gone[event.uid] = offset
@@ -337,12 +347,18 @@ class JobHistories:
             pods=event.pods,
             failed_before=dict(job.slots.failed_before),
             names=dict(job.slots.names),
+            order=self._orders.get(cycle[0]),
         )
 
     # --- repeated cycles -----------------------------------------------------------------------------------
 
     def _take_cycles(self) -> None:
-        """Repeat the cycles that have the present state as their base and placed one of these jobs."""
+        """Repeat the cycles that have the present state as their base and placed one of these jobs. Of those that
+        placed any, note the order."""
+        for (offset, taken), uids in self._placing.pop(self.state.offset, ()):
+            waiting = [uid for uid in self.stories if self._waits(uid)]
+            some = any(uid not in uids for uid in waiting) or len(waiting) > 1
+            self._orders[offset] = order_of(self.state, taken, {*waiting, *uids}, self._policies) if some else {}
         for expected in self._expected.pop(self.state.offset, ()):
             placement = self._placement(*expected)
             if placement is None or self._policies.missing(placement.taken.config):
@@ -355,6 +371,10 @@ class JobHistories:
             self._taken[placement.offset] = explanations_of(
                 self.state, placement, slot=slot, compare=self._asked.node, policies=self._policies
             )
+
+    def _waits(self, uid: str) -> bool:
+        job = self.state.jobs.get(uid)
+        return job is not None and job.active and len(job.placements) < job.pods_desired()
 
     def _slot_asked(self, placement: Placement) -> SlotKey | None:
         """The slot of the requested pod, if this decision placed it."""

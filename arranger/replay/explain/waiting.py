@@ -115,13 +115,12 @@ def explain_waiting(
         sought = remedies(case) if state.synced and (shortfall is not None or not position) else Sought()
     takers, holders = who_has_it(story, shortfall) if shortfall is not None else ((), ())
     since, earlier = blockers(case, sought.found)
-    policy = policy_of(state, job, config, policies)
-    placed = placed_since(story, job, policy)
+    placed = placed_since(story, job)
     found = Waiting(
         why=_taken_text(gets, givers) if givers else _why(state, job, position, shortfall, gets),
         position=position,
         queue_length=len(waiting),
-        queue_policy=policy,
+        queue_policy=policy_of(state, job, config, policies),
         priority=counted_job.valid_spec.priority,
         created_ms=job.seen.created_ms,
         ahead=jobs_ahead(before, counted_job, given, QueueKeys(state, waiting, config, policies)),
