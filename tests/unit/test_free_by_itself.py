@@ -6,6 +6,7 @@ quorum.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -356,6 +357,40 @@ def test_room_that_is_reserved_for_a_job_before_it_isnt_free(priority: int, free
     world.pass_time(5)
     world.node("n9", cpu=1)
     assert (free_ms(world) != [None]) == free
+
+
+@pytest.mark.parametrize("known", [{"expected_s": 120}, {"deadline_s": 120}])
+def test_a_victim_whose_end_is_known_would_have_ended_then(known: dict[str, Any]) -> None:
+    """Between two entries, and not when it ends in the log, which is later, because it had to begin anew."""
+    world = with_room_rules()
+    low = gpu_job(world, "low", 4, priority=1, **known)
+    world.settle()
+    world.pass_time(100)
+    gpu_job(world, "high", 4, priority=9)
+    world.settle()
+    world.pass_time(300)
+    world.node("n9", cpu=1)
+    [one] = ledger(world).found
+    assert one.free_ms is not None and 0 < one.free_ms <= 20_000
+    assert one.taking.time_ms + one.free_ms >= world.state.jobs[low.uid].seen.created_ms + 120_000
+
+
+def test_room_that_was_free_only_for_a_moment_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another job has it soon after, and the last look in vain was just before."""
+    monkeypatch.setattr(preemptions, "LOOK_AGAIN_AFTER", 0.5)
+    world = taken(with_room_rules())
+    gpu_job(world, "other", 4, priority=8)
+    world.pass_time(50)
+    world.node("n9", cpu=1)
+    world.pass_time(0.1)
+    world.node("n2", cpu=16, gpus=4)
+    since_ms = world.now_ms
+    world.pass_time(0.1)
+    world.cycle()
+    world.pass_time(100)
+    world.node("n9", cpu=2)
+    [one] = ledger(world).found
+    assert one.free_ms == since_ms - one.taking.time_ms
 
 
 def test_what_another_preemption_of_the_victim_frees_isnt_free_by_itself() -> None:

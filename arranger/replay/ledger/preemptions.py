@@ -2,9 +2,14 @@
 
 After each one, its victims' pods are supposed to be still on their nodes, and its beneficiary to have none. As soon as
 a cycle would then place the quorum, the room became free by itself (`without`). That is an estimate: all others do what
-the log says, and it looks for at most `HORIZON_MS`. Guests leave by preemptions too, so what they gained before is
-counted beside them (`guests`).
+the log says, and it looks for at most `HORIZON_MS`. A victim that lost all would have ended when its deadline or its
+`expectedRuntimeSeconds` says, counted from the run that it lost. Without either, or if that was over, it ends when the
+log says, after the run that it made again. Guests leave by preemptions too, so what they gained before is counted
+beside them (`guests`).
 """
+
+import heapq
+from collections.abc import Iterable
 
 import msgspec
 
@@ -13,6 +18,8 @@ from arranger.events.facts import Victim
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec, Stage
+from arranger.model.pod import TERMINAL
+from arranger.projections.expected_ends import EndSource, expected_end
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import expand, requests_of
 from arranger.projections.queue_use import queue_of
@@ -31,6 +38,8 @@ HORIZON_MS = 3_600_000
 #: After a look in vain, the next one comes once the time since the preemption has grown by this part: a cycle for each
 #: change of a busy hour would take long.
 LOOK_AGAIN_AFTER = 0.01
+#: So many times, what may free room or a limit is looked at at once all the same: others may have it a moment later.
+_AT_ONCE = 1000
 
 
 class Aftermath(msgspec.Struct):
@@ -67,6 +76,7 @@ class _Watched(msgspec.Struct):
     seen: k.JobSeen
     next_ms: int = 0
     looking: bool = True
+    at_once: int = _AT_ONCE
 
 
 class OfQueue(msgspec.Struct):
@@ -126,6 +136,8 @@ class PreemptionLedger:
         self._taken: list[Taken] = []
         self._guests = GuestStays(state, span)
         self._watched: list[_Watched] = []
+        #: When victims would have ended, as a heap.
+        self._ends: list[int] = []
         #: UID of a beneficiary that hasn't been Running yet → its preemption.
         self._begins: dict[str, _Watched] = {}
         #: UID of a victim without nodes → its preemption.
@@ -145,13 +157,15 @@ class PreemptionLedger:
         """Fold one entry. Raises `DamagedEntry`."""
         state, changes = self.state, Changes()
         events = entry.batch.events
+        self._look_at_ends(entry.batch.time_ms)
         numbers = [n for n, event in enumerate(events) if isinstance(event, (k.Preempted, k.StageDecided))]
         before = {uid: state.jobs[uid].placements.copy() for n in numbers for uid in victims_of(events[n])
                   if uid in state.jobs}  # fmt: skip
+        ends_ms = self._ends_ms(before, entry.batch.time_ms)
         left: dict[str, tuple[int, Victim]] = {}
         for judged in fold_noting(state, entry, changes, numbers):
             if judged.verdict == ACCEPTED:
-                self._note(judged, entry, before)
+                self._note(judged, entry, before, ends_ms)
                 if isinstance(judged.event, k.Preempted):
                     guests = [of for of in judged.event.victims if of.kind.of_guest]
                     left.update({of.job_uid: (judged.offset, of) for of in guests})
@@ -159,15 +173,29 @@ class PreemptionLedger:
         self._guests.folded(entry, changes.jobs, left)
         for uid in changes.jobs:
             self._victim_again(uid)
-        self._look()
+        self._look(at_once=any(map(_frees, events)))
 
-    def _note(self, judged: Judged, entry: Entry, before: dict[str, dict[SlotKey, str]]) -> None:
+    def _ends_ms(self, uids: Iterable[str], time_ms: int) -> dict[str, int]:
+        """When jobs say that they end, as of a time, in milliseconds since 1970; those that don't say, or said so in
+        vain, are left out."""
+        found = {}
+        for uid in uids:
+            end = expected_end(self.state, self.state.jobs[uid], self._config, time_ms)
+            if end is not None and not end.outlived and end.source != EndSource.LEARNED:
+                found[uid] = end.end_ms
+        return found
+
+    def _note(
+        self, judged: Judged, entry: Entry, before: dict[str, dict[SlotKey, str]], ends_ms: dict[str, int]
+    ) -> None:
         event = judged.event
         if isinstance(event, k.StageDecided):
             self._begun(event)
         elif isinstance(event, k.Preempted) and (self._taken or self._span.holds(entry, judged.offset)):
-            taken = self._what_was_taken(event, before)
+            taken = self._what_was_taken(event, before, ends_ms)
             self._taken.append(taken)
+            for end_ms in taken.ends_ms.values():
+                heapq.heappush(self._ends, end_ms)
             if not self._span.holds(entry, judged.offset):
                 return
             found = taking(judged.offset, self.state.time_ms, event, self.state)
@@ -182,8 +210,10 @@ class PreemptionLedger:
                     watched.found.again_ms[victim.job_uid] = None
                     self._waits[victim.job_uid] = watched
 
-    def _what_was_taken(self, event: k.Preempted, before: dict[str, dict[SlotKey, str]]) -> Taken:
-        """The pods that the victims lost."""
+    def _what_was_taken(
+        self, event: k.Preempted, before: dict[str, dict[SlotKey, str]], ends_ms: dict[str, int]
+    ) -> Taken:
+        """The pods that the victims lost, and when these would have ended."""
         found = []
         for victim in event.victims:
             of, had = self.state.jobs[victim.job_uid], before.get(victim.job_uid, {})
@@ -192,7 +222,7 @@ class PreemptionLedger:
                 if slot in had:
                     found.append(Lost(of.owner_of(slot), slot, node, requests_of(of, slot), queue))
         whole = frozenset(of.job_uid for of in event.victims if not self.state.jobs[of.job_uid].placements)
-        return Taken(event.placed.job_uid, tuple(found), whole)
+        return Taken(event.placed.job_uid, tuple(found), whole, {uid: ends_ms[uid] for uid in whole & ends_ms.keys()})
 
     def _begun(self, event: k.StageDecided) -> None:
         """A beneficiary began, runs, or lost its nodes."""
@@ -223,8 +253,21 @@ class PreemptionLedger:
 
     # --- what afterwards showed ----------------------------------------------------------------------------
 
-    def _look(self) -> None:
-        """Whether the room of a preemption would be free now without it, for its beneficiary."""
+    def _look_at_ends(self, until_ms: int) -> None:
+        """Look at the times up to the next entry at which a victim would have ended: nothing else happens then."""
+        state = self.state
+        while self._ends and self._ends[0] <= until_ms:
+            end_ms = heapq.heappop(self._ends)
+            self.state = state.as_of(end_ms)
+            for one in self._watched:
+                after_ms = end_ms - one.found.taking.time_ms
+                if one.looking and 0 < after_ms <= HORIZON_MS and self._placed_without(one):
+                    one.looking, one.found.free_ms = False, after_ms
+        self.state = state
+
+    def _look(self, *, at_once: bool) -> None:
+        """Whether the room of a preemption would be free now without it, for its beneficiary. `at_once`: something may
+        have become free."""
         now_ms, changes = self.state.time_ms, (self.state.nodes.changes, self.state.job_changes)
         same, self._changes = changes == self._changes, changes
         for one in self._watched if not same else ():
@@ -233,11 +276,12 @@ class PreemptionLedger:
                 continue
             if now_ms - taken.time_ms > HORIZON_MS:
                 one.looking = False
-            elif now_ms < one.next_ms:
+            elif now_ms < one.next_ms and not (at_once and one.at_once):
                 continue
             elif self._placed_without(one):
                 one.looking, one.found.free_ms = False, now_ms - taken.time_ms
             else:
+                one.at_once -= now_ms < one.next_ms
                 one.next_ms = now_ms + int((now_ms - taken.time_ms) * LOOK_AGAIN_AFTER)
 
     def _placed_without(self, one: _Watched) -> bool:
@@ -246,6 +290,15 @@ class PreemptionLedger:
         if not fits_by_amounts(self.state, of, one.spec):
             return False
         return would_be_placed(self.state, of, one.seen, self._config, self._policies)
+
+
+def _frees(event: k.Event) -> bool:
+    """Whether an event may free room, or a place among the jobs that a queue lets run."""
+    if isinstance(event, k.PodSeen):
+        return event.phase in TERMINAL
+    if isinstance(event, k.StageDecided):
+        return event.stage not in (Stage.STARTING, Stage.RUNNING)
+    return isinstance(event, k.PodGone | k.JobGone | k.JobSeen | k.NodeSeen | k.QueueSeen)
 
 
 def by_queue(found: list[Aftermath], guests: list[Stay]) -> list[OfQueue]:

@@ -8,7 +8,7 @@ queues, guarantees, ResourceQuotas, reservations and the rules of nodes count.
 A cycle costs much more than a sum of amounts, which comes first: without free amounts, nobody is asked.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -44,11 +44,13 @@ class Lost(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """A preemption: the UID of its beneficiary, the pods that were lost, and the UIDs of victims that lost all."""
+    """A preemption: the UID of its beneficiary, the pods that were lost, and the UIDs of victims that lost all, some
+    with the time at which they would have ended (milliseconds since 1970)."""
 
     uid: str
     lost: tuple[Lost, ...]
     whole: frozenset[str]
+    ends_ms: Mapping[str, int]
 
 
 class _Kept(NamedTuple):
@@ -83,8 +85,20 @@ def without(state: State, preemptions: Sequence[Taken]) -> Without:
             if uid != first and uid not in waiting and uid not in whole:
                 lost.setdefault(uid, {}).setdefault(pod.slot, pod)
         whole |= of.whole & lost.keys()
-    kept = [one for uid, pods in lost.items() for one in _kept(state, uid, pods, whole=uid in whole)]
+    ended = _ended(preemptions, state.time_ms)
+    there = {uid: pods for uid, pods in lost.items() if uid not in ended}
+    kept = [one for uid, pods in there.items() for one in _kept(state, uid, pods, whole=uid in whole)]
     return Without((*waiting, *lost), tuple(waiting), tuple(kept))
+
+
+def _ended(preemptions: Sequence[Taken], time_ms: int) -> set[str]:
+    """The victims that would have ended by now. Of one that lost all several times, the first run counts, with which it
+    would have gone on."""
+    first: dict[str, int | None] = {}
+    for of in preemptions:
+        for uid in of.whole:
+            first.setdefault(uid, of.ends_ms.get(uid))
+    return {uid for uid, end_ms in first.items() if end_ms is not None and end_ms <= time_ms}
 
 
 def _kept(state: State, uid: str, lost: dict[SlotKey, Lost], *, whole: bool) -> Iterator[_Kept]:
