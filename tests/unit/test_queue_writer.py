@@ -112,8 +112,8 @@ def test_a_guarantee_says_that_all_guarantees_are_above_what_the_nodes_offer() -
     there.job("j", leader=shape(gpus=8), of_queue="plain")
     said = {name: status(there, name)["conditions"][0] for name in ("above", "below", "big", "plain")}
     message = (
-        "the guarantees of all open queues add up to 9 nvidia.com/gpu, above the 8 that the nodes offer, so jobs get none "
-        "beyond the guarantee of their queue: lower guarantees"
+        "the guarantees of all open queues add up to 9 nvidia.com/gpu, above the 8 that the nodes offer, so jobs get "
+        "none beyond the guarantee of their queue: lower guarantees"
     )
     told = [(of["status"], of["reason"], of["message"]) for of in said.values()]
     assert told[0] == told[2] == ("True", "AboveCluster", message)

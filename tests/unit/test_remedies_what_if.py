@@ -117,7 +117,8 @@ def agree(cycle: Cycle, job: JobRecord, changes: Tried, said: Sequence[Remedy]) 
         if remedy in said and (pods(would) - pods(was), givers(would)) != (remedy.pods, remedy.room_from):
             yield f"{cycle.state.offset} {label(job)}: {remedy} and not {would}"
     told = [int(one.text.split()[1]) for one in said if one.text.startswith("priority ")]
-    if not pods(was) and told != (least := [*cycle.enough(job)][:1]):
+    # Explain tries no changes for a job that has nodes and waits for others to leave them.
+    if not pods(was) and job.slots.room is None and told != (least := [*cycle.enough(job)][:1]):
         yield f"{cycle.state.offset} {label(job)}: priority {told}, but {least} is the least"
 
 

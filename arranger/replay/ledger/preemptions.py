@@ -222,7 +222,9 @@ class PreemptionLedger:
                 if slot in had:
                     found.append(Lost(of.owner_of(slot), slot, node, requests_of(of, slot), queue))
         whole = frozenset(of.job_uid for of in event.victims if not self.state.jobs[of.job_uid].placements)
-        return Taken(event.placed.job_uid, tuple(found), whole, {uid: ends_ms[uid] for uid in whole & ends_ms.keys()})
+        return Taken(
+            event.placed.job_uid, tuple(found), whole, {uid: end_ms for uid, end_ms in ends_ms.items() if uid in whole}
+        )
 
     def _begun(self, event: k.StageDecided) -> None:
         """A beneficiary began, runs, or lost its nodes."""
