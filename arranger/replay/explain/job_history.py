@@ -16,6 +16,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.pod import TERMINAL
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, expand, pods_of_record, record_name, record_uid
+from arranger.projections.queue_use import queue_of
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.cluster_context import ClusterContext, Placement
 from arranger.replay.explain.placement_explanations import MOST, PlacementExplanation, explanations_of
@@ -356,9 +357,7 @@ class JobHistories:
         """Repeat the cycles that have the present state as their base and placed one of these jobs. Of those that
         placed any, note the order."""
         for (offset, taken), uids in self._placing.pop(self.state.offset, ()):
-            waiting = [uid for uid in self.stories if self._waits(uid)]
-            some = any(uid not in uids for uid in waiting) or len(waiting) > 1
-            self._orders[offset] = order_of(self.state, taken, {*waiting, *uids}, self._policies) if some else {}
+            self._orders[offset] = self._order(taken, uids)
         for expected in self._expected.pop(self.state.offset, ()):
             placement = self._placement(*expected)
             if placement is None or self._policies.missing(placement.taken.config):
@@ -371,6 +370,18 @@ class JobHistories:
             self._taken[placement.offset] = explanations_of(
                 self.state, placement, slot=slot, compare=self._asked.node, policies=self._policies
             )
+
+    def _order(self, taken: k.CycleTaken, placed: list[str]) -> Order:
+        """Where the jobs that a cycle placed and those that the stories are about stood in it; empty if none of those
+        waited behind another one. Those of other queues don't count: between queues, shares decide, and to know them,
+        all waiting jobs would be looked at for each cycle of a long log."""
+        jobs = self.state.jobs
+        waiting = {uid: queue_of(self.state, jobs[uid]) for uid in self.stories if self._waits(uid)}
+        queues = dict.fromkeys(waiting.values())
+        asked = [uid for uid in placed if uid in jobs and queue_of(self.state, jobs[uid]) in queues]
+        if not any(uid != other for uid in asked for other in waiting):
+            return {}
+        return order_of(self.state, taken, dict.fromkeys((*waiting, *asked)), self._policies)
 
     def _waits(self, uid: str) -> bool:
         job = self.state.jobs.get(uid)
