@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from arranger.events.kinds import Reserved
 from arranger.model.config import CycleConfig
-from arranger.model.job import PlacedPods, Stage
+from arranger.model.job import PlacedPods
 from arranger.model.pod import PodShape
 from arranger.model.reasons import ReasonKind
 from arranger.projections.awaited_room import takes_none
@@ -388,14 +388,16 @@ class Reservations:
         return [(end_ms, job) for end_ms, _, _, job in found]
 
     def _end_ms(self, job: JobRecord) -> float:
-        """When a job with nodes is expected to end, infinite for an unknown end. One that is about to start on them
-        runs from now on."""
+        """When a job with nodes is expected to end, infinite for an unknown end. One that took them starts once the
+        pods of others have left, for which they have their grace periods."""
         end = expected_end(self._state, job, self._config, self._time_ms)
         if end is not None:
             return end.end_ms
-        starts = job.stage in (Stage.PENDING, Stage.RESCHEDULING) and self._config.verdicts >= 8
-        run_ms = expected_runtime_ms(self._state, job, self._config, self._time_ms) if starts else None
-        return math.inf if run_ms is None else self._time_ms + run_ms
+        room = job.slots.room if self._config.verdicts >= 8 else None
+        run_ms = expected_runtime_ms(self._state, job, self._config, self._time_ms) if room is not None else None
+        if room is None or run_ms is None:
+            return math.inf
+        return max(self._time_ms, room.until_ms - self._config.room_bound_ms) + run_ms
 
     def _as_found(self, host: JobRecord, tried: PlacementTry, before: list[tuple[float, JobRecord]]) -> _Found:
         pods = self._placer.placed_pods(tried)

@@ -242,9 +242,18 @@ def _ends(state: State, start_ms: int, cycle: k.CycleTaken) -> dict[tuple[str, i
     found = {}
     for job in state.jobs.values():
         end = expected_end(state, job, cycle.config, cycle.time_ms) if job.placements else None
-        if end is not None and end.end_ms <= start_ms:
-            found[job.uid, job.attempt] = end.end_ms
+        end_ms = end.end_ms if end is not None else _end_after_others(state, job, cycle)
+        if end_ms is not None and end_ms <= start_ms:
+            found[job.uid, job.attempt] = end_ms
     return found
+
+
+def _end_after_others(state: State, job: JobRecord, cycle: k.CycleTaken) -> int | None:
+    """The expected end of a job that took room and starts once others have left within their grace periods."""
+    room, run_ms = job.slots.room, expected_runtime_ms(state, job, cycle.config, cycle.time_ms)
+    if room is None or run_ms is None:
+        return None
+    return max(cycle.time_ms, room.until_ms - cycle.config.room_bound_ms) + run_ms
 
 
 def _note_placed(
