@@ -332,6 +332,7 @@ export interface WhatIfJob {
   untried: boolean;
 }
 export interface Course {
+  endMs: number;
   started: number;
   ended: number;
   waitingAtEnd: number;

@@ -387,7 +387,8 @@ function Sums({ caption, of, unchanged }: { caption: string; of: readonly Sum[];
 }
 
 function Courses({ one, other }: { one: Course; other: Course }) {
-  const times = [...new Set([...one.curve, ...other.curve].map((point) => point.timeMs / 1000))].sort((a, b) => a - b);
+  const moments = [one, other].flatMap((run) => [...run.curve.map((point) => point.timeMs), run.endMs]);
+  const times = [...new Set(moments.map((ms) => ms / 1000))].sort((a, b) => a - b);
   const most = [one, other].map((run) => Math.max(...run.curve.map((point) => point.gpus)));
   if (times.length < 2) return <Note>Both runs end at once: there is no course over time.</Note>;
   return (
@@ -414,7 +415,6 @@ function along(course: Course, times: readonly number[]): (number | null)[] {
   let next = 0;
   return times.map((time) => {
     while (next + 1 < course.curve.length && course.curve[next + 1]!.timeMs / 1000 <= time) next++;
-    const end = course.curve.at(-1)?.timeMs ?? 0;
-    return time > end / 1000 ? null : (course.curve[next]?.gpusUsed ?? null);
+    return time > course.endMs / 1000 ? null : (course.curve[next]?.gpusUsed ?? null);
   });
 }
