@@ -37,6 +37,8 @@ interface Shown {
   lines: readonly Drawn[];
   height?: number;
   mark?: number | undefined;
+  /** Which of the values are valid at the mark, where several are of the same time. Without it: the last ones. */
+  atMark?: number | undefined;
   onTime?: (time: number) => void;
 }
 const HEIGHT_PX = 240;
@@ -48,8 +50,8 @@ const high = (_: uPlot, values: string[] | null): number =>
 export function Chart(props: Shown) {
   const [box, width] = useWidth<HTMLDivElement>();
   const plotted = useRef<uPlot | null>(null);
-  const mark = useRef(props.mark);
-  mark.current = props.mark;
+  const shown = useRef(props);
+  shown.current = props;
   const unmarked = useRef<HTMLCanvasElement | null>(null);
   const of = spanOf(props);
   const span = useRef(of);
@@ -70,10 +72,10 @@ export function Chart(props: Shown) {
     unmarked.current = null;
     (plot.hooks.draw ??= []).push(() => {
       unmarked.current = copyOf(plot.ctx.canvas);
-      drawMark(plot, mark.current);
+      drawMark(plot, shown.current.mark);
     });
-    (plot.hooks.setLegend ??= []).push(() => tell(plot, mark.current));
-    tell(plot, mark.current);
+    (plot.hooks.setLegend ??= []).push(() => tell(plot, shown.current));
+    tell(plot, shown.current);
     plotted.current = plot;
     return () => {
       plotted.current = null;
@@ -89,8 +91,8 @@ export function Chart(props: Shown) {
     plot.ctx.drawImage(unmarked.current, 0, 0);
     plot.ctx.restore();
     drawMark(plot, props.mark);
-    tell(plot, props.mark);
-  }, [props.mark]);
+    tell(plot, props);
+  }, [props.mark, props.atMark]);
   useEffect(() => plotted.current?.setScale("x", { min: of[0], max: of[1] }), [...of]);
   return (
     <div class="framed">
@@ -162,9 +164,9 @@ function valid(plot: uPlot, from: number, time: number): number {
 }
 
 /** While nothing is pointed at, the legend has the values at the mark. */
-function tell(plot: uPlot, time: number | undefined): void {
-  if (time === undefined || plot.cursor.idx != null) return;
-  plot.setLegend({ idx: valid(plot, plot.data[0].length - 1, time) }, false);
+function tell(plot: uPlot, { mark, atMark }: Shown): void {
+  if (mark === undefined || plot.cursor.idx != null) return;
+  plot.setLegend({ idx: atMark ?? valid(plot, plot.data[0].length - 1, mark) }, false);
 }
 
 function drawMark(plot: uPlot, time: number | undefined): void {

@@ -4,7 +4,7 @@ import { Chart, type Drawn } from "./chart";
 import { Brief, Missing, Note } from "./parts";
 import { ended, goTo, lapsed, live, moment, timeline } from "./store";
 import { offsetAt } from "./time";
-import type { Series } from "./types";
+import type { Moment, Series } from "./types";
 import { useAnswer } from "./use";
 import { ofPart, part, zoom } from "./zoom";
 
@@ -31,6 +31,13 @@ function lasting(of: Series, until: number): Series {
   return { ...of, ...lines, times: [...of.times, until], queues: each(of.queues), queuesOwn: each(of.queuesOwn) };
 }
 
+/** The place of the values after the event at a point: of those of one millisecond, later ones aren't its. */
+function placeOf(of: Series, { at, time }: Moment): number {
+  let place = of.times.length - 1;
+  while (place > 0 && (of.times[place]! > time || (of.offsets[place] ?? 0) > at)) place--;
+  return place;
+}
+
 export function OverTime({ courses }: { courses: (of: Series) => Course[] }) {
   const log = timeline.value;
   // Asked again only when the log has grown, or room was given back: the answer doesn't depend on the point.
@@ -42,6 +49,7 @@ export function OverTime({ courses }: { courses: (of: Series) => Course[] }) {
   if (!value) return <Missing {...answer} none="The log is empty." />;
   // Without the right to list nodes or queues, their lines are empty.
   const seen = courses(value).map((one) => ({ ...one, lines: one.lines.filter((line) => line.values.length) }));
+  const at = moment.value && placeOf(value, moment.value);
   if (value.times.length < 2 && !zoom.value) return <Note>The log is too short for a course over time.</Note>;
   return (
     <>
@@ -53,6 +61,7 @@ export function OverTime({ courses }: { courses: (of: Series) => Course[] }) {
             times={value.times}
             span={part.value}
             mark={moment.value?.time}
+            atMark={at}
             onTime={(time) => log && goTo(offsetAt(log, time))}
             height={one.height}
             lines={one.lines}

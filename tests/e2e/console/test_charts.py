@@ -200,3 +200,25 @@ def test_a_page_that_followed_the_log_while_queues_changed_draws_the_past_in_the
         expect(values["team"]).to_have_text("6")
         expect(values["tests"]).to_have_text("13")
         page.close()
+
+
+@pytest.mark.real
+def test_beside_a_chart_stand_the_values_of_the_event_at_the_point_not_of_later_ones_of_its_millisecond(
+    tmp_path: Path, opened: Opener
+) -> None:
+    world = World()
+    world.node("node-1", gpus=8)
+    world.pass_time(60)
+    world.job("first", leader=shape(gpus=1), created=world.now_ms)
+    at = world.entries[-1].last
+    world.job("second", leader=shape(gpus=1), created=world.now_ms)
+    assert world.entries[-1].last > at
+    file = tmp_path / "one-millisecond.log"
+    written(file, *world.entries)
+    for address in served(str(file)):
+        for point, waiting in ((at, "1"), (world.entries[-1].last, "2")):
+            page = opened(f"{address}/#/queues?at={point}")
+            ready(page)
+            chart = page.get_by_label("Jobs that wait and run over time")
+            expect(chart.locator(".u-series").filter(has_text="waiting").locator(".u-value")).to_have_text(waiting)
+            page.close()
