@@ -16,6 +16,9 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from arranger.cli.inputs import start_forecast
+from arranger.projections import snapshot
+from arranger.projections.state import Changes, State
+from arranger.replay.what_if import hypothesis as supposing
 from arranger.web import starts
 from tests.depth import extent
 from tests.oracle.judging import Oracle, oracle
@@ -159,6 +162,32 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     and what a test sees must not."""
     for module in (start_forecast, starts):
         monkeypatch.setattr(module, "_LIMIT_S", 60.0)
+
+
+#: A state with more jobs than that isn't compared: encoding it takes too long.
+_COMPARED = 40
+
+
+@pytest.fixture(autouse=True)
+def hypotheses_are_of_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is folded into a hypothesis changes nothing of the state that it is about: a process that goes on with that
+    would judge later decisions otherwise than all others. The two share all that the events aren't known to touch."""
+    fork, fold = supposing._fork, supposing._fold
+    last: list[tuple[State, State, bytes]] = []
+
+    def forked(state: State, *args: Any, **words: Any) -> State:
+        copied = fork(state, *args, **words)
+        last[:] = [(copied, state, snapshot.encode(state))] if len(state.jobs) <= _COMPARED else []
+        return copied
+
+    def folded(state: State, *args: Any) -> Changes:
+        changes = fold(state, *args)
+        for copied, original, content in last:
+            assert copied is not state or snapshot.encode(original) == content
+        return changes
+
+    monkeypatch.setattr(supposing, "_fork", forked)
+    monkeypatch.setattr(supposing, "_fold", folded)
 
 
 @pytest.fixture(autouse=True)

@@ -39,21 +39,24 @@ _PodsOf = dict[str, dict[str, k.PodSeen]]
 def supposed(state: State, events: Sequence[k.Event]) -> State:
     """A copy of the state with these events folded after all others. No assumed pods are added for the slots that they
     release. The two states share the parts that the events don't touch."""
-    # The terms of any pod and job may select other namespaces after a change of one, and any job may name a claim.
     events = accounted(state, [*events, *freed(state, events)])
-    of_volumes = any(_of_any_job(event) for event in events)
     of_namespaces = any(isinstance(event, (k.NamespaceSeen, k.NamespaceGone)) for event in events)
     of_pods = of_namespaces or any(isinstance(event, (k.PodSeen, k.PodGone)) for event in events)
-    touched = dict.fromkeys(state.jobs if of_namespaces or of_volumes else _touched(state, events))
+    touched = dict.fromkeys(state.jobs if any(map(_of_any_job, events)) else _touched(state, events))
     fork = _fork(state, touched, of_pods=of_pods)
     _fold(fork, state.time_ms, events)
     return fork
 
 
+#: What admission adds to the pods of any job, and the namespaces that the terms of any pod and job select.
+_OF_ALL = frozenset({k.Watched.NAMESPACE, k.Watched.PRIORITY_CLASS, k.Watched.RUNTIME_CLASS, k.Watched.LIMIT_RANGE})
+
+
 def _of_any_job(event: k.Event) -> bool:
     """Whether an event is about an object that any job may name. A claim that was made for a pod is its job's alone."""
     own = isinstance(event, ResourceClaimSeen) and event.facts.owner is not None
-    return k.watch_of(event) in k.SETTING_OF and not own
+    kind = k.watch_of(event)
+    return kind in _OF_ALL or (kind in k.SETTING_OF and not own)
 
 
 def private_copy(state: State) -> State:
@@ -203,7 +206,15 @@ def retold(event: _Observation, state: State) -> _Observation:
     return msgspec.structs.replace(event, term=state.terms.get(k.watch_of(event) or "", 0))
 
 
-def _touched(state: State, events: Sequence[k.Event]) -> Iterable[str]:
+def _touched(state: State, events: Sequence[k.Event]) -> dict[str, None]:
+    """The jobs whose records the events change, whatever is in them."""
+    found = dict.fromkeys(_concerned(state, events))
+    if not found.keys().isdisjoint(state.reservations):  # its end is one for all guests
+        found |= {job.uid: None for job in state.jobs.values() if job.slots.hosts or job.slots.lent}
+    return found
+
+
+def _concerned(state: State, events: Sequence[k.Event]) -> Iterable[str]:
     for event in events:
         if isinstance(event, (k.JobSeen, k.JobGone)):
             yield event.uid
@@ -214,6 +225,12 @@ def _touched(state: State, events: Sequence[k.Event]) -> Iterable[str]:
             pods = [state.pods.get(event.uid), event if isinstance(event, k.PodSeen) else None]
             yield from (asked_record(pod) for pod in pods if pod is not None)
             yield from (pod.owner.job_uid for pod in pods if pod is not None and pod.owner is not None)
+        if isinstance(event, _LIFTING):
+            yield from state.takers
+
+
+#: After these, jobs that took room in vain may take some again.
+_LIFTING = (k.NodeSeen, k.NodeGone, k.PodSeen, k.PodGone, k.QuotaSeen, k.QuotaGone)
 
 
 def _fork(state: State, touched: Iterable[str], *, of_pods: bool) -> State:
