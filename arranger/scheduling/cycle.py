@@ -376,6 +376,8 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room:
             room.reservations.served(turn.job)
         else:
             room.reservations.reserve(tried)
+            if (observer := placer.placing.observer) is not None:
+                observer.in_vain(tried)
         tries[uid] = tried
         done, more = 0, tried.quorum_stands and tried.preempted is None
     else:

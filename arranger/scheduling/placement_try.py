@@ -179,5 +179,8 @@ class CycleObserver:
     def fell_short(self, tried: PlacementTry, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
         """The group's next pod found no node; the view holds the pods placed before it."""
 
+    def in_vain(self, tried: PlacementTry) -> None:
+        """The job's quorum gets no nodes in this cycle: of its tries, this one says why."""
+
     def undone(self, tried: PlacementTry) -> None:
         """Placements reported to `placing` were undone; the try has those that are left."""

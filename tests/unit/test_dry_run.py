@@ -194,6 +194,41 @@ def test_what_if_gives_room_although_nobody_tried_the_pods(capsys: pytest.Captur
     assert what_if(of, capsys, tmp_path, *edit)["differences"] == [], "that doesn't change its pods"
 
 
+def behind_a_reservation() -> tuple[World, JobRecord]:
+    """A job before which another one has a reservation: it is tried in reserved room as well, before others are asked
+    for theirs."""
+    of = world(2, dry_run=True, guests=True, reservations=2, reservation_refresh_ms=30_000)
+    running(of, "elastic", 4, least=2, priority=3)
+    running(of, "stays", 4, priority=9, preemptible=False)
+    waiting(of, "large", 8, priority=6)
+    of.settle()
+    assert [*of.state.reservations] == ["uid-large"]
+    return of, waiting(of, "small", 2, priority=5)
+
+
+def test_a_job_behind_a_reservation_is_said_to_wait_for_its_dry_run() -> None:
+    of, small = behind_a_reservation()
+    of.cycle()
+    assert small.waits is not None and small.waits.shortage.untried
+    found = explained(of.entries, "small").waiting
+    assert found is not None and found.why.startswith("others would give it room, but a dry run has to show first")
+    assert not found.takes_none
+    tried(of, small)
+    decision = preempted(of)
+    assert decision is not None and decision.placed.job_uid == small.uid
+
+
+def test_what_if_supposes_the_answer_for_a_job_behind_a_reservation(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    of, _ = behind_a_reservation()
+    waiting(of, "small", 2, priority=3, generation=2)
+    of.cycle()
+    assert room_of(what_if(of, capsys, tmp_path), "whatIf") == {}
+    answer = what_if(of, capsys, tmp_path, "--job", "small", "--priority", "5")
+    assert [*room_of(answer, "whatIf")] == ["default/small"] and answer["supposed"] == ["default/small"]
+
+
 CHANGES = (
     ("--backfill", "Off"),
     ("--queue-policy", "DRF"),

@@ -148,6 +148,12 @@ class ShortfallObserver(CycleObserver):
             shortfall = self._among_nodes(shortfall, tried, view, filters)
         self._found.append((shortage, shortfall))
 
+    def in_vain(self, tried: PlacementTry) -> None:
+        """Of a job that was tried in reserved room as well, remember what counts."""
+        self._tries[tried.job.uid] = tried
+        if tried.job.uid == self.uid:
+            self._try = tried
+
     def _among_nodes(self, shortfall: Shortfall, tried: PlacementTry, view: ClusterView, filters: Filters) -> Shortfall:
         """The shortfall with the resources that nodes lack."""
         group = shortfall.group_number

@@ -269,6 +269,9 @@ class Turns(CycleObserver):
     def fell_short(self, tried: PlacementTry, shortage: Shortage, **_: Any) -> None:
         self.tries[tried.job.uid] = tried
 
+    def in_vain(self, tried: PlacementTry) -> None:
+        self.tries[tried.job.uid] = tried
+
 
 # --- variations ----------------------------------------------------------------------------------------------
 
