@@ -278,16 +278,13 @@ def _selector(job: str, worker_set: str, group_size: int) -> str:
 
 
 def _gpus(state: State, job: JobRecord) -> int:
-    """The GPUs that the pods of the job hold on nodes, of any vendor. A deleted node has none any more, and the room of
-    a pod that has ended is not kept for the next one."""
+    """The GPUs that the pods of the job hold on nodes, of any vendor."""
     if job.spec is None:
         return 0
     each = [gpus_of(group.shape.requests) for group in job.spec.groups]
     if not any(each):
         return 0
-    gone = {node for node in dict.fromkeys(job.placements.values()) if not state.nodes.has(node)}
-    ended = {slot for slot, uid in job.bound.items() if state.pods[uid].phase in TERMINAL}
-    return sum(each[slot[0]] for slot, node in job.placements.items() if node not in gone and slot not in ended)
+    return sum(each[slot[0]] for slot in state.slots_in_use(job))
 
 
 def news_of(state: State, job: JobRecord) -> tuple[object, ...]:

@@ -27,11 +27,12 @@ from arranger.events.kinds import (
     StartForecast,
     Watched,
 )
-from arranger.model.pod import PodOwner
+from arranger.model.pod import TERMINAL, PodOwner
 from arranger.model.provisioning import Answer
 from arranger.model.queue import DEFAULT_QUEUE
 from arranger.projections.consistency import Inconsistency, inconsistencies
 from arranger.projections.device_table import DeviceTable
+from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import NodeTable, Requests
 from arranger.projections.queue_tree import QueueTree, queue_tree
@@ -337,6 +338,13 @@ class State:
             seen.queue_use.time_ms = time_ms
             seen.forget_assumed(lapsed)
         return seen
+
+    def slots_in_use(self, job: JobRecord) -> Iterator[SlotKey]:
+        """The slots of a job that use room: not those whose node was deleted, or whose pod has ended. Until that is
+        replaced, the slot keeps its node, and its place in the queue, but the room is free to others."""
+        gone = {node for node in dict.fromkeys(job.placements.values()) if not self.nodes.has(node)}
+        ended = {slot for slot, uid in job.bound.items() if self.pods[uid].phase in TERMINAL}
+        return (slot for slot, node in job.placements.items() if node not in gone and slot not in ended)
 
     def find_job(self, namespace: str, name: str) -> JobRecord | None:
         """The job of that name that is not being deleted, else the newest of that name, else None."""

@@ -163,21 +163,17 @@ def holders(state: State, by: HolderKind, *, within: str = "") -> list[HolderVie
     found: dict[str, tuple[Sums, list[int], str]] = {}
     for job in state.jobs.values():
         queue = queue_of(state, job)
-        if job.placements and (not within or within in paths.get(queue, (queue,))):
+        within_it = not within or within in paths.get(queue, (queue,))
+        if within_it and (slots := [*state.slots_in_use(job)]):
             amounts, counts, _ = found.setdefault(_holder_name(job, queue, by), ({}, [0, 0], queue))
-            _add(amounts, placed_amounts(job))
+            _add(amounts, sum_of(job, slots))
             counts[0] += 1
-            counts[1] += len(job.placements)
+            counts[1] += len(slots)
     lines = [
         HolderView(name, amounts, jobs, pods, queue if by == HolderKind.JOB else "")
         for name, (amounts, (jobs, pods), queue) in sorted(found.items())
     ]
     return lines if within else [*lines, *_in_no_slot(state)]
-
-
-def placed_amounts(job: JobRecord) -> Sums:
-    """What the placements of a job hold: its pods' requests, by resource."""
-    return sum_of(job, job.placements) if job.placements else {}
 
 
 def _holder_name(job: JobRecord, queue: str, by: HolderKind) -> str:

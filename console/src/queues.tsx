@@ -256,7 +256,7 @@ function queuesOverTime(of: Series): Course[] {
       about: [
         ...(foreign.some(Boolean) ? ["Other pods are those of no queue, and those of jobs that have ended and still leave."] : []),
         ...(inQueues.some((used, place) => used > (of.gpus[place] ?? Infinity))
-          ? ["While room is taken back, both the job that leaves and the one that comes count: then the sum is above all GPUs."]
+          ? ["A queue counts pods that failed and aren't replaced yet, whose room others may have, and jobs that wait for others to leave: so the sum may be above all GPUs."]
           : []),
       ].join(" "),
       lines: [{ name: "all GPUs", values: of.gpus, colour: "--faint", dashed: true }, ...stacked(areas)],

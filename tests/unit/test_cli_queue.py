@@ -373,3 +373,22 @@ def test_bad_usage_is_refused_before_any_request(
 def test_subcommands_and_groupings_are_completed(arguments: list[str], incomplete: str, found: list[str]) -> None:
     complete = BashComplete(cli, {}, "arranger", "_ARRANGER_COMPLETE")
     assert [item.value for item in complete.get_completions(arguments, incomplete)] == found
+
+
+def test_who_has_the_room_of_a_failed_pod_is_its_only_holder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The failed pod's job keeps its place in the queue, and nobody the room: together they seemed to have 12 of 8."""
+    there = World()
+    there.node("n1", gpus=8)
+    there.queue("rl")
+    first = there.job("first", workers=2, worker=shape(gpus=4), min_workers=1, of_queue="rl", equals=True)
+    there.settle()
+    there.change_pod(first.bound[1, 1], phase="Failed", ready=False)
+    second = there.job("second", workers=1, worker=shape(gpus=4), min_workers=1, of_queue="rl", equals=True)
+    there.cycle()
+    assert len(first.placements) == 2 and second.placements
+    log = to_file(there.entries, tmp_path / "run.log")
+    held = Run(capsys, "top", "--by", "job", *log, "-o", "json").json
+    assert {of["name"]: of["amounts"][GPU] for of in held["holders"]} == {"default/first": 4, "default/second": 4}
+    assert Run(capsys, "queue", "rl", *log, "-o", "json").json["queue"]["used"][GPU] == 12
