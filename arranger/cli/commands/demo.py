@@ -473,7 +473,11 @@ class _Demo:
         taken = self._story is not None and self._story.room_taken
         cost = (f"preemptions {log}", "what taking room back cost and gained, and whether it was needless")
         lines = (
-            (f"ui {log}", "the console: the cluster and its jobs at any point of the log, in a browser"),
+            (
+                f"ui {log}",
+                "the console: the cluster and its jobs at any point of the log, in a browser; "
+                f"that of the next command is event {at}",
+            ),
             (
                 f"explain {waited.name} --at {at} {log}",
                 "why it waited then, what would have helped, and when it starts",
