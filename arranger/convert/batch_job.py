@@ -6,9 +6,13 @@ import msgspec
 
 from arranger.convert.fields import Fields, NoteKind, Problem
 from arranger.convert.parts import Head, deadline, point_out_hosts, precedence, suspended, tyjob, worker_set
+from arranger.convert.pod_rules import OF_THE_JOB, job_label, select_own
 from arranger.convert.templates import Json, Template, template_of
 from arranger.convert.whole_input import Input
 
+#: Labels of the pods of a Job with its name, and with its UID.
+JOB_NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
+JOB_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
 #: Labels and annotations of the pods of an Indexed Job that have the pod's index.
 INDEX_KEYS = ("batch.kubernetes.io/job-completion-index", "job-completion-index")
 INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
@@ -129,6 +133,9 @@ def jobs_of(root: Fields, around: Input) -> list[Json]:
         part.template.answer_references({})
     if meet:
         _rename(head, part, names, first)
+    own = job_label({head.source_name: (head.name,)})
+    labels = dict.fromkeys(JOB_NAME_LABELS, own) | dict.fromkeys(JOB_UID_LABELS, OF_THE_JOB)
+    select_own(part.template, labels, head.name, names[0])
     least = _least(head, spec, part, meet=meet)
     say_others_go_on(spec, part, part.count if least is None and part.count == 1 else least)
     sets = [

@@ -6,7 +6,14 @@ import re
 
 import msgspec
 
-from arranger.convert.batch_job import INDEX_KEYS, INDEX_VARIABLE, JobPart, job_part, say_others_go_on
+from arranger.convert.batch_job import (
+    INDEX_KEYS,
+    INDEX_VARIABLE,
+    JOB_NAME_LABELS,
+    JobPart,
+    job_part,
+    say_others_go_on,
+)
 from arranger.convert.fields import Fields, NoteKind
 from arranger.convert.parts import (
     Head,
@@ -18,8 +25,10 @@ from arranger.convert.parts import (
     tyjob,
     worker_set,
 )
+from arranger.convert.pod_rules import Label, job_label, known_label, select_own, set_label
 from arranger.convert.templates import Json
 from arranger.convert.whole_input import Input
+from arranger.model.names import JOB_LABEL, WORKER_SET_LABEL
 
 _DOMAIN = "jobset.sigs.k8s.io"
 _EXCLUSIVE = f"alpha.{_DOMAIN}/exclusive-topology"
@@ -67,6 +76,7 @@ def jobs_of(root: Fields, around: Input) -> list[Json]:
     _tell(spec, head, jobs)
     restart = _restart(spec, jobs)
     stages = _stages(jobs)
+    _select(head, stages)
     succeeding = _succeeding(spec, jobs)
     ttl = spec.whole("ttlSecondsAfterFinished")
     tyjobs = []
@@ -101,6 +111,25 @@ def _jobs(head: Head, spec: Fields, exclusive: str) -> list[ReplicatedJob]:
     for of, name in zip(jobs, names, strict=True):
         of.set_name = name
     return jobs
+
+
+def _select(head: Head, stages: list[list[ReplicatedJob]]) -> None:
+    """Rules about other pods select by Arranger's labels. A Job is a worker set if it is the only one of its name."""
+    names = [_stage_name(head, number, stages) for number in range(len(stages))]
+    jobs = {
+        f"{head.source_name}-{of.name}-0": {JOB_LABEL: (name,), WORKER_SET_LABEL: (of.set_name,)}
+        for name, stage in zip(names, stages, strict=True)
+        for of in stage
+        if of.replicas == 1
+    }
+    labels: dict[str, Label] = {
+        f"{_DOMAIN}/jobset-name": job_label({head.source_name: names}),
+        f"{_DOMAIN}/replicatedjob-name": set_label({of.name: of.set_name for stage in stages for of in stage}),
+        **dict.fromkeys(JOB_NAME_LABELS, known_label(jobs)),
+    }
+    for name, stage in zip(names, stages, strict=True):
+        for of in stage:
+            select_own(of.part.template, labels, name, of.set_name)
 
 
 def _deadline(stage: list[ReplicatedJob]) -> int | None:

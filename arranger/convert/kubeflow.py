@@ -17,8 +17,10 @@ from arranger.convert.parts import (
     tyjob,
     worker_set,
 )
+from arranger.convert.pod_rules import Label, Selected, every_label, job_label, known_label, select_own, set_label
 from arranger.convert.templates import Json, Template, stand_in, template_of
 from arranger.convert.whole_input import Input
+from arranger.model.names import LEADER_ROLE, ROLE_LABEL, WORKER_SET_LABEL
 from arranger.model.text import counted
 
 #: Characters of a variable's value that surely fit: Linux has 131,072 bytes for name and value.
@@ -135,6 +137,35 @@ def _hosts(head: Head, replicas: Sequence[Replicas]) -> None:
         point_out_hosts(head, of.template)
 
 
+def _select(head: Head, replicas: Sequence[Replicas], leader: Replicas | None) -> None:
+    """Rules about other pods select by Arranger's labels. A master's role is that of a chief too, and an MPIJob's roles
+    are its types of replicas; the index of a pod is in no label that stands for one."""
+    sets = {of.kind.lower(): of.name for of in replicas if of is not leader}
+    parts = set_label(sets, leader=leader.kind.lower() if leader is not None else "")
+    roles: dict[str, Selected] = {
+        name: {WORKER_SET_LABEL: (sets[name],)}
+        for name in ("launcher", "worker")
+        if "launcher" in sets and name in sets
+    }
+    masters = [of for of in replicas if of.kind in ("Master", "Chief")]
+    if leader is not None:
+        roles["master"] = {ROLE_LABEL: (LEADER_ROLE,)}
+    elif len(masters) == 1:
+        roles["master"] = {WORKER_SET_LABEL: (masters[0].name,)}
+    labels: dict[str, Label] = {
+        "operator-name": every_label("pytorchjob-controller", "tfjob-controller", "mpijob-controller", "mpi-operator"),
+        "job-name": job_label({head.source_name: (head.name,)}),
+        "replica-type": parts,
+        "job-role": known_label(roles),
+    }
+    # Without the domain, those of the operators before the common one.
+    labels |= {f"{_DOMAIN}/{name}": label for name, label in labels.items()} | {
+        "group-name": every_label("kubeflow.org")
+    }
+    for of in replicas:
+        select_own(of.template, labels, head.name, of.name, leader=of is leader)
+
+
 def _renamed(name: str, job: str) -> Callable[[re.Match[str]], str]:
     return lambda match: f"{name}-{match[1]}.{job}" if name else "localhost"
 
@@ -214,6 +245,7 @@ def pytorch_jobs_of(root: Fields, around: Input) -> list[Json]:
     _named(head, replicas)
     _hosts(head, replicas)
     leader = _single(replicas, ("Master",))
+    _select(head, replicas, leader)
     workers = [of for of in replicas if of is not leader]
     per_node = _per_node(spec)
     elastic = spec.record("elasticPolicy")
@@ -336,6 +368,7 @@ def tensorflow_jobs_of(root: Fields, around: Input) -> list[Json]:
     _named(head, replicas)
     _hosts(head, replicas)
     leader = _single(replicas, ("Chief", "Master"))
+    _select(head, replicas, leader)
     workers = [of for of in replicas if of is not leader]
     port = _port(replicas[0].template, "tfjob-port", 2222)
     tell_tensorflow(head.name, {of.kind.lower(): (of.name, of.count, of.template) for of in replicas}, port)
@@ -410,6 +443,7 @@ def mpi_jobs_of(root: Fields, around: Input) -> list[Json]:
         spec.fault("mpiReplicaSpecs", "Required value: a Launcher")
         launcher = _stand_in(spec.record("mpiReplicaSpecs"), "Launcher")
     workers = [of for of in replicas if of is not launcher]
+    _select(head, replicas, None)
     _hostfile(head, spec, launcher, workers)
     for of in replicas:
         mount_keys(of.template, f"{head.name}-ssh", keys)

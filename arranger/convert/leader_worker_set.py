@@ -4,8 +4,10 @@ import re
 
 from arranger.convert.fields import Fields, NoteKind
 from arranger.convert.parts import Head, precedence, tyjob, worker_set
+from arranger.convert.pod_rules import Label, job_label, known_label, select_own
 from arranger.convert.templates import Json, Template, template_of
 from arranger.convert.whole_input import Input
+from arranger.model.names import JOB_LABEL, LEADER_ROLE, ROLE_LABEL
 
 _DOMAIN = "leaderworkerset.sigs.k8s.io"
 #: More replicas than this are no list of jobs that anybody applies.
@@ -41,11 +43,14 @@ def jobs_of(root: Fields, around: Input) -> list[Json]:
     names = [head.name] if count == 1 else [head.suffixed(f"-{number}") for number in range(count)]
     if count > 1:
         spec.changed("replicas", f"{count} TYJobs, {names[0]} to {names[-1]}: add or delete TYJobs to scale")
+    labels = _labels(head.source_name, names)
     jobs = []
     for number, name in enumerate(names):
         parts = [leader.copy(), worker.copy()]
         for part in parts:
             _tell(part, head.source_name, number, (name, leader_name, worker_name), alone=size == 1)
+        select_own(parts[0], labels, name, leader_name, leader=True)
+        select_own(parts[1], labels, name, worker_name)
         sets = []
         if size > 1:
             workers = worker_set(
@@ -63,6 +68,18 @@ def jobs_of(root: Fields, around: Input) -> list[Json]:
         }
         jobs.append(tyjob(head, made, name))
     return jobs
+
+
+def _labels(source: str, names: list[str]) -> dict[str, Label]:
+    """What stands for the labels of its pods: the name, the number and the key of a replica, and the leader's index."""
+    return {
+        f"{_DOMAIN}/name": job_label({source: names}),
+        f"{_DOMAIN}/group-index": known_label(
+            {str(n): {JOB_LABEL: (name,)} for n, name in enumerate(names)}, (JOB_LABEL,)
+        ),
+        f"{_DOMAIN}/group-key": known_label({}, (JOB_LABEL,)),
+        f"{_DOMAIN}/worker-index": known_label({"0": {ROLE_LABEL: (LEADER_ROLE,)}}),
+    }
 
 
 def _topology(head: Head) -> Json | None:

@@ -16,9 +16,11 @@ import yaml
 
 from arranger.convert.fields import MAX_INT32, Fields, NoteKind
 from arranger.convert.parts import Head, deadline, precedence, suspended, tyjob, worker_set
+from arranger.convert.pod_rules import every_label, job_label, known_label, role_label, select_own, set_label
 from arranger.convert.reading import Loader
 from arranger.convert.templates import Json, Template, template_of
 from arranger.convert.whole_input import Input
+from arranger.model.names import JOB_LABEL, LEADER_ROLE, ROLE_LABEL, WORKER_ROLE
 from arranger.model.quantity import exact
 
 _PORT = 6379
@@ -35,7 +37,9 @@ class Group(msgspec.Struct):
     """One group of workers."""
 
     fields: Fields
+    #: As a worker set, and in the source.
     name: str
+    group_name: str
     template: Template
     params: dict[str, str]
     counts: int
@@ -189,6 +193,7 @@ def _cluster(head: Head, spec: Fields, *, own_command: bool, program: str | None
         _start(of.template, of.params, address, port, first=False, program=None, own=own_command)
         words = "a worker is restarted 10 times an hour at most (restart): KubeRay restarts for ever"
         of.fields.say(NoteKind.CHANGED, "", words)
+    _select(head, template, groups)
     if not groups:
         template.tell({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
     return {
@@ -201,6 +206,29 @@ def _cluster(head: Head, spec: Fields, *, own_command: bool, program: str | None
         "leader": {"name": _HEAD, "template": template.value},
         "workerSets": [_worker_set(of, port) for of in groups],
     }
+
+
+def _select(head: Head, of_head: Template, groups: list[Group]) -> None:
+    """Rules about other pods select by Arranger's labels."""
+    name = job_label({head.source_name: (head.name,)})
+    roles = {_HEAD: LEADER_ROLE, "worker": WORKER_ROLE}
+    identifiers = {
+        f"{head.source_name}-{of}": {JOB_LABEL: (head.name,), ROLE_LABEL: (role,)} for of, role in roles.items()
+    }
+    labels = {
+        "ray.io/cluster": name,
+        "ray.io/originated-from-cr-name": name,
+        "ray.io/originated-from-crd": every_label("RayCluster", "RayJob"),
+        "ray.io/group": set_label({of.group_name: of.name for of in groups}, leader="headgroup"),
+        "ray.io/node-type": role_label(leader=_HEAD, worker="worker"),
+        "ray.io/is-ray-node": every_label("yes"),
+        "ray.io/identifier": known_label(identifiers),
+        "app.kubernetes.io/name": every_label("kuberay"),
+        "app.kubernetes.io/created-by": every_label("kuberay-operator"),
+    }
+    select_own(of_head, labels, head.name, _HEAD, leader=True)
+    for of in groups:
+        select_own(of.template, labels, head.name, of.name)
 
 
 def _scaled_by_hand(spec: Fields, groups: list[Group], by_scale: Group | None, job: str) -> None:
@@ -304,7 +332,7 @@ def _group(group: Fields) -> Group | None:
         return None
     if not counts:
         group.changed("replicas", "0 workers until somebody scales the TYJob")
-    return Group(group, name, template_of(group), _params(group), counts, least, size, most)
+    return Group(group, name, name, template_of(group), _params(group), counts, least, size, most)
 
 
 def _ask_for_shared_memory(template: Template) -> None:

@@ -9,6 +9,7 @@ import msgspec
 from arranger.convert.fields import MAX_INT32, Fields, NoteKind, meant
 from arranger.convert.kubeflow import mount_keys, say_keys, tell_tensorflow
 from arranger.convert.parts import Head, claim_of, point_out_hosts, precedence, success, tyjob, worker_set
+from arranger.convert.pod_rules import every_label, job_label, select_own, set_label
 from arranger.convert.templates import Json, Template, template_of
 from arranger.convert.whole_input import Input
 
@@ -79,6 +80,7 @@ def jobs_of(root: Fields, around: Input) -> list[Json]:
     plugins = spec.record("plugins")
     port = _plugins(plugins, head, tasks)
     _hosts(head, tasks)
+    _select(head, tasks)
     decisive = [of.set_name for of in tasks if of.decides]
     _no_equivalent(spec, tasks)
     made = {
@@ -498,6 +500,17 @@ def _hosts(head: Head, tasks: Sequence[Task]) -> None:
             pattern = re.compile(rf"(?<![\w.-]){own}-{re.escape(other.name)}-(\d+)(?:\.{own}(?=[.:]|\b))?(?![\w-])")
             of.template.rename_hosts(pattern, _Renamed(other.set_name, head.name))
         point_out_hosts(head, of.template)
+
+
+def _select(head: Head, tasks: Sequence[Task]) -> None:
+    """Rules about other pods select by Arranger's labels."""
+    labels = {
+        "volcano.sh/job-name": job_label({head.source_name: (head.name,)}),
+        "volcano.sh/job-namespace": every_label(),  # a rule is about the pods of its own namespace anyway
+        "volcano.sh/task-spec": set_label({of.name: of.set_name for of in tasks}),
+    }
+    for of in tasks:
+        select_own(of.template, labels, head.name, of.set_name)
 
 
 class _Renamed:
