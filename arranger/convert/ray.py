@@ -6,6 +6,7 @@ container.
 
 import json
 import math
+import re
 import shlex
 from collections.abc import Mapping
 from fractions import Fraction
@@ -30,6 +31,14 @@ _HEAD = "head"
 _WORKER_RESTARTS = {"limit": 10, "windowSeconds": 3600}
 #: Labels with which KubeRay makes a gang of the cluster, whatever they say.
 _GANG = {"ray.io/gang-scheduling-enabled", "ray.io/scheduler-name"}
+#: The port of Ray's metrics in KubeRay.
+_METRICS_PORT = "8080"
+#: Resources whose number is that of Ray's GPUs, with the parts of NVIDIA's.
+_GPU = re.compile(r".*gpu|(.*\.)?nvidia\.com/mig-\d+g\.\d+gb")
+#: Accelerators that Ray counts by names of their own. KubeRay tells Ray of one of them, the first by name.
+_ACCELERATORS = {"aws.amazon.com/neuroncore": "neuron_cores", "google.com/tpu": "TPU"}
+#: Flags of `ray start` that take a truth value, where others are there or not.
+_WITH_TRUTH_VALUES = ("include-dashboard", "log-color")
 _OWN_COMMAND = "ray.io/overwrite-container-cmd"
 
 
@@ -397,12 +406,9 @@ def _start(
 
 def _flags(params: Mapping[str, str], container: Mapping[str, Any], port: int, *, first: bool, blocks: bool) -> str:
     """The flags of `ray start`: those that are given, and what follows from the container's limits."""
-    limits = (container.get("resources") or {}).get("limits") or {}
     flags = dict(params)
-    gpus = [name for name in limits if name.endswith("gpu")]
-    for flag, resource in (("num-cpus", "cpu"), ("memory", "memory"), ("num-gpus", gpus[0] if gpus else "")):
-        if flag not in flags and limits.get(resource) is not None:
-            flags[flag] = str(math.ceil(Fraction(exact(limits[resource]))))
+    _size(flags, container.get("resources") or {})
+    flags.setdefault("metrics-export-port", _METRICS_PORT)
     if first:
         flags = {"port": str(port), "dashboard-host": "0.0.0.0"} | flags
     else:
@@ -410,4 +416,44 @@ def _flags(params: Mapping[str, str], container: Mapping[str, Any], port: int, *
     flags.pop("block", None)
     if blocks:
         flags["block"] = "true"
-    return " ".join(f"--{name}" if value.lower() == "true" else f"--{name}={value}" for name, value in flags.items())
+    return " ".join(filter(None, map(_flag, flags, flags.values())))
+
+
+def _flag(name: str, value: str) -> str:
+    """A flag as the command line has it; empty for one that isn't set. Most truth values are switches."""
+    if value.lower() in ("true", "false") and name not in _WITH_TRUTH_VALUES:
+        return f"--{name}" if value.lower() == "true" else ""
+    return f"--{name}={value}"
+
+
+def _size(flags: dict[str, str], resources: Mapping[str, Any]) -> None:
+    """Add what the container offers to Ray, where the flags don't say it: CPUs, memory, GPUs and accelerators."""
+    limits, requests = (_amounts(resources, kind) for kind in ("limits", "requests"))
+    gpus = next((limits[name] for name in sorted(limits) if _GPU.fullmatch(name)), None)
+    cpus = limits.get("cpu") or requests.get("cpu")
+    for flag, value in (("num-cpus", cpus), ("memory", limits.get("memory")), ("num-gpus", gpus)):
+        if value and flag not in flags:
+            flags[flag] = str(math.ceil(value))
+    accelerator = next((name for name in sorted(_ACCELERATORS) if name in limits), None)
+    own = _own_resources(flags)
+    if accelerator is None or own is None or not own.keys().isdisjoint(_ACCELERATORS.values()):
+        return
+    own[_ACCELERATORS[accelerator]] = float(limits[accelerator])
+    whole = {name: int(own[name]) if float(own[name]).is_integer() else own[name] for name in sorted(own)}
+    flags["resources"] = f"'{json.dumps(whole, separators=(',', ':'))}'"
+
+
+def _amounts(resources: Mapping[str, Any], kind: str) -> dict[str, Fraction]:
+    """The requests or limits above 0, in the units of each."""
+    amounts = {name: Fraction(exact(value)) for name, value in (resources.get(kind) or {}).items()}
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
+def _own_resources(flags: Mapping[str, str]) -> dict[str, float] | None:
+    """Ray's resources that the flags give; None if they are no JSON of numbers."""
+    try:
+        found = json.loads(flags.get("resources", "{}").strip("'\"` "))
+    except ValueError:
+        return None
+    numbers = isinstance(found, dict) and all(type(value) in (int, float) for value in found.values())
+    return found if numbers else None

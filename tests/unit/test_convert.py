@@ -1001,6 +1001,37 @@ def test_a_gang_of_kuberay_starts_with_all_workers() -> None:
     assert spec_of(plain)["workerSets"][0]["minCount"] == 3
 
 
+RAY_STARTS: list[tuple[dict[str, Any], dict[str, str], str]] = [
+    ({"limits": {"google.com/tpu": 4}}, {}, """--resources='{"TPU":4}'"""),
+    ({"limits": {"aws.amazon.com/neuroncore": 2}}, {"resources": '{"acc": 1}'}, """--resources='{"acc":1,"neuron_cores":2}'"""),
+    ({"limits": {"google.com/tpu": 4}}, {"resources": """'{"TPU": 8}'"""}, """--resources='{"TPU": 8}'"""),
+    ({"limits": {"google.com/tpu": 4, "aws.amazon.com/neuroncore": 2}}, {}, """--resources='{"neuron_cores":2}'"""),
+    ({"limits": {"google.com/tpu": 0}}, {}, ""),
+    ({"limits": {"google.com/tpu": 4}}, {"resources": "no JSON"}, "--resources=no JSON"),
+    ({"limits": {"nvidia.com/mig-1g.5gb": 2}}, {}, "--num-gpus=2"),
+    ({"limits": {"nvidia.com/gpu": 0, "x.io/vgpu": 3}}, {}, "--num-gpus=3"),
+    ({"limits": {"x.io/vgpu": 3, "amd.com/gpu": 1}}, {}, "--num-gpus=1"),
+    ({"limits": {"nvidia.com/gpu": 1}}, {"num-gpus": "0"}, "--num-gpus=0"),
+    ({"limits": {"cpu": "1500m", "memory": "1Gi"}}, {}, "--num-cpus=2 --memory=1073741824"),
+    ({"requests": {"cpu": 3}}, {}, "--num-cpus=3"),
+    ({}, {"include-dashboard": "true", "log-color": "False", "no-monitor": "true", "verbose": "false"}, "--include-dashboard=true --log-color=False --no-monitor"),
+    ({}, {"metrics-export-port": "9"}, "--metrics-export-port=9"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("resources", "params", "flags"), RAY_STARTS)
+def test_ray_starts_with_the_flags_that_kuberay_writes(
+    resources: dict[str, Any], params: dict[str, str], flags: str
+) -> None:
+    cluster = with_field(RC, GROUP + ".rayStartParams", params)
+    cluster["spec"]["workerGroupSpecs"][0]["template"]["spec"]["containers"][0]["resources"] = resources
+    (workers,) = spec_of(cluster)["workerSets"]
+    (command,) = workers["template"]["spec"]["containers"][0]["args"]
+    given = command.partition("ray start ")[2].removeprefix("--address=$(MASTER_ADDR):6379 ").removesuffix(" --block")
+    usual = "" if "metrics-export-port" in params else " --metrics-export-port=8080"
+    assert sorted(given.split()) == sorted(f"{flags}{usual}".split())
+
+
 def test_the_queue_of_kueue_counts_and_the_other_is_said_to_be_left_out() -> None:
     both = with_field("pt-policies", "metadata.labels", {"kueue.x-k8s.io/queue-name": "nlp-lq"})
     both["spec"]["runPolicy"]["schedulingPolicy"]["queue"] = "nlp"
