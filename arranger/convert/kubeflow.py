@@ -274,7 +274,7 @@ def _started_together(policy: RunPolicy, elastic: Fields, least: int) -> None:
     """`minAvailable` says how many pods start together, but for those without which torchrun waits for more."""
     elastic.changed("minReplicas", "minAvailable of schedulingPolicy says how many start together (minWorkersNum)")
     if policy.min_available is not None and policy.min_available < least:
-        words = f"{least} pods start together: torchrun begins with no fewer (minReplicas of elasticPolicy)"
+        words = f"{counted(least, 'pod')} start together: torchrun begins with no fewer (minReplicas of elasticPolicy)"
         policy.fields.record("schedulingPolicy").changed("minAvailable", words)
         policy.min_available = least
 
@@ -312,7 +312,7 @@ def _elastic(
     most = policy.whole("maxReplicas", least=1)
     if most is not None and most > workers_now:
         more = f": kubectl scale tyj {job} --replicas={most} asks for more" if len(workers) == 1 else ""
-        policy.to_do("maxReplicas", f"{workers_now} workers, as replicas says{more}")
+        policy.to_do("maxReplicas", f"{counted(workers_now, 'worker')}, as replicas says{more}")
     policy.lost("metrics", "make a HorizontalPodAutoscaler for the TYJob (docs/jobs.md, Scaling)")
     processes = policy.whole("nProcPerNode", least=1)
     if per_node != "auto":
@@ -465,7 +465,7 @@ def _say_restarts(policy: RunPolicy, workers: Sequence[Replicas]) -> None:
     """Say how workers restart: the operator counts restarts of the launcher alone."""
     limit = 3 if policy.limit is None else policy.limit
     for of in workers:
-        words = f"a worker is restarted {limit} times (restartLimit): the operator has no"
+        words = f"a worker is restarted {counted(limit, 'time')} (restartLimit): the operator has no"
         words += " limit for workers"
         if of.limit == 0:
             words = "a failed worker isn't restarted, and fails the job at once: the launcher isn't tried again"

@@ -28,6 +28,7 @@ _QUEUES = (
     "yunikorn.apache.org/queue",
 )
 _KUEUE = "kueue.x-k8s.io/queue-name"
+_DEFAULT_NAMESPACE = "default"
 _NO_EFFECT = (
     "kubectl.kubernetes.io/last-applied-configuration",
     "batch.kubernetes.io/job-tracking",
@@ -153,14 +154,10 @@ class Head:
         """The Queue that a field names, with what to do for it."""
         named = fields.text(name)
         of_tree = named.rpartition(".")[2] if name.startswith("yunikorn") else named
-        if name == _KUEUE and (cluster_queue := self._around.local.get((self.namespace, named))):
+        if name == _KUEUE and (cluster_queue := self._local_queue(fields, name, named)):
             self._cluster_queue = (fields, name, cluster_queue)
             return self._queue_of_local(fields, name, queue_name(cluster_queue))
-        local = (
-            " Convert its LocalQueue with it: that says which Queue. A LocalQueue is its namespace's alone, and a "
-            "Queue is all namespaces': give those of teams names apart"
-        )
-        local = local if of_tree and name == _KUEUE else ""
+        local = self._without_local_queue(named) if of_tree and name == _KUEUE else ""
         if not local and of_tree and (made := queue_name(of_tree)) in self._around.queues:
             if made != of_tree:
                 fields.changed(name, f"the Queue's name is {made}")
@@ -180,6 +177,34 @@ class Head:
             name, f"the job waits for a Queue named {of_tree}: arranger queue create {of_tree} (docs/queues.md).{local}"
         )
         return of_tree
+
+    def _local_queue(self, fields: Fields, name: str, named: str) -> str:
+        """The ClusterQueue of the LocalQueue of this name in the object's namespace; empty without one. An object
+        without a namespace is one of the namespace `default`, as kubectl takes it in a context that names no other."""
+        local = self._around.local
+        if found := local.get((self.namespace, named), ""):
+            return found
+        others = {"": _DEFAULT_NAMESPACE, _DEFAULT_NAMESPACE: ""}
+        found = local.get((others[self.namespace], named), "") if self.namespace in others else ""
+        if found:
+            which = "the LocalQueue" if self.namespace else "this object"
+            words = f"{which} names no namespace: it counts as one of the namespace {_DEFAULT_NAMESPACE}"
+            fields.changed(name, f"{words}, as with kubectl")
+        return found
+
+    def _without_local_queue(self, named: str) -> str:
+        """Why the input has no LocalQueue of this name in the object's namespace, as the end of a note."""
+        there = sorted(namespace for namespace, name in self._around.local if name == named)
+        if not there:
+            return (
+                " Convert its LocalQueue with it: that says which Queue. A LocalQueue is its namespace's alone, and a "
+                "Queue is all namespaces': give those of teams names apart"
+            )
+        own = f"this object of {self.namespace}" if self.namespace else "this object names none"
+        if not there[0]:
+            return f" The LocalQueue {named} of the input names no namespace, and this object is of {self.namespace}"
+        more = "" if self.namespace else ": set metadata.namespace"
+        return f" The LocalQueue {named} of the input is of the namespace {' or '.join(there)}, and {own}{more}"
 
     def _queue_of_local(self, fields: Fields, name: str, queue: str) -> str:
         """The Queue of the ClusterQueue of a LocalQueue that is in the input."""

@@ -23,6 +23,7 @@ from arranger.convert.templates import Json, Template, template_of
 from arranger.convert.whole_input import Input
 from arranger.model.names import JOB_LABEL, LEADER_ROLE, ROLE_LABEL, WORKER_ROLE
 from arranger.model.quantity import exact
+from arranger.model.text import counted
 
 _PORT = 6379
 _DASHBOARD = "http://127.0.0.1:8265"
@@ -249,7 +250,7 @@ def _scaled_by_hand(spec: Fields, groups: list[Group], by_scale: Group | None, j
     for of in groups:
         if of.most is not None and of.counts < of.most < MAX_INT32:
             how = scale if of is by_scale else f"counts of worker set {of.name}"
-            of.fields.to_do("maxReplicas", f"{of.counts} workers: ask for up to {of.most} with {how}")
+            of.fields.to_do("maxReplicas", f"{counted(of.counts, 'worker')}: ask for up to {of.most} with {how}")
 
 
 def _worker_set(of: Group, port: int) -> Json:

@@ -12,6 +12,7 @@ from arranger.convert.parts import Head, claim_of, point_out_hosts, precedence, 
 from arranger.convert.pod_rules import every_label, job_label, select_own, set_label
 from arranger.convert.templates import Json, Template, template_of
 from arranger.convert.whole_input import Input
+from arranger.model.text import counted
 
 _DEFAULT_RETRIES = 3
 _RESTARTS = {"RestartJob": "Job", "RestartTask": "Set", "RestartPod": "Worker", "RestartPartition": "Set"}
@@ -208,7 +209,7 @@ def _limit_in_place(task: Fields, template: Template, worn: str, scope: str) -> 
     path, own = f"{template.path}.spec.restartPolicy", task.whole("maxRetry", least=-1) or _DEFAULT_RETRIES
     end = "the job fails" if scope == "Job" else "the pod is given up"
     if (worn in _RESTARTS or worn in _ENDS) and own > 0:
-        words = f"containers restart in place {own} times in each pod, not in the task together; then {end}"
+        words = f"containers restart in place {counted(own, 'time')} in each pod, not in the task together; then {end}"
         words += f": this isn't followed by a {worn}" if worn in _RESTARTS or scope != "Job" else ""
         template.notes.add(NoteKind.CHANGED, path, f"{words} (restart.limit)")
         task.changed("maxRetry", "the limit holds for each pod alone")

@@ -1389,9 +1389,10 @@ def test_a_job_of_a_local_queue_is_in_the_queue_of_its_cluster_queue() -> None:
     assert (queue, kind) == ("all-gpus", CHANGED)
     queue, kind, words = queue_and_note(local)
     assert (queue, kind, "arranger queue create all-gpus" in words) == ("all-gpus", TO_DO, True)
-    for others in ([], [local | {"metadata": {"name": "mine", "namespace": "other"}}]):
-        queue, kind, words = queue_and_note(*others)
-        assert (queue, kind, "Convert its LocalQueue with it" in words) == ("mine", TO_DO, True)
+    queue, kind, words = queue_and_note()
+    assert (queue, kind, "Convert its LocalQueue with it" in words) == ("mine", TO_DO, True)
+    queue, kind, words = queue_and_note(local | {"metadata": {"name": "mine", "namespace": "other"}})
+    assert (queue, kind, "is of the namespace other" in words) == ("mine", TO_DO, True)
     assert queue_and_note(local, namespace=None)[0] == "mine"
 
 
@@ -1463,6 +1464,53 @@ def test_notes_go_to_standard_error_and_tyjobs_to_standard_output(tmp_path: Path
     assert run("-", "--to", str(target), text=yaml.safe_dump(SHAPE["job-pi"]))[:2] == (0, "")
     assert yaml.safe_load(target.read_text())["metadata"]["name"] == "job-pi"
     assert main(["convert", str(target), "--to", str(target)], prog_name="arranger") == 2
+
+
+@pytest.mark.parametrize(
+    ("of_job", "of_queue", "queue", "kind", "words"),
+    [
+        ("n", "n", "q", TO_DO, "of the ClusterQueue of this LocalQueue"),
+        ("", "", "q", TO_DO, "of the ClusterQueue of this LocalQueue"),
+        ("", "default", "q", CHANGED, "counts as one of the namespace default"),
+        ("default", "", "q", CHANGED, "counts as one of the namespace default"),
+        ("", "n", "mine", TO_DO, "is of the namespace n, and this object names none: set metadata.namespace"),
+        ("m", "n", "mine", TO_DO, "is of the namespace n, and this object of m"),
+        ("m", "", "mine", TO_DO, "names no namespace, and this object is of m"),
+    ],
+)
+def test_a_local_queue_is_found_by_its_namespace_and_else_the_note_says_why_not(
+    of_job: str, of_queue: str, queue: str, kind: NoteKind, words: str
+) -> None:
+    def named(namespace: str) -> dict[str, str]:
+        return {"namespace": namespace} if namespace else {}
+
+    job = with_field(
+        "job-kueue", "metadata", {"name": "j", "labels": {"kueue.x-k8s.io/queue-name": "mine"}} | named(of_job)
+    )
+    local = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "mine", **named(of_queue)},
+        "spec": {"clusterQueue": "q"},
+    }  # fmt: skip
+    *_, found = converted(documents("f.yaml", yaml.safe_dump_all([local, job]).encode()))
+    assert isinstance(found, Conversion)
+    assert found.objects[0]["spec"]["queue"] == queue
+    said = [(note.kind, note.text) for note in found.notes if note.path.endswith("queue-name")]
+    assert [each for each, text in said if words in text] == [kind]
+    assert not [text for _, text in said if "Convert its LocalQueue with it" in text]
+
+
+ONES = [
+    ("rc-mini", "spec.enableInTreeAutoscaling", True),
+    ("pt-elastic", "spec.pytorchReplicaSpecs.Worker.replicas", 1),
+    ("vc-tensorflow", "spec.tasks.0", {"name": "ps", "replicas": 1, "maxRetry": 1, "policies": [{"event": "TaskFailed", "action": "RestartJob"}], "template": POD}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "path", "value"), ONES)
+def test_one_of_something_is_told_in_the_singular(shape: str, path: str, value: Any) -> None:
+    texts = [note.text for note in conversion(with_field(shape, path, value)).notes]
+    assert [text for text in texts if re.search(r"\b1 (worker|time|pod)\b", text)]
+    assert not [text for text in texts if re.search(r"\b1 (worker|time|pod)s", text)]
 
 
 def in_flavors(
