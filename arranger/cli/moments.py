@@ -12,8 +12,9 @@ import os
 import resource
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import Any
 
 import click
 import msgspec
@@ -66,15 +67,27 @@ async def _answer(target: str | None, settings: Settings) -> None:
             here = log.live and not await found_server(target, settings)
             url = target or settings.redis_url
             moments = Moments(log, partial(_attended, url, settings.cluster) if here else attended)
-            tasks = [asyncio.create_task(moments.follow()), asyncio.create_task(_give_way(moments.ready))]
+            giving_way = asyncio.create_task(_give_way(moments.ready))
             try:
-                await serve(requests, moments, write)
+                await while_followed(serve(requests, moments, write), moments.follow())
             finally:
-                await cancelling.end(tasks)
+                await cancelling.end([giving_way])
     except ArrangerError:
         # The server opens the same log, and ends with the same words.
         if await requests.readline():
             raise
+
+
+async def while_followed(serving: Coroutine[Any, Any, None], following: Coroutine[Any, Any, None]) -> None:
+    """Serve until that ends. If the log isn't followed any more before, raise why: this process has to end, because
+    another one in its place reads the log that is there then."""
+    tasks = [asyncio.create_task(serving), asyncio.create_task(following)]
+    try:
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
+            task.result()
+    finally:
+        await cancelling.end(tasks)
 
 
 async def _give_way(ready: asyncio.Event) -> None:

@@ -166,12 +166,14 @@ class FileLog(OnlyRead):
 
     def _scan_head(self) -> None:
         begin = self._bytes(_HEAD_AT, 0)
-        if not begin:
-            return
-        if not begin.startswith(_MAGIC) or len(begin) < _HEAD_AT:
+        if begin[: len(_MAGIC)] != _MAGIC[: len(begin)]:
             raise UsageError(f"{self._path} is no log file of Arranger's")
+        if len(begin) < _HEAD_AT:  # still being written
+            return
         length, crc = _HEAD.unpack_from(begin, len(_MAGIC))
         encoded = self._bytes(length, _HEAD_AT)
+        if len(encoded) < length:
+            return
         if zlib.crc32(encoded) != crc:
             raise LogError(f"the head of log file {self._path} is damaged")
         head = msgspec.msgpack.decode(encoded, type=_Head)
@@ -265,7 +267,11 @@ class FileLog(OnlyRead):
         index = self._refresh()
         for path in reversed(_snapshot_files(self._path)):
             if index is not None and (at_most is None or _number(path) <= at_most):
-                snapshot = checked_snapshot(decode_snapshot(path.read_bytes(), _number(path)), self.keys)
+                try:
+                    content = path.read_bytes()
+                except FileNotFoundError:  # removed since, with the log that it was of
+                    continue
+                snapshot = checked_snapshot(decode_snapshot(content, _number(path)), self.keys)
                 if snapshot.position.epoch == index.start.epoch:
                     return snapshot
         return None
@@ -281,7 +287,9 @@ class FileLog(OnlyRead):
 
 
 def _snapshot_files(log: Path) -> list[Path]:
-    return sorted(log.parent.glob(f"{log.name}.snapshot-*"), key=_number)
+    """The snapshots beside a log, oldest first, without those that are being written."""
+    found = log.parent.glob(f"{log.name}.snapshot-*")
+    return sorted((path for path in found if path.name.rpartition("-")[2].isdecimal()), key=_number)
 
 
 def _write_snapshot(log: Path, snapshot: StoredSnapshot) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogError, LogUnavailable, NoLog
+from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogError, LogUnavailable, UsageError
 from arranger.events.archive import ArchiveLog
 from arranger.events.file_log import FileLog
 from arranger.events.kinds import Event
@@ -134,10 +134,10 @@ class Moments:
                 self.problem = str(problem)
                 self._forget()
                 await asyncio.sleep(_RETRY_S)
-            except NoLog as problem:
+            except UsageError as problem:
                 if not self._epoch:
                     raise
-                self.problem = str(problem)  # its file was moved away: another one comes
+                self.problem = str(problem)  # its file was moved away, or is none: another comes
                 await asyncio.sleep(_RETRY_S)
 
     async def answer(self, name: str, values: Values, *, end: int = 0, epoch: int = 0) -> tuple[bytes, bool]:
@@ -179,15 +179,17 @@ class Moments:
 
     async def _begin(self) -> None:
         end = await self._log.open()
-        self._epoch = end.epoch
         state, position = await _oldest(self._log)
+        if position.epoch != end.epoch:
+            raise EpochLost("another log took its place while it was opened")
+        self._epoch = end.epoch
         state.epoch = state.epoch or position.epoch
         config = await last_config(self._log, state, position) if state.last_cycle else None
         self._index, self._end, self.problem = LogIndex(state, position, config), end.offset, ""
         self._opened_end, self._grew_s = end.offset, None
         self._begun.set()
         marks = await self._log.snapshot_marks()
-        if marks and end.offset - marks[-1].offset <= _WORTH:  # what is asked first, ready when it is asked
+        if marks and 0 <= end.offset - marks[-1].offset <= _WORTH:  # what is asked first, ready when it is asked
             async with self._turn:
                 await self._at(self._index, end.offset)
         self.ready.set()

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from arranger.clock import wall_clock_ms
-from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogError, LogUnavailable, NoLog
+from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogError, LogUnavailable, UsageError
 from arranger.events.log import Log, Position
 from arranger.logs import log_event
 from arranger.model.config import CycleConfig
@@ -148,10 +148,10 @@ class News:
             except LogError as problem:
                 self._forget(str(problem))
                 await asyncio.sleep(_RETRY_S)
-            except NoLog as problem:
+            except UsageError as problem:
                 if not self.epoch:
                     raise
-                self._stop(problem)  # its file was moved away: another one comes
+                self._stop(problem)  # its file was moved away, or is none: another comes
                 await asyncio.sleep(_RETRY_S)
 
     async def after(self, epoch: int, offset: int) -> AsyncGenerator[New | None, None]:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from arranger.errors import DamagedEntry, LogError, UsageError
+from arranger.errors import DamagedEntry, LogError, NoLog, UsageError
 from arranger.events.fence import CLAIM, Fence
-from arranger.events.file_log import copy_log
+from arranger.events.file_log import FileLog, copy_log
 from arranger.events.kinds import Batch, NodeGone
 from arranger.events.log import Position, StoredSnapshot, entries
 from arranger.events.open_log import open_log
@@ -215,3 +215,34 @@ async def test_a_copy_of_a_damaged_log_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(DamagedEntry):
         await copy_log(source, tmp_path / "log")
     assert names_in(tmp_path) == []
+
+
+async def test_a_snapshot_that_is_being_written_or_was_just_removed_is_none(tmp_path: Path) -> None:
+    """`copy_log` writes them after the log, while whoever follows that file begins with it."""
+    path = tmp_path / "log"
+    await written(path, 3)
+    reader = FileLog(path)
+    (tmp_path / "log.snapshot-2.new").write_bytes(b"half")
+    (tmp_path / "log.snapshot-1").symlink_to(tmp_path / "gone")
+    assert [mark.offset for mark in await reader.snapshot_marks()] == [1]
+    assert await reader.newest_snapshot() is None
+    await reader.close()
+
+
+async def test_a_file_whose_head_is_being_written_is_no_log_yet(tmp_path: Path) -> None:
+    """Another program, such as cp, needn't write it in one step."""
+    path = tmp_path / "log"
+    await written(path, 3)
+    whole = path.read_bytes()
+    head = 23 + int.from_bytes(whole[15:19], "big")
+    reader = FileLog(path)
+    await reader.open()
+    for size in (0, 1, 14, 15, 20, 23, head - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(NoLog):
+            await reader.open()
+    path.write_bytes(whole)
+    assert (await reader.end()).offset == 4
+    path.write_bytes(b"arranger lag")
+    with pytest.raises(UsageError, match="no log file"):
+        await reader.open()

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arranger.cli.moments import _attended, serve
+from arranger.cli.moments import _attended, serve, while_followed
 from arranger.clock import SystemClock
 from arranger.events import kinds as k
 from arranger.events.file_log import FileLog
@@ -648,6 +648,62 @@ def test_after_an_entry_it_cannot_read_it_goes_on_with_the_next_epoch(monkeypatc
         return str(refused.value)
 
     assert "it ends at 1" in asyncio.run(answers())
+
+
+@pytest.mark.parametrize("beside", ["log.snapshot-7.new", "log.snapshot-7"])
+@pytest.mark.parametrize("between", [None, b"", b"arranger l", b"something else"])
+def test_a_file_that_takes_the_place_of_the_log_is_followed_whatever_was_there_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between: bytes | None, beside: str
+) -> None:
+    """A demo moves the file away, and writes its own log and then the snapshots there."""
+    monkeypatch.setattr(moments_module, "_RETRY_S", 0.01)
+    path, fresh = tmp_path / "log", tmp_path / "fresh"
+    path.write_bytes((HISTORIES / NAMES[1]).read_bytes())
+    fresh.write_bytes((HISTORIES / NAMES[0]).read_bytes())
+
+    async def answers() -> Any:
+        moments = Moments(FileLog(path))
+        following = asyncio.create_task(moments.follow())
+        async with asyncio.timeout(20):
+            await moments.answer("timeline", {})
+            if between is None:
+                path.unlink()
+            else:
+                path.write_bytes(between)
+            while not moments.problem:  # noqa: ASYNC110  # the index tells nobody
+                await asyncio.sleep(0.01)
+            (tmp_path / beside).write_bytes(b"half")
+            fresh.replace(path)
+            await asyncio.sleep(0.1)
+            (tmp_path / beside).unlink()
+            end = (await FileLog(path).open()).offset
+            while (found := json.loads((await moments.answer("timeline", {}))[0]))["last"] != end:
+                await asyncio.sleep(0.01)
+        following.cancel()
+        await asyncio.wait([following])
+        return found
+
+    assert asyncio.run(answers())["last"] == history(NAMES[0])[-1].last
+
+
+def test_an_empty_log_beside_snapshots_of_another_one_is_followed(tmp_path: Path) -> None:
+    from arranger.events.file_log import _encode_head, _Head
+
+    (tmp_path / "log").write_bytes(_encode_head(_Head(1, 0, "", {}, {})))
+    (tmp_path / "log.snapshot-7").write_bytes(b"half")
+    [found] = ask(FileLog(tmp_path / "log"), ("timeline", {}))
+    assert found["last"] == 0
+
+
+async def test_the_process_that_answers_ends_if_it_follows_the_log_no_more() -> None:
+    """It is started again when it is asked next: else it would answer about an old log for ever."""
+
+    async def failing() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await asyncio.wait_for(while_followed(asyncio.sleep(60), failing()), 5)
+    await asyncio.wait_for(while_followed(asyncio.sleep(0), asyncio.sleep(60)), 5)
 
 
 def test_points_that_are_asked_while_the_log_grows_leave_no_trace_in_each_other(
