@@ -677,7 +677,7 @@ def test_a_file_that_takes_the_place_of_the_log_is_followed_whatever_was_there_b
             await asyncio.sleep(0.1)
             (tmp_path / beside).unlink()
             end = (await FileLog(path).open()).offset
-            while (found := json.loads((await moments.answer("timeline", {}))[0]))["last"] != end:
+            while (found := json.loads((await moments.answer("timeline", {}))[0]))["last"] != end:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         following.cancel()
         await asyncio.wait([following])
