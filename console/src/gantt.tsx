@@ -27,16 +27,19 @@ const find = inAddress("find", "gantt");
 /** The job whose row shall be in sight, where there are more rows than have room. */
 export const inSight = signal("");
 
-/** A bar as it is drawn: in some of the `lanes` of its row, thin with a shape where nothing runs. `end`: how it ended. */
-interface Drawn {
-  from: number;
+/** When a bar ends, and how it ended; without that it lasts, or another one follows. */
+interface Ended {
   to: number;
+  end?: string | undefined;
+}
+/** A bar as it is drawn: in some of the `lanes` of its row, thin with a shape where nothing runs. */
+interface Drawn extends Ended {
+  from: number;
   job: string;
   fill: () => string;
   about: string[];
   lanes?: readonly number[];
   thin?: Shape | undefined;
-  end?: string;
 }
 /** A row; one without bars is the heading of those below it. */
 interface Row {
@@ -103,6 +106,8 @@ const words = (): string[] => find.value.toLowerCase().split(/\s+/).filter(Boole
 const barAt = (job: OfJob, now: number): Bar | undefined =>
   job.bars.find((bar, place) => bar.from <= now && (now < bar.to || (place === job.bars.length - 1 && lasts(bar))));
 const lasts = (bar: Bar): boolean => !bar.outcome && bar.to >= (timeline.value?.lastTime ?? 0);
+/** The end of a bar; one that lasts goes on to now while the clock runs. */
+const lasting = ({ to, end }: Ended, now: number): number => (!end && to >= (timeline.value?.lastTime ?? Infinity) ? Math.max(to, now) : to);
 
 function wanted(job: OfJob, now: number): boolean {
   if (only.value === "now" && !barAt(job, now)) return false;
@@ -172,7 +177,7 @@ function Jobs({ steady }: { steady: boolean }) {
         <summary>The same as a table</summary>
         <Table
           caption="When jobs waited and ran"
-          rows={found.flatMap((one) => one.bars.map((bar) => ({ ...bar, job: one.job })))}
+          rows={found.flatMap((one) => one.bars.map((bar) => ({ ...bar, job: one.job, to: lasting({ to: bar.to, end: bar.outcome }, now) })))}
           none="No job matches."
           columns={[
             { name: "Job", cell: (bar) => <JobLink job={bar.job} />, key: (bar) => bar.job },
@@ -218,6 +223,7 @@ function Nodes() {
   useEffect(() => see(value?.jobs ?? []), [value]);
   const every = useMemo(() => value?.nodes.map((one) => rowOfNode(one, value.jobs)) ?? [], [value]);
   const found = words();
+  const now = moment.value?.time ?? whole.value[1];
   const drawn = useMemo(
     () =>
       every.filter(({ name, bars }) => found.every((word) => name.toLowerCase().includes(word) || bars.some((bar) => bar.job.toLowerCase().includes(word)))),
@@ -236,7 +242,7 @@ function Nodes() {
         <summary>The same as a table</summary>
         <Table
           caption="Which jobs had each node"
-          rows={drawn.flatMap((row) => row.bars.map((bar) => ({ ...bar, node: row.name })))}
+          rows={drawn.flatMap((row) => row.bars.map((bar) => ({ ...bar, node: row.name, to: lasting(bar, now) })))}
           none="No node matches."
           columns={[
             { name: "Node", cell: (bar) => shown(bar.node), key: (bar) => bar.node },
@@ -332,7 +338,7 @@ function Chart(props: {
         pen.fillStyle = colour("--lane");
         pen.fillRect(names, y + 4, width - names - 4, rowPx - 9);
       }
-      for (const bar of row.bars) if (bar.to >= begin && bar.from <= end) paintBar(pen, row, bar, y);
+      for (const bar of row.bars) if (lasting(bar, now) >= begin && bar.from <= end) paintBar(pen, row, bar, y);
       if (row.swatch) {
         pen.fillStyle = row.swatch;
         pen.fillRect(2, y + 6, 4, rowPx - 12);
@@ -353,7 +359,7 @@ function Chart(props: {
 
   function paintBar(pen: Pen, row: Row, bar: Drawn, y: number): void {
     const left = x(Math.max(bar.from, begin));
-    const wide = Math.max(2, x(Math.min(lasting(bar), end)) - left);
+    const wide = Math.max(2, x(Math.min(lasting(bar, now), end)) - left);
     const past = bar.from > now ? 0 : Math.max(0, Math.min(wide, x(now) - left));
     pen.fillStyle = bar.fill();
     for (const [edge, high] of places(row, bar)) {
@@ -376,9 +382,6 @@ function Chart(props: {
       pen.lineWidth = 1;
     }
   }
-
-  /** The end of a bar; one that lasts goes on to now while the clock runs. */
-  const lasting = (bar: Drawn): number => (!bar.end && bar.to >= (timeline.value?.lastTime ?? Infinity) ? Math.max(bar.to, now) : bar.to);
 
   const times = ticks(begin, end, Math.max(1, Math.floor((width - names) / 90)));
 
@@ -417,14 +420,14 @@ function Chart(props: {
     const number = Math.floor((offsetY - AXIS_PX + top) / rowPx);
     const row = offsetY > AXIS_PX ? drawn[number] : undefined;
     const within = offsetY - AXIS_PX + top - number * rowPx;
-    const met = offsetX < names ? [] : row?.bars.filter((one) => offsetX >= x(one.from) - 1 && offsetX <= x(lasting(one)) + 2);
+    const met = offsetX < names ? [] : row?.bars.filter((one) => offsetX >= x(one.from) - 1 && offsetX <= x(lasting(one, now)) + 2);
     const nearest = (one: Drawn): number => Math.min(...places(row!, one).map(([edge, high]) => Math.abs(within - edge - high / 2)));
     return { row, bar: met?.sort((one, other) => nearest(one) - nearest(other))[0] };
   }
 
   /** The job that a click or Enter opens: that of the bar, of the row, or of what the node has at the point. */
   function open(row: Row | undefined, bar: Drawn | undefined): void {
-    const found = bar ?? row?.bars.find((one) => one.from <= now && now <= one.to) ?? row?.bars[0];
+    const found = bar ?? row?.bars.find((one) => one.from <= now && now <= lasting(one, now)) ?? row?.bars[0];
     if (found) openJob(found.job);
   }
 
@@ -504,7 +507,7 @@ function Chart(props: {
               <strong>{shown(tip.bar.job)}</strong>
               {of === "node" && <div>{shown(tip.row.name)}</div>}
               <div>
-                {clock(tip.bar.from)} to {clock(lasting(tip.bar))}, {duration(lasting(tip.bar) - tip.bar.from)}
+                {clock(tip.bar.from)} to {clock(lasting(tip.bar, now))}, {duration(lasting(tip.bar, now) - tip.bar.from)}
               </div>
               {tip.bar.about.map((line) => (
                 <div key={line}>{line}</div>

@@ -11,7 +11,7 @@ import { Jobs } from "./jobs";
 import { Note } from "./parts";
 import { Overview } from "./overview";
 import { Queues } from "./queues";
-import { address, chosen, earlierLogs, live, moment, problem, replacedAt, start, view, VIEWS, type View } from "./store";
+import { address, chosen, earlierLogs, live, moment, noView, problem, replacedAt, start, view, VIEWS, type View } from "./store";
 import { Time, helpShown, onKey } from "./time";
 import { applyScheme, dark, narrow } from "./use";
 import { WhatIf } from "./whatif";
@@ -78,6 +78,7 @@ function App() {
       <main key={earlierLogs.value} class={lost.value && live.value ? "old" : ""}>
         <h1 class="unseen">{title}</h1>
         {problem.value && moment.value && !lost.value && <Note bad>{shown(problem.value)}</Note>}
+        {noView.value && view.value === "overview" && <Note>There is no view named {shown(noView.value)}: this is the overview.</Note>}
         {tokenWanted.value ? <Token /> : <Part />}
       </main>
       <Help />

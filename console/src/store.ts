@@ -15,6 +15,8 @@ const pointOf = (offset: number, timeMs: number): string => (timeMs ? `${offset}
 /** The point that every view shows; empty: the end of the log, as it grows. */
 const shownPoint = computed(() => (at.value ? pointOf(at.value, seenMs.value) : ""));
 export const view = signal<View>("overview");
+/** What the address names as a view though there is none of this name; the overview is shown. */
+export const noView = signal("");
 /** The job of the view of one job, as namespace/name. */
 export const chosen = signal("");
 /** What the what-if changes, as the address has it. */
@@ -250,10 +252,17 @@ export function openJob(job: string): void {
   view.value = "job";
 }
 
+const letters = (name: string): string => name.toLowerCase().replace(/[^a-z]/g, "");
+/** The view of a name, or of one that is written a little differently: WhatIf, queue. */
+const viewNamed = (name: string): View | undefined =>
+  VIEWS.find((one) => one === name) ?? VIEWS.find((one) => letters(one).replace(/s$/, "") === letters(name).replace(/s$/, ""));
+
 function readAddress(): void {
   const [name = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const given = new URLSearchParams(query);
-  const shows = (view.value = VIEWS.find((one) => one === name) ?? "overview");
+  const found = viewNamed(name);
+  const shows = (view.value = found ?? "overview");
+  noView.value = found ? "" : name;
   const [, offset = 0, timeMs = 0] = (/^(\d{1,15})(?:@(\d{1,15}))?$/.exec(given.get("at") ?? "") ?? []).map(Number);
   at.value = offset;
   seenMs.value = offset ? timeMs || 0 : 0;

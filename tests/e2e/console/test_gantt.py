@@ -511,6 +511,15 @@ def test_in_a_quiet_cluster_the_clock_runs(tmp_path: Path, opened: Opener) -> No
         expect(lead).not_to_have_text(told[0])
         expect(facts).not_to_have_text(told[1])
         page.get_by_role("link", name="Jobs", exact=True).click()
+        # As long as on this page, the table beside the chart says too.
+        page.get_by_role("link", name="Gantt", exact=True).click()
+        for rows in ("jobs", "nodes"):
+            page.get_by_label("Rows").select_option(label=rows)
+            page.get_by_text("The same as a table").click()
+            lasts = page.get_by_role("row").filter(has_text="default/train").last
+            began = lasts.text_content() or ""
+            expect(lasts).not_to_have_text(began)
+        page.get_by_role("link", name="Jobs", exact=True).click()
         # What is typed stays while the page changes.
         page.get_by_label("Event", exact=True).fill("3")
         page.wait_for_timeout(1_500)

@@ -530,3 +530,17 @@ def test_the_page_of_a_job_that_no_tried_change_helps_says_so(tmp_path: Path, op
     page.close()
     for _ in serving:
         pass
+
+
+def test_a_view_that_is_named_a_little_differently_is_shown_and_an_unknown_one_is_named(
+    room: str, opened: Opener
+) -> None:
+    for name, title in (("whatif", "What-if"), ("What-If", "What-if"), ("queue", "Queues"), ("nodes", "Overview")):
+        page = opened(f"{room}/#/{name}?at=end")
+        ready(page)
+        expect(page.get_by_role("navigation", name="Views").locator("[aria-current]")).to_have_text(title)
+        note = page.get_by_text(f"There is no view named {name}")
+        expect(note).to_have_count(int(title == "Overview"))
+    page.get_by_role("link", name="Jobs", exact=True).click()
+    page.get_by_role("link", name="Overview", exact=True).click()
+    expect(note).to_have_count(0)
