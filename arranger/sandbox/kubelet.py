@@ -8,6 +8,8 @@ Annotations (`sandbox.arranger.dev/...`) control a pod's behaviour:
 - `fail`: it never starts. `ImagePullBackOff`, `ErrImagePull`, `CreateContainerConfigError` and the like leave it
   Pending and waiting for that reason; `OutOfcpu` or `UnexpectedAdmissionError` make it Failed for that reason
 
+An unknown annotation, or one with a wrong value, counts as absent, and an Event of the pod says so.
+
 Like a real kubelet, they refuse pods that don't fit into the free resources of their node. They start a pod only once
 its resource claims have devices and are reserved for it.
 """
@@ -23,7 +25,17 @@ from functools import partial
 from typing import Any
 
 from arranger.clock import Clock, SystemClock
-from arranger.kube.cluster import PODS, RESOURCE_CLAIMS, ApiError, Change, Cluster, ClusterUnavailable, Expired, Object
+from arranger.kube.cluster import (
+    EVENTS,
+    PODS,
+    RESOURCE_CLAIMS,
+    ApiError,
+    Change,
+    Cluster,
+    ClusterUnavailable,
+    Expired,
+    Object,
+)
 from arranger.model.quantity import amount
 from arranger.sandbox.garbage import timestamp
 from arranger.sandbox.nodes import RETRY_S, NodeTemplate, Requests, SimulatedNodes
@@ -170,6 +182,8 @@ class SimulatedKubelets:
             if lacking:
                 run.requests = {}
             self._used[run.node].update(run.requests)
+            if run.behaviour.problems:
+                self._spawn(self._guarded(partial(self._warn, run)))
             self._replace(run, partial(self._refuse, run, *lacking) if lacking else partial(self._live, run))
 
     def _see_deletion(self, pod: Object, run: Run | None) -> None:
@@ -221,6 +235,27 @@ class SimulatedKubelets:
         namespace, name = run.key
         body = {"metadata": {"uid": run.uid}, "status": status}
         await self._request(lambda: self._cluster.patch(PODS, namespace, name, body, subresource="status"))
+
+    async def _warn(self, run: Run) -> None:
+        """Tell in Events what is wrong with the pod's annotations, once for each pod."""
+        namespace, name = run.key
+        about = {"apiVersion": "v1", "kind": PODS.kind, "namespace": namespace, "name": name, "uid": run.uid}
+        for number, words in enumerate(run.behaviour.problems):
+            moment = self._timestamp()
+            event: Object = {
+                "apiVersion": "v1",
+                "kind": EVENTS.kind,
+                "metadata": {"namespace": namespace, "name": f"{name}.{run.uid[:8]}.{number}"},
+                "type": "Warning",
+                "reason": "InvalidAnnotation",
+                "message": words,
+                "involvedObject": about,
+                "source": {"component": "simulated-kubelet", "host": run.node},
+                "firstTimestamp": moment,
+                "lastTimestamp": moment,
+                "count": 1,
+            }
+            await self._request(partial(self._cluster.create, EVENTS, namespace, event))
 
     async def _refuse(self, run: Run, reason: str, message: str) -> None:
         status = {"phase": "Failed", "reason": reason, "message": f"Pod was rejected: {message}"}

@@ -1,18 +1,57 @@
 """One pod on a simulated node: its annotations, its requests, and the statuses that its kubelet writes."""
 
 import asyncio
-import logging
+import re
 from collections import Counter
 from typing import Any
 
 import msgspec
 
 from arranger.kube.cluster import Object
+from arranger.model.near_names import did_you_mean, near_names
 from arranger.model.quantity import amount
-
-log = logging.getLogger(__name__)
+from arranger.model.text import cut, one_line
 
 PREFIX = "sandbox.arranger.dev/"
+_TEXTS = ("exit-reason", "fail")
+
+
+class _Number(msgspec.Struct, frozen=True):
+    """What a number may be: from 0 to `most`, also with decimals unless it is `whole`."""
+
+    words: str
+    whole: bool = False
+    most: float = 1e9
+
+    def fits(self, text: str) -> bool:
+        pattern = r"[0-9]+" if self.whole else r"[0-9.]+(e[-+]?[0-9]+)?"
+        if re.fullmatch(pattern, text) is None:
+            return False
+        try:
+            return float(text) <= self.most
+        except ValueError:  # 1.2.3
+            return False
+
+
+_SECONDS = _Number('a number of seconds from 0, such as "30"')
+_NUMBERS = {
+    "start-seconds": _SECONDS,
+    "ready-seconds": _SECONDS,
+    "run-seconds": _SECONDS,
+    "failures": _Number("a whole number from 0", whole=True),
+    "exit-code": _Number("a whole number from 0 to 255", whole=True, most=255),
+}
+
+
+def _unknown(name: str) -> str:
+    """What is wrong with an annotation of this name."""
+    close = did_you_mean(near_names(name, (*_NUMBERS, *_TEXTS)))
+    shown = cut(one_line(name), 60)
+    return (
+        f"{shown} is unknown, {close}"
+        if close
+        else f"{shown} is unknown: allowed are {', '.join((*_NUMBERS, *_TEXTS))}"
+    )
 
 
 class Behaviour(msgspec.Struct, frozen=True):
@@ -26,18 +65,22 @@ class Behaviour(msgspec.Struct, frozen=True):
     failures: int | None
     fail: str
 
+    #: What is wrong with the annotations; those count as absent.
+    problems: tuple[str, ...] = ()
+
     @staticmethod
     def of(pod: Object) -> "Behaviour":
-        """Read the annotations; malformed numbers are ignored."""
+        """Read the annotations."""
         notes = pod["metadata"].get("annotations") or {}
+        given = {name.removeprefix(PREFIX): text for name, text in notes.items() if name.startswith(PREFIX)}
+        problems = [_unknown(name) for name in given if name not in (*_NUMBERS, *_TEXTS)]
 
         def number(name: str) -> float | None:
-            text = notes.get(PREFIX + name)
-            try:
+            text, rule = given.get(name), _NUMBERS[name]
+            if text is None or rule.fits(text):
                 return None if text is None else float(text)
-            except ValueError:
-                log.warning("pod %s: annotation %s%s is not a number", pod["metadata"]["name"], PREFIX, name)
-                return None
+            problems.append(f'{name} is "{cut(one_line(text), 60)}": ignored, must be {rule.words}')
+            return None
 
         failures = number("failures")
         return Behaviour(
@@ -45,9 +88,10 @@ class Behaviour(msgspec.Struct, frozen=True):
             ready_s=number("ready-seconds") or 0.0,
             run_s=number("run-seconds"),
             exit_code=int(number("exit-code") or (1 if failures else 0)),
-            exit_reason=notes.get(PREFIX + "exit-reason", ""),
+            exit_reason=given.get("exit-reason", ""),
             failures=None if failures is None else int(failures),
-            fail=notes.get(PREFIX + "fail", ""),
+            fail=given.get("fail", ""),
+            problems=tuple(f"annotation {PREFIX}{of}" for of in problems),
         )
 
 

@@ -5,12 +5,12 @@ import contextlib
 import gc
 import time
 import warnings
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
 
-from arranger.kube.cluster import NODES, PODS, ApiError, Object
+from arranger.kube.cluster import EVENTS, NODES, PODS, ApiError, Object
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.kubelet import SimulatedKubelets
 from arranger.sandbox.nodes import NodeTemplate
@@ -32,7 +32,16 @@ async def running(*nodes: NodeTemplate) -> AsyncIterator[tuple[DirectCluster, Si
         await kubelets.stop()
 
 
-async def create(cluster: DirectCluster, name: str, *, policy: str = "Never", cpu: str = "1", **notes: Any) -> None:
+async def create(
+    cluster: DirectCluster,
+    name: str,
+    *,
+    policy: str = "Never",
+    cpu: str = "1",
+    node: str = "n1",
+    volumes: Sequence[Object] = (),
+    **notes: Any,
+) -> None:
     await cluster.create(
         PODS,
         "default",
@@ -42,8 +51,9 @@ async def create(cluster: DirectCluster, name: str, *, policy: str = "Never", cp
                 "annotations": {PREFIX + key.replace("_", "-"): str(value) for key, value in notes.items()},
             },
             "spec": {
-                "nodeName": "n1",
+                "nodeName": node,
                 "restartPolicy": policy,
+                "volumes": list(volumes),
                 "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}],
             },
         },
@@ -106,6 +116,54 @@ async def test_a_pod_whose_image_cannot_be_pulled_waits_and_a_refused_one_fails(
         assert waiting["containerStatuses"][0]["state"]["waiting"]["reason"] == "ImagePullBackOff"
         refused = await until(cluster, "refused", phase("Failed"))
         assert refused["reason"] == "UnexpectedAdmissionError"
+
+
+ODD = [
+    ({"run_seconds": "abc"}, 'run-seconds is "abc": ignored, must be a number of seconds from 0, such as "30"'),
+    ({"run_seconds": "-5"}, 'run-seconds is "-5": ignored, must be a number of seconds from 0'),
+    ({"start_seconds": "nan"}, 'start-seconds is "nan": ignored, must be a number of seconds'),
+    ({"run_seconds": "1.2.3"}, 'run-seconds is "1.2.3": ignored'),
+    ({"ready_seconds": "inf"}, 'ready-seconds is "inf": ignored, must be a number of seconds'),
+    ({"failures": "1.5"}, 'failures is "1.5": ignored, must be a whole number from 0'),
+    ({"exit_code": "256"}, 'exit-code is "256": ignored, must be a whole number from 0 to 255'),
+    ({"exit_code": "x"}, 'exit-code is "x": ignored, must be a whole number from 0 to 255'),
+    ({"run_second": "5"}, "run-second is unknown, did you mean run-seconds?"),
+    ({"colour": "5"}, "colour is unknown: allowed are "),
+]
+
+
+@pytest.mark.parametrize(("notes", "words"), ODD)
+async def test_an_annotation_that_means_nothing_is_told_in_an_event_and_counts_as_absent(
+    notes: dict[str, str], words: str
+) -> None:
+    async with running() as (cluster, _):
+        await create(cluster, "a", **notes)
+        status = await until(cluster, "a", phase("Running"))
+        assert status["containerStatuses"][0]["ready"] is True
+        async with asyncio.timeout(20):
+            while not (found := [of async for page in cluster.listing(EVENTS) for of in page.items]):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        [event] = found
+        assert words in event["message"]
+        assert event["message"].startswith(f"annotation {PREFIX}")
+        assert (event["type"], event["reason"]) == ("Warning", "InvalidAnnotation")
+        assert (event["involvedObject"]["kind"], event["involvedObject"]["name"]) == ("Pod", "a")
+
+
+async def test_annotations_that_mean_something_are_told_in_no_event() -> None:
+    async with running() as (cluster, _):
+        await create(
+            cluster,
+            "a",
+            run_seconds="0.02",
+            start_seconds="0",
+            ready_seconds="0.01",
+            exit_code="0",
+            failures="0",
+            exit_reason="",
+        )
+        await until(cluster, "a", phase("Succeeded"))
+        assert not [of async for page in cluster.listing(EVENTS) for of in page.items]
 
 
 async def test_a_pod_is_ready_only_after_its_time() -> None:
@@ -207,3 +265,17 @@ def test_a_pods_requests_are_its_containers_or_its_largest_init_container() -> N
     assert requests_of(spec) == {"pods": 1, "cpu": 2000}
     spec["initContainers"] = [container("2", restartPolicy="Always")]
     assert requests_of(spec)["cpu"] == 3500
+
+
+async def test_nothing_runs_on_a_node_that_was_only_created_and_a_claim_that_is_missing_keeps_no_pod_back() -> None:
+    """As docs/embedded-cluster.md says."""
+    async with running() as (cluster, kubelets):
+        await cluster.create(NODES, None, {"metadata": {"name": "mine"}})
+        await create(cluster, "a", node="mine")
+        volume = {"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}
+        await create(cluster, "b", volumes=[volume])
+        await until(cluster, "b", phase("Running"))
+        await kubelets.set_ready("n1", True)
+        assert (await cluster.get(PODS, "default", "a"))["status"]["phase"] == "Pending"
+        taints = (await cluster.get(NODES, None, "mine"))["spec"]["taints"]
+        assert taints == [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
