@@ -6,7 +6,7 @@ import msgspec
 
 from arranger.convert.fields import Fields, NoteKind, Problem
 from arranger.convert.parts import Head, deadline, point_out_hosts, precedence, suspended, tyjob, worker_set
-from arranger.convert.pod_rules import OF_THE_JOB, job_label, select_own
+from arranger.convert.pod_rules import OF_THE_JOB, Pods, job_label, select_own
 from arranger.convert.templates import Json, Template, template_of
 from arranger.convert.whole_input import Input
 
@@ -135,7 +135,7 @@ def jobs_of(root: Fields, around: Input) -> list[Json]:
         _rename(head, part, names, first)
     own = job_label({head.source_name: (head.name,)})
     labels = dict.fromkeys(JOB_NAME_LABELS, own) | dict.fromkeys(JOB_UID_LABELS, OF_THE_JOB)
-    select_own(part.template, labels, head.name, names[0])
+    select_own(part.template, Pods(labels, (head.name,)), head.name, names[0])
     least = _least(head, spec, part, meet=meet)
     say_others_go_on(spec, part, part.count if least is None and part.count == 1 else least)
     sets = [

@@ -25,7 +25,7 @@ from arranger.convert.parts import (
     tyjob,
     worker_set,
 )
-from arranger.convert.pod_rules import Label, job_label, known_label, select_own, set_label
+from arranger.convert.pod_rules import Label, Pods, job_label, known_label, select_own, set_label
 from arranger.convert.templates import Json
 from arranger.convert.whole_input import Input
 from arranger.model.names import JOB_LABEL, WORKER_SET_LABEL
@@ -129,7 +129,7 @@ def _select(head: Head, stages: list[list[ReplicatedJob]]) -> None:
     }
     for name, stage in zip(names, stages, strict=True):
         for of in stage:
-            select_own(of.part.template, labels, name, of.set_name)
+            select_own(of.part.template, Pods(labels, names), name, of.set_name)
 
 
 def _deadline(stage: list[ReplicatedJob]) -> int | None:

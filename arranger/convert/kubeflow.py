@@ -17,7 +17,7 @@ from arranger.convert.parts import (
     tyjob,
     worker_set,
 )
-from arranger.convert.pod_rules import Label, Selected, every_label, job_label, known_label, select_own, set_label
+from arranger.convert.pod_rules import Label, Pods, Selected, every_label, job_label, known_label, select_own, set_label
 from arranger.convert.templates import Json, Template, stand_in, template_of
 from arranger.convert.whole_input import Input
 from arranger.model.names import LEADER_ROLE, ROLE_LABEL, WORKER_SET_LABEL
@@ -163,7 +163,7 @@ def _select(head: Head, replicas: Sequence[Replicas], leader: Replicas | None) -
         "group-name": every_label("kubeflow.org")
     }
     for of in replicas:
-        select_own(of.template, labels, head.name, of.name, leader=of is leader)
+        select_own(of.template, Pods(labels, (head.name,)), head.name, of.name, leader=of is leader)
 
 
 def _renamed(name: str, job: str) -> Callable[[re.Match[str]], str]:

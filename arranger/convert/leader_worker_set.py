@@ -4,7 +4,7 @@ import re
 
 from arranger.convert.fields import Fields, NoteKind
 from arranger.convert.parts import Head, precedence, tyjob, worker_set
-from arranger.convert.pod_rules import Label, job_label, known_label, select_own
+from arranger.convert.pod_rules import Label, Pods, job_label, known_label, select_own
 from arranger.convert.templates import Json, Template, template_of
 from arranger.convert.whole_input import Input
 from arranger.model.names import JOB_LABEL, LEADER_ROLE, ROLE_LABEL
@@ -43,14 +43,14 @@ def jobs_of(root: Fields, around: Input) -> list[Json]:
     names = [head.name] if count == 1 else [head.suffixed(f"-{number}") for number in range(count)]
     if count > 1:
         spec.changed("replicas", f"{count} TYJobs, {names[0]} to {names[-1]}: add or delete TYJobs to scale")
-    labels = _labels(head.source_name, names)
+    pods = Pods(_labels(head.source_name, names), names)
     jobs = []
     for number, name in enumerate(names):
         parts = [leader.copy(), worker.copy()]
         for part in parts:
             _tell(part, head.source_name, number, (name, leader_name, worker_name), alone=size == 1)
-        select_own(parts[0], labels, name, leader_name, leader=True)
-        select_own(parts[1], labels, name, worker_name)
+        select_own(parts[0], pods, name, leader_name, leader=True)
+        select_own(parts[1], pods, name, worker_name)
         sets = []
         if size > 1:
             workers = worker_set(

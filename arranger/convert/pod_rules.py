@@ -74,14 +74,21 @@ def every_label(*values: str) -> Label:
     return Label(lambda value: {JOB_LABEL: ()} if value in values or not values else None, (JOB_LABEL,))
 
 
-def select_own(template: Template, labels: Mapping[str, Label], job: str, part: str, *, leader: bool = False) -> None:
-    """Let the rules of a template of this worker set, or of the leader, select by Arranger's labels in place of
-    `labels`, and say so."""
+class Pods(msgspec.Struct, frozen=True):
+    """The pods of an object: what stands for the labels that its operator gives them, and the names of its TYJobs."""
+
+    labels: Mapping[str, Label]
+    jobs: Sequence[str]
+
+
+def select_own(template: Template, pods: Pods, job: str, part: str, *, leader: bool = False) -> None:
+    """Let the rules of a template of this worker set, or of the leader, select by Arranger's labels in place of those
+    of its operator, and say so."""
     known = known_labels(job, part, leader=leader)
     for path, rule in _rules(template):
         selector = rule.get("labelSelector")
         if selector is not None:
-            _Rule(template, labels, known, path).rewrite(rule, selector)
+            _Rule(template, pods, known, path).rewrite(rule, selector)
 
 
 def _rules(template: Template) -> Iterator[tuple[str, Json]]:
@@ -102,10 +109,11 @@ def _rules(template: Template) -> Iterator[tuple[str, Json]]:
 class _Rule:
     """One rule, at this path; `known` are the labels of its own pod that the scheduler knows."""
 
-    def __init__(self, template: Template, labels: Mapping[str, Label], known: Mapping[str, str], path: str) -> None:
+    def __init__(self, template: Template, pods: Pods, known: Mapping[str, str], path: str) -> None:
         self._notes = template.notes
         self._given = (template.value.get("metadata") or {}).get("labels") or {}
-        self._labels = labels
+        self._labels = pods.labels
+        self._jobs = pods.jobs
         self._known = known
         self._path = path
 
@@ -124,9 +132,25 @@ class _Rule:
                 where = f"{path}.matchExpressions[{number}]"
                 found = self._required(where, each["key"], each["operator"], each.get("values") or ())
             more += [each] if found is None else found
+        if not equal and not rule.get("mismatchLabelKeys"):
+            more += self._of_this_object(path, more)
         for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
             more += self._own_values(rule, field, operator)
         self._write(selector, equal, more)
+
+    def _of_this_object(self, path: str, made: Sequence[Json]) -> list[Json]:
+        """The object's own TYJobs, if a rule selects a part of one by nothing else. The operator's pods are all of one
+        kind, but other TYJobs may have worker sets of the same name that are something else."""
+        parts = [
+            of for of in made if of["key"] in (ROLE_LABEL, WORKER_SET_LABEL) and of["operator"] in ("In", "Exists")
+        ]
+        of_jobs = any(of["key"] == JOB_LABEL and of.get("values") for of in made)
+        if not parts or of_jobs or any(of["key"] not in _OWN for of in made):
+            return []
+        found: Json = {"key": JOB_LABEL, "operator": "In", "values": list(self._jobs)}
+        words = f"selects by {_shown(found)} too, which is this object alone: parts of other TYJobs may have this name"
+        self._notes.add(NoteKind.CHANGED, path, words)
+        return [found]
 
     @staticmethod
     def _write(selector: Json, equal: Json, expressions: list[Json]) -> None:

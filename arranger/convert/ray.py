@@ -17,7 +17,7 @@ import yaml
 
 from arranger.convert.fields import MAX_INT32, Fields, NoteKind
 from arranger.convert.parts import Head, deadline, precedence, suspended, tyjob, worker_set
-from arranger.convert.pod_rules import every_label, job_label, known_label, role_label, select_own, set_label
+from arranger.convert.pod_rules import Pods, every_label, job_label, known_label, role_label, select_own, set_label
 from arranger.convert.reading import Loader
 from arranger.convert.templates import Json, Template, template_of
 from arranger.convert.whole_input import Input
@@ -236,9 +236,10 @@ def _select(head: Head, of_head: Template, groups: list[Group]) -> None:
         "app.kubernetes.io/name": every_label("kuberay"),
         "app.kubernetes.io/created-by": every_label("kuberay-operator"),
     }
-    select_own(of_head, labels, head.name, _HEAD, leader=True)
+    pods = Pods(labels, (head.name,))
+    select_own(of_head, pods, head.name, _HEAD, leader=True)
     for of in groups:
-        select_own(of.template, labels, head.name, of.name)
+        select_own(of.template, pods, head.name, of.name)
 
 
 def _scaled_by_hand(spec: Fields, groups: list[Group], by_scale: Group | None, job: str) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from arranger.convert.fields import MAX_INT32, Fields, NoteKind, meant
 from arranger.convert.kubeflow import mount_keys, say_keys, tell_tensorflow
 from arranger.convert.parts import Head, claim_of, point_out_hosts, precedence, success, tyjob, worker_set
-from arranger.convert.pod_rules import every_label, job_label, select_own, set_label
+from arranger.convert.pod_rules import Pods, every_label, job_label, select_own, set_label
 from arranger.convert.templates import Json, Template, template_of
 from arranger.convert.whole_input import Input
 from arranger.model.text import counted
@@ -511,7 +511,7 @@ def _select(head: Head, tasks: Sequence[Task]) -> None:
         "volcano.sh/task-spec": set_label({of.name: of.set_name for of in tasks}),
     }
     for of in tasks:
-        select_own(of.template, labels, head.name, of.set_name)
+        select_own(of.template, Pods(labels, (head.name,)), head.name, of.set_name)
 
 
 class _Renamed:

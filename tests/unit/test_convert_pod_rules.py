@@ -117,7 +117,9 @@ def test_a_rule_selects_the_same_pods_by_arrangers_labels(
 ) -> None:
     found = conversion(kind, {"labelSelector": selector}, field)
     assert selected(found, rule_of(found)) == parts
-    said = [note for note in found.notes if "abelSelector" in note.path]
+    said = [
+        note for note in found.notes if "abelSelector" in note.path and "which is this object alone" not in note.text
+    ]
     given = len(selector.get("matchLabels") or ()) + len(selector.get("matchExpressions") or ())
     parts_with_it = 2 if kind == "LeaderWorkerSet" else 1
     assert given <= len(said) <= given * parts_with_it
@@ -185,3 +187,41 @@ def test_rules_by_labels_of_the_template_stay_as_they_are() -> None:
     assert isinstance(found, Conversion)
     assert rule_of(found)["labelSelector"] == selector
     assert not [note for note in found.notes if "abelSelector" in note.path]
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "alone"),
+    [
+        ("PyTorchJob", {f"{KUBEFLOW}/replica-type": "worker"}, ["x"]),
+        ("PyTorchJob", {f"{KUBEFLOW}/replica-type": "worker", f"{KUBEFLOW}/job-name": "other"}, None),
+        (
+            "PyTorchJob",
+            {f"{KUBEFLOW}/replica-type": "worker", f"{KUBEFLOW}/operator-name": "pytorchjob-controller"},
+            ["x"],
+        ),
+        ("PyTorchJob", {f"{KUBEFLOW}/job-name": "x"}, None),
+        ("RayCluster", {"ray.io/node-type": "worker"}, ["x"]),
+        ("LeaderWorkerSet", {f"{LWS}/worker-index": "0"}, ["x-0", "x-1"]),
+        ("JobSet", {f"{JOBSET}/replicatedjob-name": "w"}, ["x-before-1", "x"]),
+    ],
+)
+def test_a_part_without_the_name_of_its_job_is_one_of_this_object(
+    kind: str, labels: Json, alone: list[str] | None
+) -> None:
+    """Another TYJob, of another kind in the source, has a worker set of that name too."""
+    found = conversion(kind, {"labelSelector": {"matchLabels": labels}})
+    requirements = selector_of(rule_of(found)["labelSelector"])
+    others = [known_labels("else", part, leader=part == "leader") for part in ("worker", "leader", "w", "big-w")]
+    assert not [of for of in others if selects(requirements, of)]
+    notes = {note.text for note in found.notes if "which is this object alone" in note.text}
+    assert len(notes) == int(alone is not None)
+    for name in alone or ():
+        assert name in next(iter(notes))
+
+
+def test_a_part_of_all_jobs_but_its_own_stays_so() -> None:
+    rule = {"labelSelector": {"matchLabels": {f"{KUBEFLOW}/replica-type": "worker"}}}
+    found = conversion("PyTorchJob", rule | {"mismatchLabelKeys": [f"{KUBEFLOW}/job-name"]})
+    requirements = selector_of(rule_of(found)["labelSelector"])
+    assert not selects(requirements, known_labels("x", "worker", leader=False))
+    assert selects(requirements, known_labels("else", "worker", leader=False))
