@@ -304,12 +304,17 @@ class _Demo:
                 )
 
     async def _keep_log(self, redis_url: str) -> int:
-        """Copy the log into the file and return its last offset. The log of the previous demo is renamed."""
+        """Copy the log into the file and return its last offset. The log of the previous demo is kept under another
+        name, and in its place until the new one is whole: a console may show it."""
         if self._log.exists():
             for outdated in self._folder.glob(f"{self._earlier_log.name}*"):
                 outdated.unlink()
             for file in (self._log, *self._folder.glob(f"{self._log.name}.snapshot-*")):
-                file.rename(self._folder / (self._earlier_log.name + file.name.removeprefix(self._log.name)))
+                earlier = self._folder / (self._earlier_log.name + file.name.removeprefix(self._log.name))
+                try:
+                    os.link(file, earlier)
+                except OSError:  # not every file system has links
+                    file.rename(earlier)
         log = RedisLog(redis_url, "default")
         await log.open()
         end = await copy_log(log, self._log)
