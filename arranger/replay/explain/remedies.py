@@ -151,7 +151,11 @@ class _Search:
     def alone(self, changes: Sequence[Change]) -> list[Remedy]:
         tried = min(len(changes), self._left)
         self.untried += len(changes) - tried
-        return [remedy for change in changes[:tried] for remedy in self._tried(change)]
+        return [remedy for change in changes[:tried] for remedy in self._tried_by_steps(change)]
+
+    def _tried_by_steps(self, change: Change) -> list[Remedy]:
+        found = self._tried(change)
+        return found if found or change.further is None else self._tried(change.further)
 
     def least(self, family: Family) -> list[Remedy]:
         """The first change that helps, of a list in which every change does more than the one before."""

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from arranger.model.pod import PodShape
-from arranger.model.selectors import node_satisfies
 from arranger.projections.jobs import JobRecord, requests_of
 from arranger.projections.nodes import NodeTable
 from arranger.projections.openness import open_to
 from arranger.projections.state import State
+from arranger.replay.explain.candidate_changes.node_labels import may_run_on
 
 
 def full_of_others(state: State, job: JobRecord, group: str) -> int | None:
@@ -69,9 +69,4 @@ def _would_take(nodes: NodeTable, shape: PodShape) -> npt.NDArray[np.bool_]:
 
 def _is_open(nodes: NodeTable, row: int, shape: PodShape) -> bool:
     facts = nodes.facts[row]
-    if not open_to(facts, shape):
-        return False
-    labels = dict(facts.labels)
-    if any(labels.get(key) != value for key, value in shape.node_selector):
-        return False
-    return shape.required_terms is None or node_satisfies(shape.required_terms, labels, nodes.names[row])
+    return open_to(facts, shape) and may_run_on(shape, nodes.names[row], dict(facts.labels))

@@ -32,6 +32,8 @@ class Change:
     taking: str = ""
     #: The names of the nodes that it adds to the cluster and that no node had.
     added: frozenset[str] = frozenset()
+    #: The same with one step more. It is tried only if this change doesn't help: no remedy names a needless step.
+    further: "Change | None" = None
 
 
 Join = Callable[[Sequence[Change]], Change]

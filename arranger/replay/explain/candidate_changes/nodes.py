@@ -1,6 +1,6 @@
 """Changes to nodes: the end of an avoidance, and repaired, restored and additional nodes."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -9,8 +9,16 @@ import numpy as np
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.quantity import amount_text
 from arranger.model.taints import kept_off_by_cordon, taint_text, untolerated
+from arranger.projections.openness import open_to
 from arranger.replay.explain.candidate_changes.case import Case
 from arranger.replay.explain.candidate_changes.change import Change, Family, Join, Steps, join_all, names_text
+from arranger.replay.explain.candidate_changes.node_labels import (
+    domain_keys,
+    facts_before,
+    may_run_on,
+    restored,
+    selected,
+)
 from arranger.replay.explain.candidate_changes.unknown_resources import respelt, unknown_text
 from arranger.replay.explain.cluster_context import Turn
 from arranger.replay.reading.describe import amounts_text
@@ -59,14 +67,17 @@ def node_families(case: Case) -> Iterator[Family]:
     """Repair nodes, one family per kind of problem, and restore nodes that were deleted or have shrunk. The kinds that
     need only one step on some node come first."""
     mended: dict[str, list[tuple[tuple[int, int, str], Change]]] = {}
+    keys = domain_keys(case)
     for name, facts in _with_room(case):
-        fixed, words, undone = _mended(name, facts, case)
-        if not words:
+        repair = _mended(name, facts, case)
+        first, further = repair.change(case), _in_former_domain(repair, keys).change(case)
+        if first is None:
+            first, further = further, None
+        if first is None:
             continue
-        offset, said = max(undone, default=(0, ""))
-        seen, several = (hypothesis.node_seen(case.state, name, fixed),), len({at for at, _ in undone}) > 1
-        change = Change(words[0][0], _steps_text(words), seen, offset, said, name, several=several)
-        mended.setdefault(words[0][0], []).append(((len(words), -offset, name), change))
+        first = replace(first, further=further if further != first else None)
+        steps = len(repair.words) or 1
+        mended.setdefault(first.kind, []).append(((steps, -first.undoes, name), first))
     for of_kind in mended.values():
         of_kind.sort(key=lambda one: one[0])
     for kind in sorted(mended, key=lambda kind: (mended[kind][0][0][0], _NODE_KINDS.index(kind))):
@@ -103,55 +114,64 @@ def _with_room(case: Case) -> list[tuple[str, NodeFacts]]:
     return [(view.names[row], view.facts[row]) for row in rows.tolist()]
 
 
-def _mended(name: str, facts: NodeFacts, case: Case) -> tuple[NodeFacts, list[tuple[str, str]], list[tuple[int, str]]]:
-    """A node without the properties that keep the pod off: its new facts, the steps, and the reverted events with their
-    offsets. There are no events unless the log shows the cause of every step."""
+class _Repair:
+    """A node without the properties that keep the pod off: its new facts, and the steps to them, in words by kind."""
+
+    def __init__(self, name: str, facts: NodeFacts, turns: Sequence[Turn]) -> None:
+        self.name, self.facts, self.turns = name, facts, turns
+        self.words: list[tuple[str, str]] = []
+        self._undone: list[tuple[Turn | None, str]] = []
+
+    def copy(self) -> "_Repair":
+        again = _Repair(self.name, self.facts, self.turns)
+        again.words, again._undone = list(self.words), list(self._undone)
+        return again
+
+    def step(self, kind: str, words: str, turn: Turn | None, said: str, facts: NodeFacts) -> None:
+        """One step more. `turn` is the one that it reverts, None if none is known, and `said` describes that."""
+        self.words.append((kind, words))
+        self._undone.append((turn, said))
+        self.facts = facts
+
+    def change(self, case: Case) -> Change | None:
+        """All steps as one change; None without any. It reverts no event unless the log shows the cause of each."""
+        if not self.words:
+            return None
+        offsets = [(turn.offset, said) for turn, said in self._undone if turn is not None]
+        offset, said = max(offsets) if len(offsets) == len(self._undone) else (0, "")
+        seen = (hypothesis.node_seen(case.state, self.name, self.facts),)
+        several = offset > 0 and len({at for at, _ in offsets}) > 1
+        return Change(self.words[0][0], _steps_text(self.words), seen, offset, said, self.name, several=several)
+
+
+def _mended(name: str, facts: NodeFacts, case: Case) -> _Repair:
+    """The node open to the pod, with the labels by which the pod selects nodes."""
     shape, turns = case.shape, case.around.turns.get(name, [])
-    words: list[tuple[str, str]] = []
-    undone: list[tuple[Turn | None, str]] = []
+    repair = _Repair(name, facts, turns)
     if not facts.ready:
         facts = msgspec.structs.replace(facts, ready=True, taints=_without(facts, _HEALTH_TAINTS))
-        words.append(("ready", f"{name} ready again"))
-        undone.append((_since(turns, "ready"), f"{name} became not ready"))
+        repair.step("ready", f"{name} ready again", _since(turns, "ready"), f"{name} became not ready", facts)
     if facts.cordoned and kept_off_by_cordon(shape):
         facts = msgspec.structs.replace(facts, cordoned=False, taints=_without(facts, _CORDON_TAINTS))
-        words.append(("uncordon", f"uncordon {name}"))
-        undone.append((_since(turns, "cordoned"), f"{name} was cordoned"))
+        repair.step("uncordon", f"uncordon {name}", _since(turns, "cordoned"), f"{name} was cordoned", facts)
     while (taint := untolerated(facts.taints, shape)) is not None:
         facts = msgspec.structs.replace(facts, taints=tuple(one for one in facts.taints if one != taint))
-        said = taint_text(taint)
-        words.append(("taint", f"remove taint {said} from {name}, or tolerate it"))
-        undone.append((_since(turns, "taints"), f"{name} was given the taint {said}"))
-    facts = _labelled(name, facts, case, words, undone)
-    offsets = [(turn.offset, said) for turn, said in undone if turn is not None]
-    return facts, words, offsets if len(offsets) == len(undone) else []
+        said, turn = taint_text(taint), _since(turns, "taints")
+        words = f"remove taint {said} from {name}, or tolerate it"
+        repair.step("taint", words, turn, f"{name} was given the taint {said}", facts)
+    facts, steps = selected(name, facts, shape, turns)
+    for words, turn, said in steps:
+        repair.step("label", words, turn, said, facts)
+    return repair
 
 
-def _labelled(
-    name: str,
-    facts: NodeFacts,
-    case: Case,
-    words: list[tuple[str, str]],
-    undone: list[tuple[Turn | None, str]],
-) -> NodeFacts:
-    """Add the labels that the pod's nodeSelector requires. For required node affinity, restore the former labels."""
-    labels = dict(facts.labels)
-    desired = {key: value for key, value in case.shape.node_selector if labels.get(key) != value}
-    turns = case.around.turns.get(name, [])
-    if desired:
-        said = ",".join(f"{key}={value}" for key, value in desired.items())
-        words.append(("label", f"label {name} {said}"))
-        undone.append((_lost_labels(turns, desired), f"{name} lost the label {said}"))
-        return msgspec.structs.replace(facts, labels=tuple(sorted({**labels, **desired}.items())))
-    turn = _since(turns, "labels")
-    asks = case.shape.required_terms is not None or case.shape.rules is not None
-    if asks and turn is not None and turn.before is not None:
-        before = {key: value for key, value in turn.before.labels if labels.get(key) != value}
-        said = ",".join(f"{key}={value}" for key, value in before.items()) or "fewer labels"
-        words.append(("label", f"label {name} {said}"))
-        undone.append((turn, f"the labels of {name} changed"))
-        return msgspec.structs.replace(facts, labels=turn.before.labels)
-    return facts
+def _in_former_domain(repair: _Repair, keys: Iterable[str]) -> _Repair:
+    """The same with the node back in the domain that it was in before these labels changed."""
+    again = repair.copy()
+    facts, steps = restored(again.name, again.facts, again.turns, keys)
+    for words, turn, said in steps:
+        again.step("label", words, turn, said, facts)
+    return again
 
 
 def _without(facts: NodeFacts, keys: tuple[str, ...]) -> tuple[Taint, ...]:
@@ -161,29 +181,10 @@ def _without(facts: NodeFacts, keys: tuple[str, ...]) -> tuple[Taint, ...]:
 def _since(turns: Sequence[Turn], aspect: str) -> Turn | None:
     """The last turn that changed one aspect of a node; None if no known turn did."""
     for number in range(len(turns) - 1, -1, -1):
-        before, after = _before(turns, number), turns[number].after
+        before, after = facts_before(turns, number), turns[number].after
         if before is not None and after is not None and getattr(before, aspect) != getattr(after, aspect):
             return turns[number]
     return None
-
-
-def _lost_labels(turns: Sequence[Turn], desired: Mapping[str, str]) -> Turn | None:
-    """The last turn in which a node lost any of these labels; None if the node didn't lose them all."""
-    lost: dict[str, Turn] = {}
-    for number, turn in enumerate(turns):
-        before, after = _before(turns, number), turn.after
-        if before is None or after is None:
-            continue
-        had, has = dict(before.labels), dict(after.labels)
-        lost.update({key: turn for key, value in desired.items() if had.get(key) == value != has.get(key)})
-    return max(lost.values(), key=lambda turn: turn.offset) if lost and len(lost) == len(desired) else None
-
-
-def _before(turns: Sequence[Turn], number: int) -> NodeFacts | None:
-    """A node's facts before a turn; if the node was created again, its facts before the deletion."""
-    if turns[number].before is None and number:
-        return turns[number - 1].before
-    return turns[number].before
 
 
 def _lost_nodes(case: Case) -> Iterator[Change]:
@@ -214,6 +215,15 @@ def _shrunk_nodes(case: Case) -> Iterator[Change]:
             yield Change("capacity", f"{had} on {name}", (seen,), turn.offset, f"{name} shrank {said}", name)
 
 
+def _alike(case: Case) -> Iterator[str]:
+    """The nodes that the pod may run on but for other pods there, by name."""
+    nodes, shape = case.state.nodes, case.shape
+    for row in nodes.by_name().tolist():
+        facts, name = nodes.facts[row], nodes.names[row]
+        if open_to(facts, shape) and may_run_on(shape, name, dict(facts.labels)):
+            yield name
+
+
 def more_nodes(case: Case) -> Sequence[Change]:
     """Add one, two, three … nodes like the largest one that the pod may run on, enlarged if even that is too small. If
     the job asks for resources that no node has, first ask for those that it probably means."""
@@ -223,7 +233,7 @@ def more_nodes(case: Case) -> Sequence[Change]:
     changed = (hypothesis.job_seen(case.job, state, spec),) if words else ()
     asked = {**dict(spec.groups[lack.group].shape.requests), "pods": 1}
     best = ((-1, 0.0), "")
-    for name in sorted(lack.candidates):
+    for name in sorted(lack.candidates) or _alike(case):
         there = dict(state.nodes.facts[state.nodes.rows[name]].allocatable)
         parts = [there.get(of, 0) / value for of, value in asked.items()]
         best = max(best, ((sum(part >= 1 for part in parts), sum(parts)), name))

@@ -1,0 +1,95 @@
+"""What explain offers for a job that nodes refuse though they have room: no step that isn't needed is named."""
+
+import pytest
+
+from arranger.model.job import Topology
+from arranger.model.node import Taint
+from arranger.model.pod import HostPort, PodRules, PodTerm, Requirement, SpreadRule
+from arranger.replay.explain.waiting import Waiting
+from tests.unit.replay_worlds import explained
+from tests.world import World, shape
+
+HOST, ZONE = "kubernetes.io/hostname", "zone"
+OWN = (Requirement("app", "In", ("j",)),)
+PORT = PodRules(host_ports=(HostPort(8080),))
+APART = PodRules(anti_affinity=(PodTerm(HOST, OWN),))
+SPREAD = PodRules(spread=(SpreadRule(HOST, 1, OWN),))
+APART_BY_ZONE = PodRules(anti_affinity=(PodTerm(ZONE, OWN),))
+
+
+def _node(world: World, name: str, *, cordoned: bool = False, taints: tuple[Taint, ...] = (), **labels: str) -> int:
+    world.node(name, cordoned=cordoned, taints=taints, labels={HOST: name, **labels})
+    return world.state.offset
+
+
+def _waiting(world: World, rules: PodRules, *, workers: int = 3) -> Waiting:
+    world.job(
+        "j", workers=workers, worker=shape(cpu=1, rules=rules, labels={"app": "j"}), min_workers=workers, equals=True
+    )
+    world.cycle()
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    return waiting
+
+
+@pytest.mark.parametrize("rules", [PORT, APART, SPREAD])
+def test_labels_that_the_job_does_not_read_are_not_restored(rules: PodRules) -> None:
+    world = World()
+    for name in ("n1", "n2", "n3"):
+        _node(world, name)
+    _node(world, "n3", rack="r1")
+    cordoned = _node(world, "n3", cordoned=True)
+    _node(world, "n4", rack="r2")
+    tainted = _node(world, "n4", taints=(Taint("team", "a", "NoSchedule"),))
+    waiting = _waiting(world, rules)
+    told = [(remedy.text, remedy.undoes, remedy.several) for remedy in waiting.remedies if remedy.kind != "node"]
+    assert told[:2] == [
+        ("uncordon n3", cordoned, False),
+        ("remove taint team=a:NoSchedule from n4, or tolerate it", tainted, False),
+    ]
+    assert "label" not in " ".join(text for text, *_ in told)
+    assert cordoned in [one.offset for one in waiting.earlier]
+
+
+@pytest.mark.parametrize("rules", [PORT, APART])
+def test_one_more_node_is_offered_where_every_node_has_what_the_job_avoids(rules: PodRules) -> None:
+    world = World()
+    for name in ("n1", "n2"):
+        _node(world, name)
+    waiting = _waiting(world, rules)
+    assert "one more node like n2" in [remedy.text for remedy in waiting.remedies]
+
+
+def test_a_lost_topology_key_is_restored_with_the_repair_that_it_needs() -> None:
+    world = World()
+    for number, zone in enumerate("abc", start=1):
+        _node(world, f"n{number}", zone=zone)
+    _node(world, "n3", zone="a", rack="r1")
+    _node(world, "n3", zone="a", rack="r1", cordoned=True)
+    texts = [remedy.text for remedy in _waiting(world, APART_BY_ZONE).remedies]
+    assert texts[0] == "uncordon n3 and label n3 zone=c"
+
+
+def test_a_topology_key_that_a_node_lost_or_changed_is_restored_alone() -> None:
+    world = World()
+    for number, zone in enumerate("abc", start=1):
+        _node(world, f"n{number}", zone=zone)
+    _node(world, "n3", zone="a", rack="r1")
+    changed = world.state.offset
+    _node(world, "n3", zone="a")  # another label, later
+    remedy = _waiting(world, APART_BY_ZONE).remedies[0]
+    assert (remedy.text, remedy.undoes) == ("label n3 zone=c", changed)
+
+
+def test_the_level_of_a_topology_that_a_node_lost_is_restored() -> None:
+    world = World()
+    _node(world, "n1", rack="r1")
+    _node(world, "n2", rack="r1")
+    _node(world, "n2")
+    lost = world.state.offset
+    one = shape(cpu=48)
+    world.job("j", workers=2, worker=one, min_workers=2, equals=True, topologies={"": Topology(("rack",))})
+    world.cycle()
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    assert [(one.text, one.undoes) for one in waiting.remedies if one.kind == "label"] == [("label n2 rack=r1", lost)]
