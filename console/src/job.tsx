@@ -172,8 +172,9 @@ function lasted({ stage, ended, stageSinceMs }: Explained["standing"], now: numb
 /** For how long it waited and ran, over all attempts, as the first sentence of `arranger explain` says it. */
 function times({ standing, spent = [] }: Explained): string {
   if (standing.stage !== "Succeeded" && standing.stage !== "Running") return "";
-  const all = (...stages: string[]): number => spent.reduce((sum, one) => sum + (stages.includes(one.stage) ? one.spanMs : 0), 0);
-  const [waitedMs, ranMs] = [all("Pending", "Rescheduling"), all("Running")];
+  const all = (counts: (one: (typeof spent)[number]) => boolean): number =>
+    spent.reduce((sum, one) => sum + (counts(one) ? one.spanMs : 0), 0);
+  const [waitedMs, ranMs] = [all((one) => one.waits), all((one) => one.stage === "Running")];
   const ran = standing.ended ? `ran ${duration(ranMs / 1000)}` : "";
   const parts = [waitedMs > 0 && `waited ${duration(waitedMs / 1000)}`, ran].filter(Boolean);
   return parts.length ? `; it ${parts.join(" and ")}` : "";

@@ -196,8 +196,8 @@ export interface Explained {
     /** Its pods whose containers failed last, the newest first; what is played doesn't have them. */
     failed?: { pod: string; node: string; lastMs: number; text: string; again: string }[];
   };
-  /** How long it was in each stage, waiting for one thing each; the page of a replay doesn't have it. */
-  spent?: { stage: string; spanMs: number }[];
+  /** How long it was in each stage, waiting for one thing each, and whether that counts as waiting to start; the page of a replay doesn't have it. */
+  spent?: { stage: string; spanMs: number; waits: boolean }[];
   /** What would have given a job nodes that failed for want of them; the page of a replay doesn't have it. */
   wouldHaveHelped?: { offset: number; remedies: { text: string }[] } | null;
   takings: {

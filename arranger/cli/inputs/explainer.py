@@ -213,10 +213,10 @@ class Explainer:
 
     async def _with_what_would_have_helped(self, reading: _Reading, answer: Explanation) -> Explanation:
         """With the changes that would have given a job nodes that failed for want of them, tried while it waited."""
-        waits = [one for one in answer.waited if not one.further]
+        waits = [one for one in answer.waited if one.for_quorum]
         if answer.standing.stage != Stage.FAILED or answer.standing.reason != StageReason.UNSCHEDULABLE or not waits:
             return answer
-        key = answer.standing.uid, waits[-1].offset
+        key = answer.standing.uid, waits[0].offset
         if key not in reading.helped:
             then, _ = (await self._read(reading.asked, Point(offset=key[1]))).answer()
             if then is None or then.waiting is None or then.standing.uid != answer.standing.uid:

@@ -21,13 +21,13 @@ from arranger.events.facts import ShortageFacts
 from arranger.messages.shortages import counts_text, nodes_text, reason_text
 from arranger.model.job import Stage
 from arranger.model.quantity import amount_text
-from arranger.model.reasons import OF_LIMITS, OF_PLUGINS, ReasonKind
 from arranger.model.text import attempt_name, counted, few, states_text
-from arranger.replay.explain.answer import Explanation, Standing, Waited
+from arranger.replay.explain.answer import Explanation, Standing
 from arranger.replay.explain.causes import Consequence
 from arranger.replay.explain.headline import headline
 from arranger.replay.explain.holders import Taker
 from arranger.replay.explain.in_queue import InQueue, KeptBy, Passed, QueueAmount
+from arranger.replay.explain.past_waits import Waited
 from arranger.replay.explain.placement_explanations import MOST, PlacementExplanation, Ranked
 from arranger.replay.explain.remedies import Remedy
 from arranger.replay.explain.room_words import room_moments, room_rows, start_rows, waiting_rows
@@ -95,8 +95,7 @@ class Page:
             self._facts()
         else:
             self._what_would_help()
-            for one in answer.waited:
-                self._waited(one)
+            self._waited()
             self._consequences()
             self._facts()
             if answer.waiting is not None:
@@ -139,8 +138,8 @@ class Page:
         if job.created_by:
             rows.insert(0, ("created", f"by {job.created_by}"))
         self._rows(rows, 9)
-        for one in answer.waited if self._waits else ():
-            self._waited(one)
+        if self._waits:
+            self._waited()
         self._rows(room_rows(answer, self._time), 9)
         if job.failed:
             heading("Pods of it that failed, the last first")
@@ -184,16 +183,26 @@ class Page:
     def _table(self, columns: Sequence[str], rows: Any, *, right: Sequence[str] = ()) -> None:
         print_table(columns, rows, right=right, times=self._times)
 
-    def _waited(self, waited: Waited) -> None:
-        lacked = [reason.name for reason in waited.of if reason.kind == ReasonKind.INSUFFICIENT]
-        what, kinds = "nodes", {reason.kind for reason in waited.of}
-        if kinds & (OF_LIMITS | OF_PLUGINS):
-            what = "a plugin" if kinds & OF_PLUGINS else "its queue"
-            what = "quota of its namespace" if ReasonKind.QUOTA in kinds else what
-        what = ", ".join(lacked) if lacked else f"{what} ({waited.reasons})"
-        who = "further pods waited" if waited.further else "it waited"
+    def _waited(self) -> None:
+        """Print what it waited for, the longest first: the parts add up to the time that it waited to start."""
+        waited = self._answer.waited
+        to_start = [one for one in waited if not one.further]
+        if to_start:
+            longest, *others = to_start
+            self._with_command(f"it waited {_for(longest)}", longest)
+            told = [_for(one) for one in others[:_OF_A_KIND]]
+            if more := others[_OF_A_KIND:]:
+                told.append(f"{duration(sum(one.span_ms for one in more))} for {counted(len(more), 'other thing')}")
+            if told:
+                print_text(f"  {'':<9} and {'; '.join(told)}", indent=12)
+        for one in waited:
+            if one.further:
+                self._with_command(f"further pods waited {_for(one)}", one)
+
+    def _with_command(self, words: str, waited: Waited) -> None:
+        """Print a wait with the command that explains it."""
         helped = "; what would have helped" if self._answer.standing.stage == Stage.FAILED else ""
-        said = f"  {'waited':<9} {who} {duration(waited.span_ms)} for {what}{helped}:"
+        said = f"  {'waited':<9} {words}{helped}" + (";" if ": " in words and not helped else ":")
         command = f"{self._again} {waited.offset}"
         if self._fitting and _too_wide(f"{said} {command}"):
             # On a separate line, the command can be copied.
@@ -477,6 +486,11 @@ def _node_rows(short: Shortfall | None) -> Iterator[tuple[str, str]]:
         yield "closest node", f"{short.closest.node}{more}: {short.closest.text}"
     if short is not None and short.node is not None:
         yield "node", f"{short.node.node}: {short.node.refused}"
+
+
+def _for(waited: Waited) -> str:
+    """How long, and for what."""
+    return f"{duration(waited.span_ms)} for {waited.text}"
 
 
 def _too_wide(line: str) -> bool:

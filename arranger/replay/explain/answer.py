@@ -2,7 +2,7 @@
 This module joins the results of `story`, `waiting` and `placement_explanations`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
@@ -10,15 +10,15 @@ from arranger.events.facts import ShortageFacts
 from arranger.messages.failures import failure_remedy_text
 from arranger.model.names import pod_name
 from arranger.model.pods_to_place import pod_of
-from arranger.model.reasons import Reason
 from arranger.projections.jobs import JobRecord, compact, expand
 from arranger.projections.ownership import earlier_pods
 from arranger.projections.state import State
-from arranger.replay.explain.awaited import What, given_up, reasons_text
+from arranger.replay.explain.awaited import given_up
 from arranger.replay.explain.causes import Consequence, budget_text, restarts_used
 from arranger.replay.explain.expected import Start, start_of
 from arranger.replay.explain.failed_pods import FailedPod, failed_pods
 from arranger.replay.explain.job_history import Retaken
+from arranger.replay.explain.past_waits import Spent, Waited, spent, waited
 from arranger.replay.explain.placement_explanations import PlacementExplanation
 from arranger.replay.explain.story import Interval, Moment, Story
 from arranger.replay.explain.taken_room import Giving, Kept, Taking, kept
@@ -92,27 +92,6 @@ class Standing(msgspec.Struct, frozen=True):
     labels: str = ""
     #: Its pods whose containers failed last, the newest first; none of an ended job.
     failed: tuple[FailedPod, ...] = ()
-
-
-class Waited(msgspec.Struct, frozen=True):
-    """An earlier wait for nodes that is over: its total duration, and the reasons of its longest interval (`reasons` in
-    words, `of` as facts), or of its last one if the job was given up in that. `further`: pods beyond the quorum waited.
-    An explanation as of `offset` gives the details."""
-
-    further: bool
-    span_ms: int
-    reasons: str
-    of: tuple[Reason, ...]
-    offset: int
-
-
-class Spent(msgspec.Struct):
-    """The total time in one stage while waiting for one thing, over `times` intervals."""
-
-    stage: str
-    waiting_for: str
-    span_ms: int = 0
-    times: int = 0
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -208,34 +187,6 @@ def explanation(
         kept=kept(state, job.uid, story.promises),
         start=start_of(state, job),
     )
-
-
-def spent(intervals: Sequence[Interval]) -> tuple[Spent, ...]:
-    """The intervals added up by stage and awaited thing, the longest first."""
-    found: dict[tuple[str, str], Spent] = {}
-    for interval in intervals:
-        of = found.setdefault((interval.stage, interval.waiting_for), Spent(interval.stage, interval.waiting_for))
-        of.span_ms += max(interval.until_ms - interval.since_ms, 0)
-        of.times += 1
-    return tuple(sorted(found.values(), key=lambda one: -one.span_ms))
-
-
-def waited(intervals: Sequence[Interval], *, failed: bool = False) -> list[Waited]:
-    """The waits for nodes that are over: at most one for the quorum and one for pods beyond it. A job that has
-    `failed` because of that did so in the last wait for its quorum, whatever it lacked in earlier ones."""
-    found = []
-    for what in (What.QUORUM_NODES, What.FURTHER_NODES):
-        spent = [interval for interval in intervals if interval.awaited.what == what]
-        if not spent or spent[-1].lasts:
-            continue
-        further = what == What.FURTHER_NODES
-        told = max(spent, key=lambda interval: interval.until_ms - interval.since_ms)
-        if failed and not further:
-            told = spent[-1]
-        span_ms = sum(interval.until_ms - interval.since_ms for interval in spent)
-        reasons = told.awaited.reasons
-        found.append(Waited(further, span_ms, reasons_text(reasons), reasons, told.since_offset))
-    return found
 
 
 def _with_present(

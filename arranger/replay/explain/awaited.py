@@ -8,7 +8,7 @@ from arranger.messages.readiness import claims_text, held_text, volumes_text
 from arranger.messages.shortages import kind_text
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.pods_to_place import pod_of
-from arranger.model.reasons import Reason, ReasonKind
+from arranger.model.reasons import OF_LIMITS, OF_PLUGINS, Reason, ReasonKind
 from arranger.model.stages import StageReason
 from arranger.projections.dependencies import awaited_jobs
 from arranger.projections.jobs import JobRecord
@@ -45,6 +45,10 @@ class What(StrEnum):
     POD_GROUP = "PodGroup"
 
 
+#: What the job's user or the owner of its pods has wished: the time until they go on isn't time that it waited.
+WISHED = frozenset({What.RESUME, What.GATES, What.CLAIMS, What.MORE_PODS, What.POD_GROUP})
+
+
 class Awaited(msgspec.Struct, frozen=True):
     """What a job waits for. If it waits for nodes, `reasons` explain without numbers why it has none;
     `infeasible`: these nodes couldn't hold it if they were empty."""
@@ -52,6 +56,11 @@ class Awaited(msgspec.Struct, frozen=True):
     what: What
     reasons: tuple[Reason, ...] = ()
     infeasible: bool = False
+
+
+def waits_to_start(stage: str, awaited: Awaited) -> bool:
+    """Whether time in this stage, and for this, is time that a job waited to start."""
+    return stage in (Stage.PENDING, Stage.RESCHEDULING) and awaited.what not in (What.NOTHING, *WISHED)
 
 
 def given_up(job: JobRecord) -> bool:
@@ -132,6 +141,22 @@ def awaited_text(awaited: Awaited) -> str:
         return words
     never = ", which no cluster of these nodes has" if awaited.infeasible and awaited.reasons else ""
     return f"{words}{never}: {reasons_text(awaited.reasons)}"
+
+
+def waited_text(awaited: Awaited) -> str:
+    """What a job waited for, in words: of nodes, only the resources that they lacked, if that was why."""
+    if awaited.what not in (What.QUORUM_NODES, What.FURTHER_NODES):
+        return _WORDS[awaited.what]
+    lacked = dict.fromkeys(reason.name for reason in awaited.reasons if reason.kind == ReasonKind.INSUFFICIENT)
+    if lacked:
+        return ", ".join(lacked)
+    if not awaited.reasons:
+        return "nodes, of which there are none"
+    what, kinds = "nodes, none of which would do", {reason.kind for reason in awaited.reasons}
+    if kinds & (OF_LIMITS | OF_PLUGINS):
+        what = "a plugin" if kinds & OF_PLUGINS else "its queue"
+        what = "quota of its namespace" if ReasonKind.QUOTA in kinds else what
+    return f"{what}: {reasons_text(awaited.reasons)}"
 
 
 def reasons_text(reasons: tuple[Reason, ...]) -> str:

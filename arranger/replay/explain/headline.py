@@ -7,8 +7,6 @@ from arranger.model.stages import StageReason
 from arranger.model.text import duration
 from arranger.replay.explain.answer import Explanation
 
-_WAITING = (Stage.PENDING, Stage.RESCHEDULING)
-
 
 def headline(answer: Explanation, local_time: Callable[[int], str]) -> str:
     """The sentence, with complete times."""
@@ -40,8 +38,8 @@ def _after_colon(said: str) -> str:
 
 
 def _times(answer: Explanation) -> str:
-    """For how long it waited and ran, over all attempts."""
-    waited_ms = sum(one.span_ms for one in answer.spent if one.stage in _WAITING)
+    """For how long it waited and ran, over all attempts. While it was suspended, it didn't wait."""
+    waited_ms = sum(one.span_ms for one in answer.spent if one.waits)
     ran_ms = sum(one.span_ms for one in answer.spent if one.stage == Stage.RUNNING)
     ran = f" and ran {duration(ran_ms)}" if answer.standing.ended else ""
     return f"; it waited {duration(waited_ms)}{ran}" if waited_ms else f"; it ran {duration(ran_ms)}" if ran else ""

@@ -8,7 +8,7 @@ from arranger.model.quota import LimitKind
 from arranger.model.reasons import ReasonCounts, ReasonKind
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
-from arranger.replay.explain.awaited import What, awaited
+from arranger.replay.explain.awaited import WISHED, What, awaited
 from arranger.replay.ledger.full_nodes import closed_with_room, full_of_others
 
 
@@ -47,9 +47,6 @@ class Cause(StrEnum):
     PODS = "Pods"
 
 
-#: Causes that are the wish of who submitted the job: their time isn't counted as waiting.
-WISHED = frozenset({Cause.SUSPENDED, Cause.PODS})
-
 #: Causes with their weights: one cause, or those of the nodes that refuse a pod, by their number.
 Weights = tuple[tuple[Cause, int], ...]
 
@@ -70,7 +67,7 @@ _OF_WHAT = {
     What.BACK_OFF: Cause.BACK_OFF,
     What.ROOM: Cause.PREEMPTED_ROOM,
     What.RESUME: Cause.SUSPENDED,
-    **dict.fromkeys((What.GATES, What.CLAIMS, What.MORE_PODS, What.POD_GROUP), Cause.PODS),
+    **dict.fromkeys(WISHED - {What.RESUME}, Cause.PODS),
 }
 _OF_REASON = {
     ReasonKind.RESERVED: Cause.RESERVATION,
@@ -88,6 +85,8 @@ _OF_REASON = {
         Cause.ROOM,
     ),
 }
+#: Causes whose time isn't counted as waiting.
+_NOT_WAITING = frozenset({_OF_WHAT[what] for what in WISHED})
 #: Reasons that say nothing of what the job waits for, unless there are no others: its own selection of nodes.
 _OWN_CHOICE = (ReasonKind.NODE_SELECTOR, ReasonKind.NODE_AFFINITY)
 
@@ -96,7 +95,7 @@ def causes_of(state: State, job: JobRecord) -> Weights:
     """Why a job has no quorum that runs, as far as its user wants it to; empty if it doesn't wait, or only because of
     that."""
     causes = every_cause(state, job)
-    return () if causes and causes[0][0] in WISHED else causes
+    return () if causes and causes[0][0] in _NOT_WAITING else causes
 
 
 def every_cause(state: State, job: JobRecord) -> Weights:

@@ -1,0 +1,119 @@
+"""For how long a job waited, and for what: explain and the accounts of a log agree, and the parts are the whole."""
+
+from pathlib import Path
+
+import pytest
+
+from arranger.model.queue import QueueSpec
+from arranger.projections.state import State
+from arranger.replay.explain.answer import Explanation
+from arranger.replay.explain.headline import headline
+from arranger.replay.ledger.waits import WaitLedger
+from arranger.replay.reading.history import Span
+from tests.commands import Run, to_file
+from tests.unit.replay_worlds import GPU, explained, gpu_job
+from tests.world import World
+
+
+def _said(answer: Explanation) -> str:
+    return headline(answer, str).rpartition("; ")[2]
+
+
+def _account_ms(world: World) -> int:
+    ledger = WaitLedger(State(), Span(), world.config)
+    for entry in world.entries:
+        ledger.feed(entry)
+    ledger.finish()
+    return ledger.wait_ms
+
+
+def test_time_in_which_it_is_suspended_is_no_time_that_it_waited() -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    gpu_job(world, "j", 1, suspend=True)
+    world.control()
+    world.pass_time(8)
+    gpu_job(world, "j", 1)
+    world.pass_time(2)
+    world.settle()
+    answer = explained(world.entries, "j")
+    assert _said(answer) == "it waited 2.0s"
+    assert sum(one.span_ms for one in answer.waited) == _account_ms(world) == 2000
+    assert [(one.waiting_for, one.span_ms) for one in answer.spent if one.waits] == [("a first scheduling cycle", 2000)]
+
+
+def test_what_was_suspended_while_it_waited_counts_without_that() -> None:
+    world = World()
+    world.node("n1", gpus=1, cordoned=True)
+    gpu_job(world, "j", 1)
+    world.cycle()
+    world.pass_time(3)
+    gpu_job(world, "j", 1, suspend=True)
+    world.control()
+    world.pass_time(30)
+    gpu_job(world, "j", 1)
+    world.cycle()
+    world.pass_time(4)
+    world.node("n1", gpus=1)
+    world.settle()
+    answer = explained(world.entries, "j")
+    assert _said(answer) == "it waited 7.0s"
+    assert sum(one.span_ms for one in answer.waited) == _account_ms(world) == 7000
+
+
+@pytest.fixture
+def misspelt() -> World:
+    """A job that waited for a queue that didn't exist, and then a little for room."""
+    world = World()
+    world.watch_queues()
+    world.queue("default", QueueSpec())
+    world.node("n1", gpus=1)
+    gpu_job(world, "first", 1)
+    world.settle()
+    gpu_job(world, "j", 1, of_queue="nosuch")
+    world.cycle()
+    world.pass_time(23)
+    gpu_job(world, "j", 1, of_queue="default")
+    world.pass_time(1)
+    world.cycle()
+    world.pass_time(3)
+    world.node("n2", gpus=1)
+    world.settle()
+    return world
+
+
+def test_the_longest_wait_is_named_first_and_all_of_them_are_the_whole(misspelt: World) -> None:
+    answer = explained(misspelt.entries, "j")
+    assert [(one.text, one.span_ms, one.what) for one in answer.waited] == [
+        ("a queue that it can use", 23_000, "Queue"),
+        (GPU, 3000, "QuorumNodes"),
+        ("a first scheduling cycle", 1000, "FirstCycle"),
+    ]
+    assert _said(answer) == "it waited 27.0s"
+
+
+def test_the_page_tells_them_with_the_command_for_the_longest(
+    misspelt: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = to_file(misspelt.entries, tmp_path / "log")
+    told = Run(capsys, "explain", "j", *log).out
+    at = explained(misspelt.entries, "j").waited[0].offset
+    assert (
+        f"  waited    it waited 23.0s for a queue that it can use: arranger explain j {' '.join(log)} --at {at}\n"
+        in told
+    )
+    assert f"            and 3.0s for {GPU}; 1.0s for a first scheduling cycle\n" in told
+
+
+def test_of_refused_nodes_the_reasons_are_told_in_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    world.node("n1", gpus=1, cordoned=True)
+    gpu_job(world, "j", 1)
+    world.cycle()
+    world.pass_time(5)
+    world.node("n1", gpus=1)
+    world.settle()
+    told = Run(capsys, "explain", "j", *to_file(world.entries, tmp_path / "log")).out
+    assert "  waited    it waited 5.0s for nodes, none of which would do: cordoned; arranger explain j " in told
