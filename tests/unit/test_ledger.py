@@ -11,6 +11,8 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
+from arranger.model.node import Taint
+from arranger.model.pod import Toleration
 from arranger.model.stages import StageReason
 from arranger.projections.state import Changes, State
 from arranger.replay.ledger.causes import causes_of
@@ -261,6 +263,34 @@ def test_a_closed_node_that_others_fill_is_not_what_keeps_a_job_waiting() -> Non
     world.node("n9", cpu=1)
     found = causes(waits(world.entries), "late")
     assert {cause for cause, _ in found} == {"Room"} and sum(found.values()) == 20_000
+
+
+def tainted(*, tolerated: bool) -> dict[tuple[str, str], int]:
+    """For what a job waited beside a node of `fill` and a tainted node, which a job that tolerates the taint fills or
+    leaves free."""
+    world = with_room_rules(preemption=None, reservations=0)
+    taint = Taint("team", "a", "NoSchedule")
+    world.node("n2", cpu=16, gpus=4, taints=[taint])
+    gpu_job(world, "fill", 4)
+    world.settle()
+    if tolerated:
+        own = shape(cpu=1, gpus=4, tolerations=[Toleration("team", "Equal", "a", "NoSchedule")])
+        world.job("tol", workers=1, worker=own, min_workers=1, equals=True)
+        world.settle()
+    gpu_job(world, "late", 4)
+    world.cycle()
+    world.pass_time(20)
+    world.node("n9", cpu=1)
+    return causes(waits(world.entries), "late")
+
+
+def test_who_fills_a_node_with_a_taint_holds_no_room_of_a_job_that_does_not_tolerate_it() -> None:
+    """Without the taint the node would be full; and who is there holds no room that the job could use."""
+    assert tainted(tolerated=True) == {("Room", "default/fill"): 20_000}
+
+
+def test_a_free_node_with_a_taint_counts_as_one_with_a_cordon_does() -> None:
+    assert tainted(tolerated=False) == {("Room", "default/fill"): 10_000, ("Taint", ""): 10_000}
 
 
 def test_nobody_is_blamed_for_a_time_in_which_nobody_held_room() -> None:

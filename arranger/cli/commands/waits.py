@@ -50,9 +50,10 @@ def command(target: str | None, settings: Settings, output: str, **options: Any)
     quorum: a job of 8 GPUs that waits for an hour waited 8 GPU hours. The parts sum exactly to the whole.
 
     If nodes refuse the job for different reasons, each such node counts the same, but for those that are too small for
-    the pod, full of the job's own pods, or closed and full of the pods of others. Room is attributed to those who held
-    it meanwhile, in proportion to their GPUs (of a job without GPUs: their cpu). Room that they got while the job
-    already waited has the cause Order, and not Room.
+    the pod, full of the job's own pods, or closed (cordoned, not ready, or with a taint that the pod doesn't tolerate)
+    and full of the pods of others. Room is attributed to those who held it meanwhile on any node where the job may run,
+    in proportion to their GPUs (of a job without GPUs: their cpu). Room that they got while the job already waited has
+    the cause Order, and not Room.
 
     \b
       arranger waits                                   by queue, and by the queues that held the room

@@ -87,6 +87,8 @@ _OF_REASON = {
 }
 #: Causes whose time isn't counted as waiting.
 _NOT_WAITING = frozenset({_OF_WHAT[what] for what in WISHED})
+#: What keeps a pod off a closed node, in the order of `closed_with_room`.
+_OF_CLOSED = (Cause.CLOSED, Cause.TAINT)
 #: Reasons that say nothing of what the job waits for, unless there are no others: its own selection of nodes.
 _OWN_CHOICE = (ReasonKind.NODE_SELECTOR, ReasonKind.NODE_AFFINITY)
 
@@ -126,9 +128,11 @@ def _of_shortage(state: State, job: JobRecord, shortage: ShortageFacts) -> Weigh
     found = _by_cause(shortage.reasons)
     if len(found) > 1 and Cause.ROOM in found:
         found[Cause.ROOM] -= _not_of_others(state, job, shortage)
-    if len(found) > 1 and Cause.CLOSED in found:
-        some = closed_with_room(state, job, shortage.group)
-        found[Cause.CLOSED] = min(found[Cause.CLOSED], found[Cause.CLOSED] if some is None else some)
+    if len(found) > 1 and not found.keys().isdisjoint(_OF_CLOSED):
+        with_room = closed_with_room(state, job, shortage.group)
+        for cause, nodes in zip(_OF_CLOSED, with_room or (), strict=with_room is not None):
+            if cause in found:
+                found[cause] = min(found[cause], nodes)
     return tuple(sorted((cause, nodes) for cause, nodes in found.items() if nodes > 0)) or ((Cause.ROOM, 1),)
 
 

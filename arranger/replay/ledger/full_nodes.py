@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arranger.model.pod import PodShape
+from arranger.model.taints import kept_off_by_cordon, untolerated
 from arranger.projections.jobs import JobRecord, requests_of
 from arranger.projections.nodes import NodeTable
 from arranger.projections.openness import open_to
@@ -20,25 +21,40 @@ from arranger.replay.explain.candidate_changes.node_labels import may_run_on
 def full_of_others(state: State, job: JobRecord, group: str) -> int | None:
     """The number of nodes that would take the next pod of a group but for what others hold there now; None if the job
     has no such group any more."""
-    shape = _shape(job, group)
+    shape = shape_of(job, group)
     if shape is None:
         return None
     nodes = state.nodes
     return int(_lacks(state, job, shape, nodes.by_name()[_would_take(nodes, shape)]).sum())
 
 
-def closed_with_room(state: State, job: JobRecord, group: str) -> int | None:
-    """The number of nodes that are not ready or cordoned, and have room for the next pod of a group beside what others
-    hold there now; None if the job has no such group any more."""
-    shape, nodes = _shape(job, group), state.nodes
+def closed_with_room(state: State, job: JobRecord, group: str) -> tuple[int, int] | None:
+    """The number of nodes that are closed to the next pod of a group and have room for it beside what others hold there
+    now: those that are not ready or cordoned, and those with a taint that it doesn't tolerate. None if the job has no
+    such group any more."""
+    shape, nodes = shape_of(job, group), state.nodes
     if shape is None:
         return None
-    closed = (not (of := nodes.facts[row]).ready or of.cordoned for row in nodes.by_name().tolist())
-    rows = nodes.by_name()[np.fromiter(closed, np.bool_, len(nodes.by_name()))]
-    return int((~_lacks(state, job, shape, rows)).sum())
+    rows, keeps_off = nodes.by_name(), kept_off_by_cordon(shape)
+    facts = [nodes.facts[row] for row in rows.tolist()]
+    shut = np.fromiter((not of.ready or (of.cordoned and keeps_off) for of in facts), np.bool_, len(facts))
+    tainted = np.fromiter((untolerated(of.taints, shape) is not None for of in facts), np.bool_, len(facts)) & ~shut
+    found = [int((~_lacks(state, job, shape, rows[of])).sum()) for of in (shut, tainted)]
+    return found[0], found[1]
 
 
-def _shape(job: JobRecord, group: str) -> PodShape | None:
+def open_names(nodes: NodeTable, shape: PodShape) -> frozenset[str]:
+    """The names of the present nodes that are open to such a pod. Kept as `_would_take` keeps its answers."""
+    key = (open_names, shape.node_selector, shape.tolerations, shape.required_terms)
+    known: frozenset[str] | None = nodes.facts_version.notes.get(key)
+    if known is None:
+        rows = [row for row in nodes.by_name().tolist() if _is_open(nodes, row, shape)]
+        known = nodes.facts_version.notes[key] = frozenset(nodes.names[row] for row in rows)
+    return known
+
+
+def shape_of(job: JobRecord, group: str) -> PodShape | None:
+    """The shape of the pods of a job's group; None if it has no such group any more."""
     return next((of.shape for of in job.valid_spec.groups if of.name == group), None)
 
 

@@ -86,6 +86,8 @@ class Holdings:
         self.holders: dict[str, Holder] = {OTHERS: Holder()}
         #: UID → when the job got the nodes that it holds, in milliseconds.
         self.began_ms: dict[str, int] = {}
+        #: UID → the nodes that the job holds room on, or held it on last.
+        self.nodes: dict[str, frozenset[str]] = {}
 
     def begin(self, state: State) -> None:
         """Look at all jobs for the first time."""
@@ -101,6 +103,7 @@ class Holdings:
             amounts = _amounts(job) if job is not None else _NONE
             if job is not None and any(amounts):
                 self.know(state, job)
+                self.nodes[uid] = frozenset(job.placements.values())
                 if uid not in self._held or not any(self._held[uid].amounts):
                     self.began_ms[uid] = state.time_ms
             self._set(uid, amounts, state.time_ms)

@@ -2,8 +2,8 @@
 
 The parts sum exactly to the whole. A job waits from its creation, or from when it is scheduled again, until it starts;
 not while it is suspended. Its causes are those that the log recorded (`causes`). Where room is held by others, the time
-is shared out among them by what they held meanwhile, moment by moment; where free room is kept for others, equally
-among those.
+is shared out among those who hold some on nodes that are open to the job's next pod, by all that they held meanwhile,
+moment by moment; where free room is kept for others, equally among those.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,13 @@ import msgspec
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
-from arranger.model.pod import gpus_of
+from arranger.model.pod import PodShape, gpus_of
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_membership import submitter_of
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import Changes, State
 from arranger.replay.ledger.causes import Cause, Weights, causes_of
+from arranger.replay.ledger.full_nodes import open_names, shape_of
 from arranger.replay.ledger.holdings import OTHERS, WHOLE, Holder, Holdings, shared_out
 from arranger.replay.reading.describe import label
 from arranger.replay.reading.history import Span, advance, config_in
@@ -53,7 +54,7 @@ class Line(msgspec.Struct, frozen=True):
 class _Open(msgspec.Struct):
     """A job that waits since `began_ms`, and since `since_ms` for these causes. `sums` are the shares of the holders up
     to then, `idle_ms` the time in which nobody held anything, `kept_for` the jobs (UIDs) for which room is kept from
-    it."""
+    it. `shape` is that of its next pod, None if no node refused one."""
 
     waiter: Waiter
     causes: Weights
@@ -64,6 +65,7 @@ class _Open(msgspec.Struct):
     sums: dict[str, int]
     idle_ms: int = 0
     kept_for: tuple[str, ...] = ()
+    shape: PodShape | None = None
 
 
 class WaitLedger:
@@ -138,7 +140,8 @@ class WaitLedger:
             self._close(uid, now_ms)
         if job is not None and causes and waiter is not None:
             began_ms = known.began_ms if known is not None else began_ms or now_ms
-            self._begin(uid, _Open(waiter, causes, now_ms, began_ms, gpus, job.not_before_ms, {}, 0, kept_for))
+            opened = _Open(waiter, causes, now_ms, began_ms, gpus, job.not_before_ms, {}, 0, kept_for, _next(job))
+            self._begin(uid, opened)
 
     def _kept_for(self, job: JobRecord) -> tuple[str, ...]:
         """The jobs (UIDs) for which the room is kept that this one would use."""
@@ -222,7 +225,7 @@ class WaitLedger:
         of_gpus = bool(waits.gpus)
         sums = self._holdings.sums(time_ms, of_gpus=of_gpus)
         held = {of: amount - waits.sums.get(of, 0) for of, amount in sums.items() if of != uid}
-        weights = {of: amount for of, amount in sorted(held.items()) if amount > 0}
+        weights = self._in_the_way(waits, {of: amount for of, amount in sorted(held.items()) if amount > 0})
         idle = (self._holdings.idle_ms(time_ms, of_gpus=of_gpus) - waits.idle_ms) * WHOLE
         if idle or not weights:
             weights[_NOBODY] = idle or 1
@@ -233,6 +236,14 @@ class WaitLedger:
             if of == _NOBODY:
                 cause, holder = Cause.SCHEDULER, ""
             self._put(waits.waiter, cause, holder, (times.get(of, 0), gpu_times.get(of, 0)))
+
+    def _in_the_way(self, waits: _Open, weights: dict[str, int]) -> dict[str, int]:
+        """The shares of those who hold room where the job's next pod may run; of all, if nobody does."""
+        if waits.shape is None:
+            return weights
+        names, nodes = open_names(self.state.nodes, waits.shape), self._holdings.nodes
+        found = {of: amount for of, amount in weights.items() if of not in nodes or not names.isdisjoint(nodes[of])}
+        return found or weights
 
     def _put(self, waiter: Waiter, cause: Cause, holder: str, amounts: tuple[int, int]) -> None:
         if any(amounts):
@@ -248,6 +259,11 @@ class WaitLedger:
             holder = holders[uid] if uid or cause in (Cause.ROOM, Cause.ORDER) else None
             found.append(Line(waiter, cause, holder, wait_ms, gpu_ms))
         return found
+
+
+def _next(job: JobRecord) -> PodShape | None:
+    """The shape of the pod for which the last cycle found no node."""
+    return shape_of(job, job.waits.shortage.group) if job.waits is not None and job.spec is not None else None
 
 
 def quorum_gpus(spec: JobSpec, *, whole: bool) -> int:
