@@ -230,14 +230,17 @@ def test_a_slot_that_got_its_node_again_is_counted_with_the_decision_that_it_has
     assert held == [(38, {gpu: 3}), (104, {gpu: 1}), (115, {gpu: 2})], "it has 6, and got 9"
 
 
-def test_who_takes_room_is_not_listed_as_preempted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_preemption_has_the_name_of_its_kind_in_every_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tables called it TookRoom, and bisect, the API and --kind's list of what is allowed Preempted."""
     world = preempting()
     log = to_file(world.entries, tmp_path / "run.log")
-    for kind in ("TookRoom", "Preempted"):  # as the table has it, and as the log does
+    for kind in ("Preempted", "TookRoom"):  # the second is what tables called it
         run = Run(capsys, "events", "--kind", kind, *log)
         [row] = [line for line in run.out.splitlines() if "room from" in line]
-        assert " TookRoom " in row and " default/high " in row and "Preempted" not in row
-    run = Run(capsys, "events", "--kind", "preempted", *log, "-o", "json")
-    assert run.json["kind"] == "Preempted", "programs get the kind of the log"
-    assert "  TookRoom  " in Run(capsys, "explain", "high", *log).out
-    assert "  Preempted  " in Run(capsys, "explain", "low", *log).out, "its own room is what it lost"
+        assert " Preempted " in row and " default/high " in row and "TookRoom" not in run.out
+        assert Run(capsys, "events", "--kind", kind, *log, "-o", "json").json["kind"] == "Preempted"
+    for job in ("high", "low"):
+        told = Run(capsys, "explain", job, *log).out
+        assert "  Preempted  " in told and "TookRoom" not in told

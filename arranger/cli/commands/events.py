@@ -25,7 +25,6 @@ from arranger.events import kinds
 from arranger.events.log import Entry, Log, Position
 from arranger.model.near_names import did_you_mean, near_names
 from arranger.model.text import one_line
-from arranger.replay.reading.describe import kind_text
 from arranger.replay.reading.history import END, Span
 from arranger.replay.reading.listing import Filter, Line, Listing
 from arranger.settings import Settings
@@ -40,6 +39,10 @@ _FOLLOW_WIDTHS = (7, 29, 15, 28, 8)
 _FOLLOW_FITTING = (6, 12, 15, 28, 8, 30)
 
 
+#: What tables called a kind once, in lower case → its name.
+_FORMER_NAMES = {"tookroom": "Preempted"}
+
+
 class KindType(click.Choice[str]):
     """A kind of event by name; the case of letters doesn't matter."""
 
@@ -49,8 +52,7 @@ class KindType(click.Choice[str]):
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The kind with its proper capitals. Otherwise fails with click's error, which names the flag."""
         names = {name.lower(): str(name) for name in self.choices}
-        names |= {kind_text(name).lower(): name for name in names.values()}  # as the table has it
-        kind = names.get(value.lower())
+        kind = names.get(value.lower()) or _FORMER_NAMES.get(value.lower())
         if kind is None:
             close = near_names(value, names.values())
             hint = f"did you mean {close[0]}? " if close else ""
@@ -217,4 +219,4 @@ class _Printer:
 
 def _cells(line: Line) -> tuple[object, ...]:
     text = f"{line.reason}: {line.text}" if line.reason else line.text
-    return (line.offset, Told(line.time_ms), kind_text(line.kind), line.subject, line.verdict, text)
+    return (line.offset, Told(line.time_ms), line.kind, line.subject, line.verdict, text)

@@ -439,10 +439,7 @@ class Page:
     def _moment_cells(self, moment: Moment) -> tuple[object, ...]:
         text = self._once(moment.text, moment.shortage)
         text = f"{moment.reason}: {text}" if moment.reason else text
-        return (moment.offset, Told(moment.time_ms), self._kind(moment), moment.subject, moment.verdict, text)
-
-    def _kind(self, moment: Moment) -> str:
-        return moment.kind_of(giving=any(one.offset == moment.offset for one in self._answer.givings))
+        return (moment.offset, Told(moment.time_ms), moment.kind, moment.subject, moment.verdict, text)
 
     def _short_cells(self, moment: Moment, job: str) -> tuple[object, ...]:
         """As `_moment_cells`, but narrower: the pod and an unusual verdict precede the text."""
@@ -451,7 +448,7 @@ class Page:
         text = ": ".join(
             part for part in (pod, verdict, moment.reason, self._once(moment.text, moment.shortage)) if part
         )
-        return (moment.offset, Told(moment.time_ms), self._kind(moment), text)
+        return (moment.offset, Told(moment.time_ms), moment.kind, text)
 
     def _cut(
         self, columns: Sequence[str], rows: Sequence[tuple[object, ...]], all_of_them: str, *, shown: int = _SHOWN

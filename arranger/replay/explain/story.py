@@ -14,7 +14,7 @@ from arranger.replay.explain.awaited import Awaited, awaited, awaited_text
 from arranger.replay.explain.causes import RESTARTED, Consequence, PodHistories, shortage_in
 from arranger.replay.explain.cluster_context import ClusterContext, Placement
 from arranger.replay.explain.taken_room import Giving, Promise, Taking, giving, promise, taking
-from arranger.replay.reading.describe import SEEN_AGAIN, describe, kind_text
+from arranger.replay.reading.describe import SEEN_AGAIN, describe
 from arranger.replay.reading.edits import changed
 from arranger.replay.reading.verdicts import ACCEPTED, Judged
 
@@ -35,10 +35,6 @@ class Moment(msgspec.Struct, frozen=True):
     superseded: bool = False
     #: The facts of the text if it explains why the job has no nodes.
     shortage: ShortageFacts | None = None
-
-    def kind_of(self, *, giving: bool) -> str:
-        """The kind from the side of the job. Where it is the one that gives room, it is preempted."""
-        return self.kind if giving else kind_text(self.kind)
 
 
 class Interval(msgspec.Struct):

@@ -152,15 +152,6 @@ def awaited_labels(state: State, uids: Iterable[str]) -> tuple[str, ...]:
     return tuple(label(job) for job in jobs if job is not None and not job.ended)
 
 
-#: Kinds named after what befalls others, as tables name them beside the job whose event it is.
-_KINDS_TOLD = {"Preempted": "TookRoom"}
-
-
-def kind_text(kind: str) -> str:
-    """A kind of event for people: beside its subject, it says what that job did."""
-    return _KINDS_TOLD.get(kind, kind)
-
-
 def placed_in(event: k.Event | None) -> k.Placed | None:
     """The placement that a decision consists of or contains; None for other events."""
     if isinstance(event, k.Preempted):
