@@ -80,16 +80,29 @@ _OF_NODES = {
     ReasonKind.NODE_SELECTOR: "the nodeSelector",
     ReasonKind.NODE_AFFINITY: "the node affinity",
     ReasonKind.TAINT: "the tolerations",
+    ReasonKind.NO_TOPOLOGY_LABEL: "the topology",
 }
+#: The same because of other pods there, also those of the job itself.
+_OF_PODS = {
+    ReasonKind.HOST_PORT: "the host ports",
+    ReasonKind.NO_AFFINITY_LABEL: "the pod affinity",
+    ReasonKind.AFFINITY: "the pod affinity",
+    ReasonKind.ANTI_AFFINITY: "the anti-affinity",
+    ReasonKind.NO_SPREAD_LABEL: "the topology spread",
+    ReasonKind.TOPOLOGY_SPREAD: "the topology spread",
+}
+_FEWER = "need fewer pods at once (minWorkersNum, minCount)"
 
 
 def _of_room(facts: StageFacts) -> str:
     """For a job that got no nodes."""
-    kinds = {of.kind for of, _ in facts.shortage.reasons} if facts.shortage is not None else set()
-    ruled_out = few([words for kind, words in _OF_NODES.items() if kind in kinds], len(_OF_NODES))
-    if kinds and kinds <= {*_OF_NODES}:
-        return f"correct {ruled_out} of its pods, or add nodes that match"
-    less = "request less for a pod, need fewer pods at once (minWorkersNum, minCount), or add nodes that hold it"
+    short, rules = facts.shortage, _OF_NODES | _OF_PODS
+    kinds = {of.kind for of, _ in short.reasons} if short is not None else set()
+    ruled_out = few(list(dict.fromkeys(words for kind, words in rules.items() if kind in kinds)), len(rules))
+    if short is not None and kinds and kinds <= {*rules}:
+        fewer = f"{_FEWER}, " if short.found and not kinds.isdisjoint(_OF_PODS) else ""  # else fewer don't fit either
+        return f"{fewer}correct {ruled_out} of its pods, or add nodes that match"
+    less = f"request less for a pod, {_FEWER}, or add nodes that hold it"
     return f"{less}, or correct {ruled_out} of its pods" if ruled_out else less
 
 

@@ -704,7 +704,7 @@ def test_explain_of_an_ended_job_speaks_of_the_past_and_of_what_it_waited_for(
     assert "Why waits-learner-0 was on n1: " in run.out and " is on n1" not in run.out
     line = next(line for line in run.out.splitlines() if line.startswith("  waited"))
     said, _, command = line.partition(": ")
-    assert said == "  waited    it waited 30.0s for nodes (there are none)"
+    assert said == "  waited    it waited 30.0s for nodes, of which there are none"
     assert command.startswith("arranger explain waits --log ")
     run = Run(capsys, *command.split()[1:])
     assert run.status == 0 and "Why it waits: 0 of 1 required pods fit" in run.out

@@ -250,6 +250,26 @@ def test_a_job_that_its_selector_keeps_from_all_nodes_is_told_of_it() -> None:
     assert remedy(ReasonKind.INSUFFICIENT).startswith("request less for a pod") and "correct" not in remedy()
 
 
+def test_a_job_that_failed_because_of_its_rules_is_told_nothing_of_its_requests() -> None:
+    def remedy(*kinds: ReasonKind, found: int = 4) -> str:
+        shortage = ShortageFacts("w", found, 5, reasons=tuple((Reason(kind), 4) for kind in kinds))
+        return failure_remedy_text(failed(StageReason.UNSCHEDULABLE, shortage=shortage))
+
+    fewer = "need fewer pods at once (minWorkersNum, minCount)"
+    assert remedy(ReasonKind.ANTI_AFFINITY) == (
+        f"{fewer}, correct the anti-affinity of its pods, or add nodes that match, and submit the job again"
+    )
+    assert remedy(ReasonKind.HOST_PORT, ReasonKind.NODE_SELECTOR).startswith(
+        f"{fewer}, correct the nodeSelector, the host ports of its pods, or add nodes that match"
+    )
+    none_fits = remedy(ReasonKind.AFFINITY, found=0)
+    assert none_fits.startswith("correct the pod affinity of its pods, or add nodes that match"), (
+        "fewer don't fit either"
+    )
+    both = remedy(ReasonKind.ANTI_AFFINITY, ReasonKind.INSUFFICIENT)
+    assert both.startswith("request less") and "or correct the anti-affinity of its pods" in both
+
+
 def test_a_job_that_failed_without_nodes_had_no_pods(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     world = with_room_rules()
     job = gpu_job(world, "large", 1000)

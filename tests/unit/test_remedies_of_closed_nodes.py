@@ -5,6 +5,7 @@ import pytest
 from arranger.model.job import Topology
 from arranger.model.node import Taint
 from arranger.model.pod import HostPort, PodRules, PodTerm, Requirement, SpreadRule
+from arranger.replay.explain.in_queue import KeptBy
 from arranger.replay.explain.waiting import Waiting
 from tests.unit.replay_worlds import explained
 from tests.world import World, shape
@@ -93,3 +94,46 @@ def test_the_level_of_a_topology_that_a_node_lost_is_restored() -> None:
     waiting = explained(world.entries, "j").waiting
     assert waiting is not None
     assert [(one.text, one.undoes) for one in waiting.remedies if one.kind == "label"] == [("label n2 rack=r1", lost)]
+
+
+def _kept_by(world: World) -> KeptBy | None:
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None and waiting.in_queue is not None
+    return waiting.in_queue.kept_by
+
+
+@pytest.mark.parametrize("rules", [PORT, APART, SPREAD])
+def test_what_rules_about_other_pods_keep_waiting_is_not_kept_by_room(rules: PodRules) -> None:
+    world = World()
+    for name in ("n1", "n2"):
+        _node(world, name)
+    _node(world, "n3", cordoned=True)
+    _waiting(world, rules)
+    assert _kept_by(world) == KeptBy.RULES
+
+
+def test_what_only_closed_nodes_keep_waiting_is_kept_by_them_though_it_selects_no_others() -> None:
+    world = World()
+    _node(world, "n1")
+    _node(world, "n2", cordoned=True, gpu="h100")
+    _node(world, "n3", taints=(Taint("team", "a", "NoSchedule"),), gpu="h100")
+    world.job("j", leader=shape(cpu=1, selector={"gpu": "h100"}))
+    world.cycle()
+    assert _kept_by(world) == KeptBy.CLOSED_NODES
+
+
+def test_what_its_own_selector_keeps_waiting_is_kept_by_that() -> None:
+    world = World()
+    _node(world, "n1")
+    world.job("j", leader=shape(cpu=1, selector={"gpu": "h100"}))
+    world.cycle()
+    assert _kept_by(world) == KeptBy.SELECTION
+
+
+def test_what_lacks_room_on_any_node_is_kept_by_room() -> None:
+    world = World()
+    _node(world, "n1")
+    _node(world, "n2", cordoned=True)
+    world.job("j", leader=shape(cpu=65))
+    world.cycle()
+    assert _kept_by(world) == KeptBy.ROOM

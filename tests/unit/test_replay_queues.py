@@ -255,7 +255,7 @@ def test_the_page_shows_that_it_waited_for_its_queue(capsys: pytest.CaptureFixtu
     assert there.state.jobs["uid-large"].placements
     Page(explained(there.entries, "large"), again="arranger explain --at", everything=True).print()
     page = " ".join(capsys.readouterr().out.split())
-    assert f"it waited 5.0s for its queue (queue rl has too little {GPU})" in page
+    assert f"it waited 5.0s for its queue: queue rl has too little {GPU};" in page
 
 
 def test_what_if_takes_a_changed_queue_into_account() -> None:

@@ -7,7 +7,7 @@ import msgspec
 
 from arranger.messages.queues import passed_text
 from arranger.model.quota import LimitKind
-from arranger.model.reasons import ReasonKind
+from arranger.model.reasons import ReasonCounts, ReasonKind
 from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.queue_membership import counted_priority, kept_out
@@ -27,7 +27,8 @@ class KeptBy(StrEnum):
 
     ROOM: no node has room for it; RESERVED: only room that is kept for a job before it; OVERTAKEN: no node has room,
     because of a job that was behind it in the order of a cycle, and got nodes there; LEAVING: pods that leave hold
-    the room.
+    the room. SELECTION, CLOSED_NODES and RULES: room isn't what it lacks; it selects none of the nodes, or those that
+    it selects are closed to it, or something else rules them out, such as other pods there.
     PLUGIN: a group check or a permit of another package.
     ORDER: jobs before it in the order get the room; USAGE: the same, only because its queue used more before. The
     others are limits, and why it can't use its queue at all.
@@ -37,6 +38,9 @@ class KeptBy(StrEnum):
     RESERVED = "Reserved"
     OVERTAKEN = "Overtaken"
     LEAVING = "Leaving"
+    SELECTION = "Selection"
+    CLOSED_NODES = "ClosedNodes"
+    RULES = "Rules"
     ORDER = "Order"
     USAGE = "Usage"
     QUOTA = "Quota"
@@ -143,8 +147,32 @@ def _kept_by(case: Case, shortfall: Shortfall | None, no_room: KeptBy) -> tuple[
     elif any(of.kind == ReasonKind.RESERVED for of, _ in shortfall.reasons) and _fits_alone(case):
         return KeptBy.RESERVED, ""
     elif not (shortfall.others and (shortfall.further or _fits_alone(case))):
-        return no_room, ""
+        return _without_node(no_room, shortfall.reasons), ""
     return KeptBy.USAGE if kept_by_usage(case) else KeptBy.ORDER, ""
+
+
+#: Reasons that are the job's own selection of nodes, that nodes are closed, and that they lack room.
+_OF_SELECTION = frozenset({ReasonKind.NODE_SELECTOR, ReasonKind.NODE_AFFINITY})
+_OF_CLOSED = frozenset({ReasonKind.NOT_READY, ReasonKind.CORDONED, ReasonKind.TAINT})
+_OF_ROOM = frozenset(
+    {
+        ReasonKind.INSUFFICIENT,
+        ReasonKind.RESERVED,
+        ReasonKind.REST_OF_QUORUM,
+        ReasonKind.OTHER_DOMAIN,
+        ReasonKind.OTHER_TOPOLOGY,
+    }
+)
+
+
+def _without_node(no_room: KeptBy, reasons: ReasonCounts) -> KeptBy:
+    """What keeps a job from all nodes: `no_room` if any of them lacks just that, or it says whose doing that is."""
+    kinds = {of.kind for of, _ in reasons} - {ReasonKind.FITS}
+    if no_room != KeptBy.ROOM or not kinds or not kinds.isdisjoint(_OF_ROOM):
+        return no_room
+    if kinds <= _OF_SELECTION:
+        return KeptBy.SELECTION
+    return KeptBy.CLOSED_NODES if kinds - _OF_SELECTION <= _OF_CLOSED else KeptBy.RULES
 
 
 def _fits_alone(case: Case) -> bool:
