@@ -12,7 +12,7 @@ from arranger.replay.ledger.waits import WaitLedger
 from arranger.replay.reading.history import Span
 from tests.commands import Run, to_file
 from tests.unit.replay_worlds import GPU, explained, gpu_job
-from tests.world import World
+from tests.world import World, shape
 
 
 def _said(answer: Explanation) -> str:
@@ -117,3 +117,35 @@ def test_of_refused_nodes_the_reasons_are_told_in_a_sentence(
     world.settle()
     told = Run(capsys, "explain", "j", *to_file(world.entries, tmp_path / "log")).out
     assert "  waited    it waited 5.0s for nodes, none of which would do: cordoned; arranger explain j " in told
+
+
+def _answers(*, ago_ms: int) -> tuple[str, int, int]:
+    """Of a job that is seen a minute after the beginning of the log, was created so long before that, and gets nodes
+    2 s later: the first sentence, the sum of the waits, and the account of the log."""
+    world = World()
+    world.node("n1", gpus=1)
+    world.pass_time(60)
+    world.job("j", workers=1, worker=shape(gpus=1), min_workers=1, equals=True, created=world.now_ms - ago_ms)
+    world.pass_time(2)
+    world.settle()
+    answer = explained(world.entries, "j")
+    return _said(answer), sum(one.span_ms for one in answer.waited), _account_ms(world)
+
+
+def test_a_job_waits_from_its_creation_though_nobody_watched_then() -> None:
+    """One scheduler had ended, and no other had taken over. A creation has whole seconds."""
+    assert _answers(ago_ms=5000) == ("it waited 6.0s", 6000, 6000)
+    assert _answers(ago_ms=900) == ("it waited 2.0s", 2000, 2000)
+
+
+def test_a_job_that_is_older_than_the_log_waits_from_its_first_observation() -> None:
+    assert _answers(ago_ms=61_000) == ("it waited 2.0s", 2000, 2000)
+
+
+def test_a_waiting_job_says_since_its_creation() -> None:
+    world = World()
+    world.pass_time(60)
+    world.job("j", leader=shape(gpus=1), created=world.now_ms - 5000)
+    world.cycle()
+    answer = explained(world.entries, "j")
+    assert headline(answer, str) == f"default/j waits since {world.now_ms - 4000}, for 4.0s"

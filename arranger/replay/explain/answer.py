@@ -212,15 +212,20 @@ def _present(story: Story, job: JobRecord) -> int:
     return sum(pod.owner is not None and pod.owner.job_uid == job.uid for pod in story.state.pods.values())
 
 
+def _since_ms(story: Story, time_ms: int) -> int:
+    """A time of the job; if it is that at which it was first seen, the one at which it began to wait."""
+    return story.intervals[0].since_ms if story.seen_ms and time_ms == story.seen_ms else time_ms
+
+
 def _standing(story: Story, job: JobRecord) -> Standing:
     spec, pods = job.spec, pod_counts(story.state, job)
     return Standing(
         job=label(job),
         uid=job.uid,
         stage=job.stage,
-        stage_since_ms=job.times.stage_ms,
+        stage_since_ms=_since_ms(story, job.times.stage_ms),
         schedule_state=job.schedule_state,
-        scheduled_since_ms=job.times.scheduled_ms,
+        scheduled_since_ms=_since_ms(story, job.times.scheduled_ms),
         message=told_of(story.state, job),
         attempt=job.attempt,
         restarts=job.leader.restarts,

@@ -16,6 +16,8 @@ from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.queue_membership import kept_out
 from arranger.projections.state import State
 
+_SECOND_MS = 1000
+
 
 class What(StrEnum):
     """The things that a job may wait for."""
@@ -61,6 +63,14 @@ class Awaited(msgspec.Struct, frozen=True):
 def waits_to_start(stage: str, awaited: Awaited) -> bool:
     """Whether time in this stage, and for this, is time that a job waited to start."""
     return stage in (Stage.PENDING, Stage.RESCHEDULING) and awaited.what not in (What.NOTHING, *WISHED)
+
+
+def began_ms(job: JobRecord, now_ms: int, log_ms: int) -> int:
+    """When a job began to wait that is first seen now: at its creation, if the log began before that, at `log_ms`, and
+    nobody watched, because one scheduler had ended and no other had taken over. A creation has whole seconds: only what
+    comes after that second is sure. Of a job older than the log, it is now: nothing is known of the time before."""
+    created_ms = job.seen.created_ms
+    return min(created_ms + _SECOND_MS, now_ms) if 0 < log_ms <= created_ms else now_ms
 
 
 def given_up(job: JobRecord) -> bool:

@@ -86,6 +86,8 @@ class JobHistories:
         self._leaving = leaving
         self._folded = folded
         self._began = state.offset
+        #: The time at which reading began; 0 before the first entry.
+        self._began_ms = state.time_ms
         self._pods: dict[str, str] = {}
         #: UID of a pod that has a record, alone or with its group → that record's.
         self._records = {uid: of for uid, pod in state.pods.items() if (of := record_uid(pod))}
@@ -130,6 +132,7 @@ class JobHistories:
     def feed(self, entry: Entry) -> None:
         """Add one entry to the window and fold the oldest ones. Raises `DamagedEntry`."""
         self._resume()
+        self._began_ms = self._began_ms or entry.batch.time_ms
         self._look_ahead(entry)
         self._waiting.append(entry)
         self._held += len(entry.batch.events)
@@ -402,7 +405,7 @@ class JobHistories:
 
     def _begin(self, uid: str) -> None:
         """Begin a story with what the first state knows of its job."""
-        story = self.stories[uid] = Story(self.state, uid, self.around, began=self._began)
+        story = self.stories[uid] = Story(self.state, uid, self.around, began=self._began, log_ms=self._began_ms)
         for pod in self.state.pods_of.get(uid, {}).values():
             self._pods[pod.uid] = uid
         job = self.state.jobs.get(uid)

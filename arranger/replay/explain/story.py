@@ -10,7 +10,7 @@ from arranger.events.log import Entry
 from arranger.model.job import Stage
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
-from arranger.replay.explain.awaited import Awaited, awaited, awaited_text
+from arranger.replay.explain.awaited import Awaited, awaited, awaited_text, began_ms, waits_to_start
 from arranger.replay.explain.causes import RESTARTED, Consequence, PodHistories, shortage_in
 from arranger.replay.explain.cluster_context import ClusterContext, Placement
 from arranger.replay.explain.taken_room import Giving, Promise, Taking, giving, promise, taking
@@ -54,12 +54,14 @@ class Interval(msgspec.Struct):
 class Story:
     """Collects the events about one job, by UID. `state` is the state that the reader folds."""
 
-    def __init__(self, state: State, uid: str, around: ClusterContext, *, began: int) -> None:
+    def __init__(self, state: State, uid: str, around: ClusterContext, *, began: int, log_ms: int = 0) -> None:
+        """`log_ms` is the time at which reading began; 0 if it isn't known."""
         self.state = state
         self.uid = uid
         self.around = around
         #: The offset at which reading began: 0 unless it began at a snapshot.
         self.began = began
+        self._log_ms = log_ms
         self.moments: list[Moment] = []
         self.intervals: list[Interval] = []
         self.placements: list[Placement] = []
@@ -72,6 +74,8 @@ class Story:
         self.waits_at = 0
         self.decided_at = 0
         self.created_at = 0
+        #: When the job was first seen, if it waited then; it may have been created earlier.
+        self.seen_ms = 0
         #: Room that others gave to the job, that it gave to others, and that was kept for it, in log order.
         self.takings: list[Taking] = []
         self.givings: list[Giving] = []
@@ -214,4 +218,7 @@ class Story:
             return
         if last is not None:
             last.until_ms, last.lasts = now_ms, False
-        self.intervals.append(Interval(stage, schedule_state, awaited_text(what), what, entry.first, now_ms, now_ms))
+        since_ms = now_ms
+        if last is None and self.created_at and waits_to_start(stage, what):
+            self.seen_ms, since_ms = now_ms, began_ms(job, now_ms, self._log_ms)
+        self.intervals.append(Interval(stage, schedule_state, awaited_text(what), what, entry.first, since_ms, now_ms))

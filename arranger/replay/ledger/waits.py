@@ -18,6 +18,7 @@ from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_membership import submitter_of
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import Changes, State
+from arranger.replay.explain.awaited import began_ms
 from arranger.replay.ledger.causes import Cause, Weights, causes_of
 from arranger.replay.ledger.full_nodes import open_names, shape_of
 from arranger.replay.ledger.holdings import OTHERS, WHOLE, Holder, Holdings, shared_out
@@ -78,6 +79,8 @@ class WaitLedger:
         self.wait_ms = self.gpu_ms = 0
         self.begin_ms = self.end_ms = 0
         self._span = span
+        #: The time at which reading began; 0 before the first entry.
+        self._log_ms = state.time_ms
         self._policies = policies
         self._config = config
         self._holdings = Holdings()
@@ -90,6 +93,7 @@ class WaitLedger:
     def feed(self, entry: Entry) -> None:
         """Fold one entry. Raises `DamagedEntry`."""
         state, changes = self.state, Changes()
+        self._log_ms = self._log_ms or entry.batch.time_ms
         reserved = set(state.reservations)
         begins = not self.begin_ms and self._span.meets(entry)
         if begins and self._from_ms():  # jobs wait since then, though nothing happened
@@ -125,8 +129,8 @@ class WaitLedger:
         self._parts.clear()
         self.wait_ms = self.gpu_ms = 0
 
-    def _look(self, uid: str, now_ms: int, began_ms: int = 0) -> None:
-        """Update a job that may have begun or stopped waiting, or waits for something else. `began_ms` is when it began
+    def _look(self, uid: str, now_ms: int, since_ms: int = 0) -> None:
+        """Update a job that may have begun or stopped waiting, or waits for something else. `since_ms` is when it began
         to wait, if that was before."""
         job, known = self.state.jobs.get(uid), self._open.get(uid)
         causes = causes_of(self.state, job) if job is not None else ()
@@ -139,9 +143,22 @@ class WaitLedger:
         if known is not None:
             self._close(uid, now_ms)
         if job is not None and causes and waiter is not None:
-            began_ms = known.began_ms if known is not None else began_ms or now_ms
-            opened = _Open(waiter, causes, now_ms, began_ms, gpus, job.not_before_ms, {}, 0, kept_for, _next(job))
+            since_ms = (
+                known.began_ms if known is not None else since_ms or self._count_unseen(job, waiter, gpus, now_ms)
+            )
+            opened = _Open(waiter, causes, now_ms, since_ms, gpus, job.not_before_ms, {}, 0, kept_for, _next(job))
             self._begin(uid, opened)
+
+    def _count_unseen(self, job: JobRecord, waiter: Waiter, gpus: int, now_ms: int) -> int:
+        """If a job that waits now was first seen now, count the time since its creation. Answers when it began."""
+        if job.steps or job.times.stage_ms != now_ms:
+            return now_ms
+        since_ms = began_ms(job, now_ms, self._log_ms)
+        span_ms = max(now_ms - max(since_ms, self.begin_ms), 0) if self.begin_ms else 0
+        self.wait_ms += span_ms
+        self.gpu_ms += span_ms * gpus
+        self._put(waiter, Cause.SCHEDULER, "", (span_ms, span_ms * gpus))
+        return since_ms
 
     def _kept_for(self, job: JobRecord) -> tuple[str, ...]:
         """The jobs (UIDs) for which the room is kept that this one would use."""
