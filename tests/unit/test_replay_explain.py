@@ -378,6 +378,21 @@ def test_added_nodes_that_jobs_ahead_would_take_are_said_to_be_for_them(
     assert [remedy.text for remedy in waiting.remedies if remedy.kind == "node"] == [text]
 
 
+def test_one_more_node_is_the_remedy_where_those_ahead_would_take_more_of_them() -> None:
+    """One node is too little for the gangs ahead, each of which would take two, and leave none of four."""
+    world = World()
+    world.node("n1", cpu=8, gpus=8)
+    world.job("runs", leader=shape(gpus=8), preemptible=False)
+    world.settle()
+    for number in range(3):
+        world.job(f"gang-{number}", leader=shape(gpus=8), workers=1, worker=shape(gpus=8), min_workers=1, priority=9)
+    world.job("small", leader=shape(gpus=1))
+    world.settle()
+    waiting = explained(world.entries, "small").waiting
+    assert waiting is not None
+    assert [one.text for one in waiting.remedies if "more node" in one.text] == ["one more node like n1"]
+
+
 def test_a_change_says_which_jobs_lose_nodes_by_it() -> None:
     world = World()
     world.node("n1", gpus=8)

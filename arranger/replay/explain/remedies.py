@@ -159,7 +159,7 @@ class _Search:
 
     def least(self, family: Family) -> list[Remedy]:
         """The first change that helps, of a list in which every change does more than the one before."""
-        of, (last, found) = family, self._least(family.alone)
+        of, (last, found) = family, self._least(family.alone, first=family.first)
         while found and of.then is not None:
             of = of.then(last)
             last, less = self._least(of.alone)
@@ -181,11 +181,13 @@ class _Search:
                 found, parts = helps, fewer
         return found
 
-    def _least(self, changes: Sequence[Change]) -> tuple[int, list[Remedy]]:
+    def _least(self, changes: Sequence[Change], *, first: bool = False) -> tuple[int, list[Remedy]]:
+        if first and len(changes) > 1 and (enough := self._tried(changes[0])):
+            return 0, enough
         best = self._tried(changes[-1]) if changes else []
         if not best:
             return 0, []
-        low, high = 0, len(changes) - 1
+        low, high = int(first and len(changes) > 1), len(changes) - 1
         self._left = max(self._left, high.bit_length())  # a search that has begun is finished: else it isn't the least
         while low < high:
             middle = (low + high) // 2

@@ -70,6 +70,8 @@ class Family:
     together: Join | None = None
     #: The changes grow from first to last; only the first one that is enough is wanted.
     least: bool = False
+    #: With `least`: the first change may be enough where the later ones aren't, although they do more.
+    first: bool = False
     #: With `least`: what is sought next, with the change at that place.
     then: Callable[[int], "Family"] | None = None
     #: With `least`: the last change is wanted too where it takes room from fewer jobs.

@@ -44,7 +44,7 @@ def families(case: Case) -> Iterator[Family]:
         return
     misspelt = bool(respelt(case)[1])
     if misspelt:
-        yield Family(more_nodes(case), least=True)
+        yield Family(more_nodes(case), least=True, first=True)
     yield Family(list(refusals(case)), least=True)
     yield Family(list(shorter_runs(case)), least=True)
     yield Family(list(leaving(case)))
@@ -62,7 +62,7 @@ def families(case: Case) -> Iterator[Family]:
     yield Family(list(looser_topologies(case)))
     yield Family(list(smaller_requests(case)))
     if not misspelt:
-        yield Family(more_nodes(case), least=True)
+        yield Family(more_nodes(case), least=True, first=True)
 
 
 def _beyond_quota(case: Case) -> Iterator[Family]:
