@@ -42,16 +42,15 @@ _NUMBERS = {
     "exit-code": _Number("a whole number from 0 to 255", whole=True, most=255),
 }
 
+#: All names, after the prefix.
+ANNOTATIONS = (*_NUMBERS, *_TEXTS)
+
 
 def _unknown(name: str) -> str:
     """What is wrong with an annotation of this name."""
-    close = did_you_mean(near_names(name, (*_NUMBERS, *_TEXTS)))
+    close = did_you_mean(near_names(name, ANNOTATIONS))
     shown = cut(one_line(name), 60)
-    return (
-        f"{shown} is unknown, {close}"
-        if close
-        else f"{shown} is unknown: allowed are {', '.join((*_NUMBERS, *_TEXTS))}"
-    )
+    return f"{shown} is unknown, {close}" if close else f"{shown} is unknown: allowed are {', '.join(ANNOTATIONS)}"
 
 
 class Behaviour(msgspec.Struct, frozen=True):
@@ -73,7 +72,7 @@ class Behaviour(msgspec.Struct, frozen=True):
         """Read the annotations."""
         notes = pod["metadata"].get("annotations") or {}
         given = {name.removeprefix(PREFIX): text for name, text in notes.items() if name.startswith(PREFIX)}
-        problems = [_unknown(name) for name in given if name not in (*_NUMBERS, *_TEXTS)]
+        problems = [_unknown(name) for name in given if name not in ANNOTATIONS]
 
         def number(name: str) -> float | None:
             text, rule = given.get(name), _NUMBERS[name]
