@@ -21,7 +21,7 @@ class _Number(msgspec.Struct, frozen=True):
 
     words: str
     whole: bool = False
-    most: float = 1e9
+    most: float = 1e15
 
     def fits(self, text: str) -> bool:
         pattern = r"[0-9]+" if self.whole else r"[0-9.]+(e[-+]?[0-9]+)?"
