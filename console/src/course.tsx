@@ -49,7 +49,7 @@ export function OverTime({ courses }: { courses: (of: Series) => Course[] }) {
   if (!value) return <Missing {...answer} none="The log is empty." />;
   // Without the right to list nodes or queues, their lines are empty.
   const seen = courses(value).map((one) => ({ ...one, lines: one.lines.filter((line) => line.values.length) }));
-  const at = moment.value && placeOf(value, moment.value);
+  const at = moment.value ? placeOf(value, moment.value) : undefined;
   if (value.times.length < 2 && !zoom.value) return <Note>The log is too short for a course over time.</Note>;
   return (
     <>
