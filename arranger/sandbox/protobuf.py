@@ -5,7 +5,7 @@ are read, and kinds that aren't listed are refused. Every response is JSON.
 """
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from arranger.kube.cluster import Object
@@ -14,7 +14,8 @@ from arranger.sandbox.status import Refusal, bad_request
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
 
-#: The type of a field: "text", "number", "map" (text to text), "bytes map", or the fields of a message.
+#: The type of a field: "text", "number", "flag", "map" (text to text), "bytes map", "quantities" (text to quantity),
+#: "number or text", the fields of a message, or in a list, the type of each of several.
 _Fields = dict[int, tuple[str, Any]]
 
 _METADATA: _Fields = {
@@ -37,11 +38,29 @@ _RESOURCE: _Fields = {
     6: ("subresource", "text"),
     7: ("name", "text"),
 }
+_SELECTOR: _Fields = {
+    1: ("matchLabels", "map"),
+    2: ("matchExpressions", [{1: ("key", "text"), 2: ("operator", "text"), 3: ("values", ["text"])}]),
+}
+_BUDGET: _Fields = {
+    1: ("minAvailable", "number or text"),
+    2: ("selector", _SELECTOR),
+    3: ("maxUnavailable", "number or text"),
+}
 _KINDS: dict[str, _Fields] = {
     "Namespace": {1: ("metadata", _METADATA)},
     "ServiceAccount": {1: ("metadata", _METADATA)},
     "ConfigMap": {1: ("metadata", _METADATA), 2: ("data", "map")},
     "Secret": {1: ("metadata", _METADATA), 2: ("data", "bytes map"), 3: ("type", "text")},
+    "PriorityClass": {
+        1: ("metadata", _METADATA),
+        2: ("value", "number"),
+        3: ("globalDefault", "flag"),
+        4: ("description", "text"),
+        5: ("preemptionPolicy", "text"),
+    },
+    "ResourceQuota": {1: ("metadata", _METADATA), 2: ("spec", {1: ("hard", "quantities"), 2: ("scopes", ["text"])})},
+    "PodDisruptionBudget": {1: ("metadata", _METADATA), 2: ("spec", _BUDGET)},
     "Binding": {1: ("metadata", _METADATA), 2: ("target", {1: ("kind", "text"), 3: ("name", "text")})},
     "Eviction": {1: ("metadata", _METADATA), 2: ("deleteOptions", _DELETE)},
     "DeleteOptions": _DELETE,
@@ -75,21 +94,46 @@ def _parts(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
         at += size
 
 
+def _number(value: int) -> int:
+    """A signed number: those below 0 are written with 64 bits."""
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def _number_or_text(raw: bytes) -> int | str:
+    parts = dict(_parts(raw))
+    return bytes(parts.get(3, b"")).decode() if parts.get(1) else _number(int(parts.get(2, 0)))
+
+
+#: Of maps: how the value of an entry is read.
+_MAPS: dict[str, Callable[[bytes], str]] = {
+    "map": bytes.decode,
+    "bytes map": lambda raw: base64.b64encode(raw).decode(),
+    "quantities": lambda raw: bytes(dict(_parts(raw)).get(1, b"")).decode(),
+}
+
+
+def _value(value: int | bytes, how: Any) -> Any:
+    """The value of a field; None for what is left out."""
+    if isinstance(value, int):
+        return {"number": _number(value), "flag": bool(value)}.get(how) if isinstance(how, str) else None
+    if isinstance(how, dict):
+        return _message(value, how)
+    if how == "number or text":
+        return _number_or_text(value)
+    return value.decode() or None if how == "text" else None
+
+
 def _message(raw: bytes, fields: _Fields) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for number, value in _parts(raw):
         name, how = fields.get(number, ("", ""))
-        if isinstance(how, dict) and isinstance(value, bytes):
-            found[name] = _message(value, how)
-        elif how == "text" and isinstance(value, bytes) and value:
-            found[name] = value.decode()
-        elif how == "number":
-            found[name] = value
-        elif how in ("map", "bytes map") and isinstance(value, bytes):
-            entry = dict(_parts(value))
-            content = bytes(entry.get(2, b""))
-            text = content.decode() if how == "map" else base64.b64encode(content).decode()
-            found.setdefault(name, {})[bytes(entry.get(1, b"")).decode()] = text
+        if isinstance(how, list):
+            found.setdefault(name, []).append(_value(value, how[0]))
+        elif how in _MAPS if isinstance(how, str) else False:
+            entry = dict(_parts(bytes(value)))
+            found.setdefault(name, {})[bytes(entry.get(1, b"")).decode()] = _MAPS[how](bytes(entry.get(2, b"")))
+        elif (read := _value(value, how)) is not None:
+            found[name] = read
     return found
 
 

@@ -1,11 +1,13 @@
 """The real kubectl against the embedded cluster, with commands as a user would type them."""
 
 import asyncio
+import json
 import os
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -230,3 +232,23 @@ async def test_namespaces_come_and_go_with_their_content(kubectl: str, tmp_path:
         assert "team" in await k("get", "tyj", "-A")
         await k("delete", "namespace", "team")
         assert "No resources found" in await k("get", "tyj", "-A")
+
+
+async def test_what_kubectl_creates_in_its_own_format_is_taken_whole(kubectl: str, tmp_path: Path) -> None:
+    async with cluster(kubectl, tmp_path) as k:
+
+        async def made(kind: str, *words: str) -> dict[str, Any]:
+            await k("create", kind, "made", *words)
+            found: dict[str, Any] = json.loads(await k("get", kind, "made", "-o", "json"))
+            return found
+
+        low = await made("priorityclass", "--value=-5", "--description=last", "--preemption-policy=Never")
+        assert (low["value"], low["description"], low["preemptionPolicy"]) == (-5, "last", "Never")
+        quota = await made("quota", "--hard=pods=8,requests.nvidia.com/gpu=4", "--scopes=BestEffort")
+        assert quota["spec"] == {"hard": {"pods": "8", "requests.nvidia.com/gpu": "4"}, "scopes": ["BestEffort"]}
+        budget = await made("pdb", "--selector=app=x", "--min-available=50%")
+        assert budget["spec"] == {"minAvailable": "50%", "selector": {"matchLabels": {"app": "x"}}}
+        await k("delete", "pdb", "made")
+        most = await made("pdb", "--selector=app in (x,y)", "--max-unavailable=2")
+        expressions = [{"key": "app", "operator": "In", "values": ["x", "y"]}]
+        assert most["spec"] == {"maxUnavailable": 2, "selector": {"matchExpressions": expressions}}
