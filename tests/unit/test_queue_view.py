@@ -10,6 +10,7 @@ from arranger.model.pod import PodShape
 from arranger.model.queue import NamespaceRule, QueueState
 from arranger.projections.queue_membership import DenialKind
 from arranger.projections.queue_tree import QueueProblemKind
+from arranger.projections.queue_use import sum_of
 from arranger.scheduling import HolderKind, QueuesView, QueueView, holders, in_order, positions, queues_view
 from tests.random_worlds import LONG, Step, live_through, steps
 from tests.world import World, shape
@@ -194,11 +195,15 @@ def test_in_any_history_queues_add_up_to_their_parents_and_to_what_jobs_hold(his
         assert of.own_running + sum(child.running for child in below) == of.running
         assert all(amount <= of.demand.get(name, 0) for name, amount in of.share.items())
         assert sum(of.denials.values()) <= of.own_waiting
-    jobs = [of for of in holders(state, HolderKind.JOB) if of.name]
+    placed = [job for job in state.jobs.values() if job.placements]
     of_queues = [pod for pod in state.assumed.values() if pod.queue]  # those of deleted jobs are nobody's
-    held = _sum([*(of.amounts for of in jobs), *(dict(pod.requests) for pod in of_queues)])
-    assert _sum(of.own_used for of in view.queues.values()) == held
-    assert sum(of.own_running for of in view.queues.values()) == sum(of.jobs for of in jobs)
+    kept = _sum([*(sum_of(job, job.placements) for job in placed), *(dict(pod.requests) for pod in of_queues)])
+    assert _sum(of.own_used for of in view.queues.values()) == kept
+    assert sum(of.own_running for of in view.queues.values()) == len(placed)
+    held = {of.name: of for of in holders(state, HolderKind.JOB) if of.name}
+    for job in placed:  # the room of a pod that has ended is nobody's
+        of, slots = held.get(f"{job.seen.namespace}/{job.seen.name}"), [*state.slots_in_use(job)]
+        assert (of.amounts, of.pods) == (sum_of(job, slots), len(slots)) if of is not None else not slots
     for by in HolderKind:
         assert _sum(of.amounts for of in holders(state, by)) == _sum(
             of.amounts for of in holders(state, HolderKind.JOB)

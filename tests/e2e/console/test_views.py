@@ -519,7 +519,7 @@ def test_the_page_of_a_job_that_no_tried_change_helps_says_so(tmp_path: Path, op
     address = next(serving)
     command = [sys.executable, "-m", "arranger.cli.main", "explain", "stuck", f"--log={log}"]
     printed = " ".join(subprocess.check_output(command, cwd=REPOSITORY, text=True).split())
-    words = "None of the 2 changes that a cycle tried at this point gives it nodes"
+    words = "None of the 3 changes that a cycle tried at this point gives it nodes"
     assert words in printed
     page = opened(f"{address}/#/job?job=default/stuck")
     expect(page.get_by_role("region", name="Explanation")).to_contain_text(words)
