@@ -19,8 +19,8 @@ from arranger.model.pod import DeviceNeeds, DevicesAsked, NodeTerms
 from arranger.model.selectors import node_satisfies
 from arranger.projections.device_table import Holding
 from arranger.projections.devices import held
+from arranger.projections.remembered import remembered
 from arranger.projections.state import State
-from arranger.scheduling.remembered import remembered
 
 #: By row: the number of the first claim for which devices lack, or this if there are enough for all.
 ENOUGH = -1

@@ -17,8 +17,8 @@ from arranger.projections.departing import hanging
 from arranger.projections.jobs import requests_of
 from arranger.projections.nodes import NOWHERE, PODS, NodeTable, Requests
 from arranger.projections.preemption import leaves
+from arranger.projections.remembered import remembered
 from arranger.projections.state import State
-from arranger.scheduling.remembered import remembered
 
 
 def offered(state: State, time_ms: int, verdicts: int = VERDICTS) -> Mapping[str, int]:

@@ -16,9 +16,9 @@ from arranger.model.node import NodeFacts
 from arranger.model.pod import PodShape
 from arranger.model.selectors import integer
 from arranger.projections.nodes import NOWHERE, PODS, Amounts, NodeTable, Requests
+from arranger.projections.remembered import remembered
 from arranger.projections.state import State
 from arranger.scheduling.neighbours import Neighbour, Neighbours, around
-from arranger.scheduling.remembered import remembered
 
 Mask = npt.NDArray[np.bool_]
 #: Numbers of rows.

@@ -14,6 +14,7 @@ from arranger.model.taints import kept_off_by_cordon, untolerated
 from arranger.projections.jobs import JobRecord, requests_of
 from arranger.projections.nodes import NodeTable
 from arranger.projections.openness import open_to
+from arranger.projections.remembered import remembered
 from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.node_labels import may_run_on
 
@@ -35,22 +36,18 @@ def closed_with_room(state: State, job: JobRecord, group: str) -> tuple[int, int
     shape, nodes = shape_of(job, group), state.nodes
     if shape is None:
         return None
-    rows, keeps_off = nodes.by_name(), kept_off_by_cordon(shape)
-    facts = [nodes.facts[row] for row in rows.tolist()]
-    shut = np.fromiter((not of.ready or (of.cordoned and keeps_off) for of in facts), np.bool_, len(facts))
-    tainted = np.fromiter((untolerated(of.taints, shape) is not None for of in facts), np.bool_, len(facts)) & ~shut
-    found = [int((~_lacks(state, job, shape, rows[of])).sum()) for of in (shut, tainted)]
-    return found[0], found[1]
+    closed = remembered(nodes.facts_version, (closed_with_room, shape.tolerations), lambda: _closed(nodes, shape))
+    shut, tainted = (int((~_lacks(state, job, shape, rows)).sum()) for rows in closed)
+    return shut, tainted
 
 
 def open_names(nodes: NodeTable, shape: PodShape) -> frozenset[str]:
     """The names of the present nodes that are open to such a pod. Kept as `_would_take` keeps its answers."""
-    key = (open_names, shape.node_selector, shape.tolerations, shape.required_terms)
-    known: frozenset[str] | None = nodes.facts_version.notes.get(key)
-    if known is None:
-        rows = [row for row in nodes.by_name().tolist() if _is_open(nodes, row, shape)]
-        known = nodes.facts_version.notes[key] = frozenset(nodes.names[row] for row in rows)
-    return known
+    return remembered(
+        nodes.facts_version,
+        (open_names, shape.node_selector, shape.tolerations, shape.required_terms),
+        lambda: frozenset(nodes.names[row] for row in nodes.by_name().tolist() if _is_open(nodes, row, shape)),
+    )
 
 
 def shape_of(job: JobRecord, group: str) -> PodShape | None:
@@ -71,16 +68,26 @@ def _lacks(state: State, job: JobRecord, shape: PodShape, rows: npt.NDArray[np.i
 def _would_take(nodes: NodeTable, shape: PodShape) -> npt.NDArray[np.bool_]:
     """Which of the present nodes, by name, are open to such a pod and large enough for it. It is kept with the version
     of the nodes' facts: many jobs wait with pods alike."""
+
+    def found() -> npt.NDArray[np.bool_]:
+        rows = nodes.by_name()
+        takes = np.asarray((nodes.allocatable[rows] >= nodes.vector(shape.requests)).all(axis=1))
+        for number in np.flatnonzero(takes).tolist():
+            takes[number] = _is_open(nodes, int(rows[number]), shape)
+        return takes
+
     key = (_would_take, shape.requests, shape.node_selector, shape.tolerations, shape.required_terms)
-    known: npt.NDArray[np.bool_] | None = nodes.facts_version.notes.get(key)
-    if known is not None:
-        return known
-    rows, asked = nodes.by_name(), nodes.vector(shape.requests)
-    found: npt.NDArray[np.bool_] = np.asarray((nodes.allocatable[rows] >= asked).all(axis=1))
-    for number in np.flatnonzero(found).tolist():
-        found[number] = _is_open(nodes, int(rows[number]), shape)
-    nodes.facts_version.notes[key] = found
-    return found
+    return remembered(nodes.facts_version, key, found)
+
+
+def _closed(nodes: NodeTable, shape: PodShape) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The rows of the present nodes, by name, that are not ready or cordoned, and of the others those with a taint that
+    the pod doesn't tolerate."""
+    rows, keeps_off = nodes.by_name(), kept_off_by_cordon(shape)
+    facts = [nodes.facts[row] for row in rows.tolist()]
+    shut = np.fromiter((not of.ready or (of.cordoned and keeps_off) for of in facts), np.bool_, len(facts))
+    tainted = np.fromiter((untolerated(of.taints, shape) is not None for of in facts), np.bool_, len(facts)) & ~shut
+    return rows[shut], rows[tainted]
 
 
 def _is_open(nodes: NodeTable, row: int, shape: PodShape) -> bool:
