@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from arranger.model.job import Stage
-from arranger.model.pod import TERMINAL
+from arranger.model.pod import TERMINAL, Phase
 from arranger.model.pods_to_place import SLOT, pod_of
 from arranger.projections.job_parts import is_ready
 from arranger.projections.jobs import JobRecord, group_of, holds, record_uid, requests_of
@@ -142,7 +142,7 @@ def _of_job(state: "State", job: JobRecord) -> Iterator[str]:
     if len(set(job.bound.values())) < len(job.bound):
         yield "a pod fills two slots"
     yield from _of_pods(state, job)
-    yield from _of_ready(state, job)
+    yield from _of_phases(state, job)
 
 
 def _of_pods(state: "State", job: JobRecord) -> Iterator[str]:
@@ -208,7 +208,11 @@ def _of_slots(job: JobRecord) -> Iterator[str]:
         yield "the API server refuses pods of slots that have one, or no node"
 
 
-def _of_ready(state: "State", job: JobRecord) -> Iterator[str]:
+def _of_phases(state: "State", job: JobRecord) -> Iterator[str]:
+    phases = {slot: state.pods[uid].phase for slot, uid in job.bound.items() if uid in state.pods}
+    idle = {slot: phase for slot, phase in phases.items() if phase != Phase.RUNNING}
+    if job.slots.not_running != idle:
+        yield f"pods count as not running in slots {job.slots.not_running}, and those are {idle}"
     ready = {slot for slot, uid in job.bound.items() if uid in state.pods and is_ready(state.pods[uid])}
     if job.slots.ready.keys() != ready:
         yield f"pods count as ready in slots {sorted(job.slots.ready)}, and are in {sorted(ready)}"

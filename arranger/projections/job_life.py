@@ -205,8 +205,7 @@ class JobLife(Slots):
         if job.spec is None:
             return
         ready, failed = job.ready_or_finished, by_group(job.spec, job.slots.given_up)
-        for slot, uid in job.bound.items():
-            phase = self.state.pods[uid].phase
+        for slot, phase in job.slots.not_running.items():
             ready[slot[0]] += phase == Phase.SUCCEEDED and slot not in job.slots.ready
             failed[slot[0]] += phase == _FAILED
         for group, of in enumerate(job.spec.groups[1:], start=1):
@@ -365,10 +364,9 @@ class JobLife(Slots):
             return False
         if owner.leader or slots.pods.get(slot) != pod.uid or pod.restarts or pod.phase in TERMINAL:
             return self._note_pod(job, slot, old, pod)
-        if old is None or old.ready != pod.ready or old.deleting != pod.deleting:
-            ready = pod.ready and not pod.deleting  # as `is_ready`, for each of many pods
-            slots.note_ready(slot, ready)
-            if ready or self.state.readiness:
+        if old is None or old.ready != pod.ready or old.deleting != pod.deleting or old.phase != pod.phase:
+            slots.note(slot, pod)
+            if self.state.readiness or is_ready(pod):
                 self._note_ready(job)
         return False
 
@@ -383,7 +381,7 @@ class JobLife(Slots):
         if pod.restarts or pod.phase == _FAILED:
             self._note_failure(job, slot, old, pod)
         if job.bound.get(slot) == pod.uid:
-            job.slots.note_ready(slot, is_ready(pod))
+            job.slots.note(slot, pod)
             self._note_finished(job, slot, pod)
             self._note_ready(job)
         return took_over
@@ -559,8 +557,8 @@ def _adopt_activity(job: JobRecord, status: JobStatusSeen) -> None:
 
 def _failed_workers(state: State, job: JobRecord) -> list[SlotKey]:
     """The slots of workers that have failed by their own fault."""
-    pods = ((slot, state.pods[uid]) for slot, uid in job.bound.items() if slot != LEADER)
-    return [slot for slot, pod in pods if pod.phase == _FAILED and not blameless(pod)]
+    failed = [slot for slot, phase in job.slots.not_running.items() if phase == _FAILED and slot != LEADER]
+    return [slot for slot in failed if not blameless(state.pods[job.bound[slot]])]
 
 
 def _avoid(of_set: SetRecord, node: str, time_ms: int) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from arranger.events.facts import EndCause
 from arranger.events.kinds import EffectFailed, PodSeen, Preempted, StageDecided
 from arranger.model.job import LEADER_GROUP
-from arranger.model.pod import DISRUPTED, REFUSALS, STOPPED, Failure
+from arranger.model.pod import DISRUPTED, REFUSALS, STOPPED, Failure, Phase
 from arranger.projections.backoff import NO_BACK_OFF, BackOff
 
 #: (group, index): a `Slot` as a plain tuple, because it is a key on the hot path.
@@ -27,6 +27,9 @@ NOT_ITS_DOING = (
 
 #: Replacements in a worker set that are further apart than this are not in a row.
 STREAK_MS = 600_000
+
+#: A member of an enumeration is looked up at each use.
+_RUNNING = Phase.RUNNING
 
 #: How many of a job's last decisions on its stage are kept, and of its last changes of counts.
 STEPS_KEPT = 4
@@ -70,9 +73,11 @@ class SlotTable:
     #: Why the API server last refused to evict a pod that gives room, until a pod of the job is gone.
     unevicted: EffectFailed | None = None
     #: The slots whose pods are ready, and their number by group: it is needed at each change of one of thousands of
-    #: pods. Both follow from the pods, so a snapshot doesn't have them.
+    #: pods. They and `not_running` follow from the pods, so a snapshot doesn't have them.
     ready: dict[SlotKey, None] = field(default_factory=dict)
     ready_counts: dict[int, int] = field(default_factory=dict)
+    #: The slots whose pods don't run, with their phases: few of the pods of a cluster, which nobody has to go through.
+    not_running: dict[SlotKey, str] = field(default_factory=dict)
     #: Of the record of a group of pods that no TYJob owns: the UID of each pod → its slot. The pod may still wait for a
     #: node, or have finished. `names` are the pods' names by slot; they follow from the pods.
     members: dict[str, SlotKey] = field(default_factory=dict)
@@ -94,10 +99,21 @@ class SlotTable:
     def fill(self, slot: SlotKey, pod: PodSeen) -> None:
         self.pods[slot] = pod.uid
         self.refused_ms.pop(slot, None)
-        self.note_ready(slot, is_ready(pod))
+        self.note(slot, pod)
 
-    def note_ready(self, slot: SlotKey, ready: bool) -> None:
-        """Record whether the pod in a slot is ready."""
+    def note(self, slot: SlotKey, pod: PodSeen) -> None:
+        """Record whether the pod in a slot runs, and whether it is ready."""
+        if pod.phase != _RUNNING:
+            self.not_running[slot] = pod.phase
+        elif self.not_running:
+            self.not_running.pop(slot, None)
+        self._count_ready(slot, is_ready(pod))
+
+    def _forget_pod(self, slot: SlotKey) -> None:
+        self.not_running.pop(slot, None)
+        self._count_ready(slot, ready=False)
+
+    def _count_ready(self, slot: SlotKey, ready: bool) -> None:
         if ready == (slot in self.ready):
             return
         if ready:
@@ -108,7 +124,7 @@ class SlotTable:
 
     def vacate(self, slot: SlotKey) -> str:
         """Detach a slot's deleted pod but keep its node; returns the pod's UID."""
-        self.note_ready(slot, ready=False)
+        self._forget_pod(slot)
         return self.pods.pop(slot)
 
     def refuse(self, slot: SlotKey, now_ms: int) -> None:
@@ -120,7 +136,7 @@ class SlotTable:
         self.refused_ms.pop(slot, None)
         self.failures.pop(slot, None)
         self.lent.pop(slot, None)
-        self.note_ready(slot, ready=False)
+        self._forget_pod(slot)
         return self.nodes.pop(slot), self.pods.pop(slot, None)
 
     def give_up(self, slots: Iterable[SlotKey]) -> None:

@@ -20,7 +20,7 @@ from arranger.projections import job_indexes
 from arranger.projections.awaited_room import await_room, ran
 from arranger.projections.devices import let_go
 from arranger.projections.forecasts import forget_start
-from arranger.projections.job_parts import JobTimes, SlotKey, is_ready
+from arranger.projections.job_parts import JobTimes, SlotKey
 from arranger.projections.jobs import JobRecord, asked_record, by_group, exists, group_of, record_name, requests_of
 from arranger.projections.namespace_terms import resolved_spec
 from arranger.projections.priorities import resolved
@@ -61,7 +61,8 @@ def _follow(fold: Slots, offset: int, old: k.PodSeen | None, pod: k.PodSeen) -> 
     job = state.jobs.get(asked_record(pod))
     slot = job.slots.members.get(pod.uid) if job is not None else None
     if job is not None and slot is not None and old is not None and _facts(old) == _facts(pod):
-        job.slots.note_ready(slot, slot in job.bound and is_ready(pod))
+        if slot in job.bound:
+            job.slots.note(slot, pod)
         fold._note_ready(job)
         return
     if job is None:
@@ -288,8 +289,8 @@ def _fill(fold: Slots, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
         _forget_assumed(fold, job, slot)
     elif pod.node and slot not in job.bound:
         _bind(fold, job, slot, pod)
-    else:
-        slots.note_ready(slot, slot in job.bound and is_ready(pod))
+    elif slot in job.bound:
+        slots.note(slot, pod)
 
 
 def _bind(fold: Slots, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:

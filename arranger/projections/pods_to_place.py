@@ -13,7 +13,7 @@ from arranger.projections import job_indexes
 from arranger.projections.awaited_room import await_room, ran
 from arranger.projections.devices import let_go
 from arranger.projections.forecasts import forget_start
-from arranger.projections.job_parts import JobTimes, is_ready
+from arranger.projections.job_parts import JobTimes
 from arranger.projections.jobs import JobRecord, record_uid, requests_of
 from arranger.projections.namespace_terms import resolved_spec
 from arranger.projections.queue_use import count_jobs, count_pods
@@ -38,7 +38,7 @@ def follow_pod(fold: Slots, offset: int, old: k.PodSeen | None, new: k.PodSeen |
     if new.node and SLOT not in job.bound and not job.ended:
         _bind(fold, offset, job, new)
     if SLOT in job.bound:
-        job.slots.note_ready(SLOT, is_ready(new))
+        job.slots.note(SLOT, new)
         fold._note_ready(job)
     elif new.deleting and job.placements:
         fold._unschedule(job, job.stage)  # it will not be bound any more

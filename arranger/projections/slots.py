@@ -329,9 +329,9 @@ class Slots:
     def _is_ready(self, job: JobRecord, group: int) -> bool:
         """Whether a group is ready: as many of its pods as its `min_count`, or without one all that have nodes, at
         least one. Pods that have finished count as ready, and those that are given up aren't waited for."""
-        of, pods = job.valid_spec.groups[group], self.state.pods
+        of = job.valid_spec.groups[group]
         left = of.count - sum(slot[0] == group for slot in job.slots.given_up)
-        ended = sum(pods[uid].phase == Phase.SUCCEEDED for slot, uid in job.bound.items() if slot[0] == group)
+        ended = sum(of == Phase.SUCCEEDED for slot, of in job.slots.not_running.items() if slot[0] == group)
         placed = sum(slot[0] == group for slot in job.provided)
         return job.ready_or_finished[group] + ended >= (of.min_count or max(placed, min(1, left)))
 

@@ -34,7 +34,7 @@ from arranger.model.pod import TERMINAL
 from arranger.model.pods_to_place import group_uid
 from arranger.projections import job_indexes
 from arranger.projections.device_table import DeviceTable, Holding, Matches
-from arranger.projections.job_parts import SetRecord, SlotKey, SlotTable, is_ready
+from arranger.projections.job_parts import SetRecord, SlotKey, SlotTable
 from arranger.projections.jobs import JobRecord, group_of, holds
 from arranger.projections.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot, decoded, present, undecodable
 from arranger.projections.nodes import NOWHERE, NodeTable, Requests
@@ -407,7 +407,7 @@ def _restore_job(state: State, image: JobImage) -> None:
     for slot, uid in job.bound.items():
         if slot not in job.placements or uid not in state.pods:
             raise UnusableSnapshot(f"the snapshot has no placement or no pod for slot {slot} of job {job.uid}")
-        job.slots.note_ready(slot, is_ready(state.pods[uid]))
+        job.slots.note(slot, state.pods[uid])
     if job.placements and job.spec is None:
         raise UnusableSnapshot(f"the snapshot has placements of job {job.uid}, which has no spec")
 

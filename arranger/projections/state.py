@@ -343,7 +343,7 @@ class State:
         """The slots of a job that use room: not those whose node was deleted, or whose pod has ended. Until that is
         replaced, the slot keeps its node, and its place in the queue, but the room is free to others."""
         gone = {node for node in dict.fromkeys(job.placements.values()) if not self.nodes.has(node)}
-        ended = {slot for slot, uid in job.bound.items() if self.pods[uid].phase in TERMINAL}
+        ended = {slot for slot, phase in job.slots.not_running.items() if phase in TERMINAL}
         return (slot for slot, node in job.placements.items() if node not in gone and slot not in ended)
 
     def find_job(self, namespace: str, name: str) -> JobRecord | None:

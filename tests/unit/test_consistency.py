@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from arranger.model.job import Stage
+from arranger.model.pod import Phase
 from arranger.projections.job_parts import LEADER
 from arranger.projections.run_times import JobKind
 from arranger.projections.state import InconsistentState
@@ -26,12 +28,18 @@ def half_a_quorum(world: World) -> None:
     del job.placements[LEADER], job.bound[LEADER]
 
 
+def failed_unnoticed(world: World) -> None:
+    uid = world.state.jobs["uid-ppo"].bound[1, 0]
+    world.state.pods[uid] = msgspec.structs.replace(world.state.pods[uid], phase=Phase.FAILED)
+
+
 TAMPERED: dict[str, Callable[[World], object]] = {
     "counts {'cpu': 2000": lambda world: world.state.nodes.release("n1", (("cpu", 1000),)),
     "it has ended and has slots": lambda world: setattr(world.state.jobs["uid-ppo"], "stage", Stage.FAILED),
     "it hasn't started and holds a part of its quorum": half_a_quorum,
     "pods fill slots without a node: [(0, 0)]": lambda world: world.state.jobs["uid-ppo"].placements.pop(LEADER),
     "isn't there": lambda world: world.state.pods.pop(world.state.jobs["uid-ppo"].bound[LEADER]),
+    "pods count as not running in slots {}, and those are {(1, 0): <Phase.FAILED: 'Failed'>}": failed_unnoticed,
     "a pod fills two slots": lambda world: world.state.jobs["uid-ppo"].bound.update({(1, 0): "x", (1, 1): "x"}),
     "the tree of queues isn't that of the queues": lambda world: world.state.queue_tree.paths.pop("default"),
     "run times are kept of jobs without an image": lambda world: world.state.run_times.update(

@@ -28,6 +28,8 @@ def events(state: State) -> Iterator[tuple[k.Event, ...]]:
         if job.of_pods:
             continue
         yield hypothesis.job_gone(job, state)
+        if job.spec is None:
+            continue
         yield (hypothesis.job_seen(job, state, msgspec.structs.replace(job.valid_spec, suspend=True)),)
         yield (hypothesis.job_seen(job, state, msgspec.structs.replace(job.valid_spec, priority=1)),)
     for pod in [*state.pods.values()]:

@@ -68,7 +68,7 @@ FOLLOWS = {
     },
     QueueUse: {"own", "others", "others_total", "time_ms"},
     DeviceTable: {"holders", "reserved", "own", "of_slots"},
-    SlotTable: {"ready", "ready_counts", "names"},
+    SlotTable: {"ready", "ready_counts", "not_running", "names"},
 }
 
 EVERY = [
@@ -166,7 +166,7 @@ def test_a_forgotten_field_is_noticed_though_the_digests_are_equal(monkeypatch: 
 
 def test_a_field_that_nobody_made_again_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     state = some_state()
-    monkeypatch.setattr(SlotTable, "note_ready", lambda *_: None)
+    monkeypatch.setattr(SlotTable, "note", lambda *_: None)
     found = [*differences(state, snapshot.restore(snapshot.encode(state)))]
     paths = {each.partition("slots.")[2].partition("[")[0] for each in found}
     assert paths == {"ready", "ready_counts"}

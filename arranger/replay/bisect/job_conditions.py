@@ -90,7 +90,7 @@ def facts_of_job(state: State, uid: str) -> Facts:
     job = state.jobs.get(uid)
     if job is None:
         return {"job": "not there"}
-    pods = pod_counts(state, job)
+    pods = pod_counts(job)
     there = states_text(pods.running, pods.failed)
     facts = {
         "stage": str(job.stage),

@@ -296,7 +296,7 @@ def _totals(state: State, jobs: list[JobRecord], placed: list[bool]) -> Totals:
 
 def _job(state: State, name: str, job: JobRecord, number: int, on_node: _OnNode) -> MomentJob:
     """One job, which is also added to the nodes whose GPUs it holds."""
-    spec, pods = job.spec, pod_counts(state, job)
+    spec, pods = job.spec, pod_counts(job)
     of_group = [_gpus(group.shape.requests) for group in spec.groups] if spec is not None else []
     held = 0
     for (group, _), node in job.placements.items() if spec is not None else ():

@@ -218,7 +218,7 @@ def _since_ms(story: Story, time_ms: int) -> int:
 
 
 def _standing(story: Story, job: JobRecord) -> Standing:
-    spec, pods = job.spec, pod_counts(story.state, job)
+    spec, pods = job.spec, pod_counts(job)
     return Standing(
         job=label(job),
         uid=job.uid,

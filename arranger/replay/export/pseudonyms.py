@@ -493,7 +493,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "disruptions": lambda names, of: tuple((slot, ending(names, text)) for slot, text in of),
     },
     # Empty: they follow in the snapshot.
-    SlotTable: dict.fromkeys(("nodes", "pods", "members", "names", "hosts", "asked", "lent"), keep),
+    SlotTable: dict.fromkeys(("nodes", "pods", "not_running", "members", "names", "hosts", "asked", "lent"), keep),
     LeaderRecord: {"address": Pseudonyms.address, "kept": keep},
     SetRecord: {"kept": keep, "avoids": _keys("node")},
     JobTimes: {"turned": keep},

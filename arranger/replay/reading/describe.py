@@ -80,15 +80,10 @@ def priority_text(counts: int, own: int) -> str:
     return str(counts) if counts == own else f"{counts} (job: {own})"
 
 
-def pod_counts(state: State, job: JobRecord) -> PodCounts:
+def pod_counts(job: JobRecord) -> PodCounts:
     """How many pods of a job there are."""
-    running = failed = 0
-    pods = state.pods
-    for uid in job.bound.values():
-        phase = pods[uid].phase
-        running += phase == Phase.RUNNING
-        failed += phase == Phase.FAILED
-    return PodCounts(len(job.placements), len(job.bound), running, failed)
+    seen, others = len(job.bound), job.slots.not_running
+    return PodCounts(len(job.placements), seen, seen - len(others), list(others.values()).count(Phase.FAILED))
 
 
 def message_of(state: State, job: JobRecord) -> str:

@@ -117,7 +117,7 @@ def difference(one: Picture, other: Picture, events: Mapping[str, int]) -> Diffe
 def _job(state: State, job: JobRecord) -> JobPicture:
     facts = {"stage": str(job.stage), "schedule": str(job.schedule_state)}
     facts["attempt"] = str(job.attempt or "")
-    pods = pod_counts(state, job)
+    pods = pod_counts(job)
     facts["pods with nodes"] = f"{pods.placed} of {job.pods_desired()}"
     facts["pods seen"] = str(pods.seen or "")
     facts["pods running"] = str(pods.running or "")

@@ -164,7 +164,7 @@ def _part(state: State, pod: PodSeen) -> float:
 
 def _job_line(state: State, job: JobRecord, position: int) -> JobLine:
     # A waiting job of the queue's order has the priority that counts there, and not its own.
-    own, pods = state.jobs[job.uid], pod_counts(state, job)
+    own, pods = state.jobs[job.uid], pod_counts(job)
     return JobLine(
         queue=position,
         namespace=job.seen.namespace,
