@@ -27,7 +27,7 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
-from arranger.scheduling.queue_order import QueueOrder
+from arranger.scheduling.queue_order import QueueOrder, Seniority
 from arranger.scheduling.queue_shares import Amounts, Claims, QueueClaims, queue_shares
 from benchmarks.report import Figure
 from benchmarks.workload import GIB, TOLD_MS, History, decoded, uid
@@ -69,7 +69,8 @@ def _arithmetic(sizes: tuple[int, ...], *, quick: bool) -> list[Figure]:
     names = [queue.name for queue in queues if queue.demand]
     used = {queue.name: {name: amount // 3 for name, amount in queue.demand.items()} for queue in queues}
     shares = queue_shares(queues, _TOTAL)
-    order = partial(QueueOrder, Claims(queues), _TOTAL, shares=shares, used=used, waiting=names)
+    waiting: dict[str, Seniority] = {name: (at,) for at, name in enumerate(names)}
+    order = partial(QueueOrder, Claims(queues), _TOTAL, shares=shares, used=used, waiting=waiting)
     jobs, share = 10_000 // (100 if quick else 1), {"cpu": 8_000, "memory": 32 * GIB, "nvidia.com/gpu": 1}
     shares_ms = _least_ms(lambda: queue_shares(queues, _TOTAL))
     waiting_ms = _least_ms(lambda: _cycle(order(), names, jobs, {}))

@@ -23,11 +23,12 @@ ANY_GPU = "*/gpu"
 #: on, guests are only of jobs with reservations, and no unchanged reservation is recorded again; nodes with no label
 #: of a required topology count under a reason of their own, reserved room as free where it isn't enough, and a job is
 #: told that it can be no guest. From 8 on, guarantees are a reason only where they keep room that would be enough, a
-#: job whose pods show its end gets no further nodes, nobody takes room for a queue that has more than it may, no queue
-#: counts pods that may still come to slots which were given up, a pod that started after its job loses the work since
-#: then, what jobs of the own queue give counts when others are asked for room, and what is reserved for a job is kept
-#: from none that is more senior in its queue, whatever the order of turns. 0 means the rules of older logs.
-VERDICTS = 8
+#: job whose pods show its end gets no further nodes, nobody takes room for a queue that has more than it may, no
+#: queue counts pods that may still come to slots which were given up, a pod that started after its job loses the
+#: work since then, what jobs of the own queue give counts when others are asked for room, and what is reserved for a
+#: job is kept from none that is more senior in its queue, whatever the order of turns. From 9 on, of queues with equal
+#: ratios the one goes first whose first waiting job is more senior. 0 means the rules of older logs.
+VERDICTS = 9
 
 #: How many complete searches for quorums a cycle has the steps for, if each goes up to its bound.
 SEARCHES = 10

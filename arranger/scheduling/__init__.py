@@ -12,7 +12,7 @@ from arranger.scheduling.placement import Scores
 from arranger.scheduling.placement_try import CycleObserver, PlacementTry, Shortage
 from arranger.scheduling.policies.base import ONE, PlacementRequest, PodPolicy
 from arranger.scheduling.policies.consent import GroupCheck, Hold, Permit, QuorumAsked
-from arranger.scheduling.policies.queues import Priority, QueuePolicy
+from arranger.scheduling.policies.queues import Priority, QueuePolicy, seniority
 from arranger.scheduling.queue import (
     considered,
     in_line,
@@ -101,6 +101,7 @@ __all__ = [
     "queues_view",
     "quorum_lacks",
     "recorded_order",
+    "seniority",
     "take_cycle",
     "turn_of",
     "turns_to",

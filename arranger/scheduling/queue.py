@@ -12,6 +12,7 @@ import msgspec
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.pod import QosClass
+from arranger.model.queue import DEFAULT_QUEUE
 from arranger.model.quota import LimitKind, QuotaLack
 from arranger.model.steps import Steps
 from arranger.projections.jobs import JobRecord, by_group
@@ -113,13 +114,15 @@ def turns(
 ) -> QueueTurns:
     """The jobs' turns. Without Queues, all jobs are in one line."""
     if not state.queues:
-        return QueueTurns(lambda _: _merged(jobs, config, policies, shares), None, lines=1)
+        return QueueTurns({DEFAULT_QUEUE: _merged(jobs, config, policies, shares)}, None)
     standing = QueueStanding(state, jobs, time_ms, kept, config.verdicts)
 
-    def begin(line: str) -> JobQueue:
-        return _merged(standing.lines[line], config, policies, shares, standing.policy(line))
-
-    return QueueTurns(begin, standing.order(), lines=len(standing.lines))
+    lines = {
+        line: _merged(of_line, config, policies, shares, standing.policy(line))
+        for line, of_line in standing.lines.items()
+    }
+    first_jobs = {line: seniority(turn.job) for line, of in lines.items() if (turn := of.head()) is not None}
+    return QueueTurns(lines, standing.order(first_jobs if config.verdicts >= 9 else dict.fromkeys(first_jobs, ())))
 
 
 def _merged(

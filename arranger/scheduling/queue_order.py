@@ -2,8 +2,8 @@
 
 The ratio of a queue is dominant, as in DRF (Ghodsi et al., NSDI 2011): the largest, over the resources, of what the
 queue and its descendants use / their share. The walk begins at the root and goes to the child with the lowest ratio,
-ties by name, until it reaches jobs. A queue's own jobs beside its children are one more child, as in `queue_shares`,
-and their share is what the children's shares leave.
+ties by the seniority of the first job that waits there, until it reaches jobs. A queue's own jobs beside its children
+are one more child, as in `queue_shares`, and their share is what the children's shares leave.
 
 With a half-life, a queue's average use (`arranger.model.decayed_usage`) is added to what it uses now. So a queue that
 used its share for long and now uses nothing has the ratio 1, as one that uses its share now and never did before.
@@ -13,7 +13,7 @@ which H-DRF (Bhattacharya et al., SoCC 2013) rescales them: while every queue is
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from heapq import heappop, heappush, heapreplace
+from heapq import heapify, heappop, heapreplace
 
 from arranger.scheduling.queue_shares import ROOT, Amounts, Claims
 
@@ -42,10 +42,15 @@ def _dominant(used: Sequence[int], share: Sequence[int], total: Sequence[int]) -
     return highest if highest >= 0 else WHOLE
 
 
-class _Child:
-    """A queue, or a queue's own jobs, in the order. Amounts are lists by resource; `used` is in thousandths."""
+#: The seniority of a line's first job: the smaller, the more senior.
+Seniority = tuple[object, ...]
 
-    __slots__ = ("children", "name", "open", "parent", "ratio", "share", "used")
+
+class _Child:
+    """A queue, or a queue's own jobs, in the order. Amounts are lists by resource; `used` is in thousandths.
+    `first_job` is that of the most senior job; it ends with the name of its line, so no two siblings have the same."""
+
+    __slots__ = ("children", "first_job", "name", "open", "parent", "ratio", "share", "used")
 
     def __init__(self, name: str, parent: "_Child | None", share: list[int], used: list[int], ratio: int) -> None:
         self.name = name
@@ -53,18 +58,20 @@ class _Child:
         self.share = share
         self.used = used
         self.ratio = ratio
-        #: A heap by ratio, None for jobs. A ratio in it is too low if the child got amounts since it was last first.
-        self.children: list[tuple[int, str, _Child]] | None = None
+        self.first_job: Seniority = ()
+        #: A heap by ratio and first job, None for jobs. A ratio in it is too low if the child got amounts since it was
+        #: last first.
+        self.children: list[tuple[int, Seniority, _Child]] | None = None
         self.open = True
 
     def first(self) -> "_Child | None":
         """The open child with the lowest ratio; None without one."""
         while self.children:
-            ratio, name, child = self.children[0]
+            ratio, first_job, child = self.children[0]
             if not child.open:
                 heappop(self.children)
             elif ratio != child.ratio:
-                heapreplace(self.children, (child.ratio, name, child))
+                heapreplace(self.children, (child.ratio, first_job, child))
             else:
                 return child
         return None
@@ -80,15 +87,15 @@ class QueueOrder:
         *,
         shares: Mapping[str, Amounts],
         used: Mapping[str, Amounts],
-        waiting: Iterable[str],
+        waiting: Mapping[str, Seniority],
         averages: Mapping[str, Amounts] | None = None,
     ) -> None:
         """Begin a cycle.
 
         `shares` is what `queue_shares` found for the same queues and total. `used`: queue → what its own jobs use, in
         base units; `averages`: the same on average with a half-life, in thousandths of base units; both without the
-        descendants' jobs. `waiting`: the queues with jobs of their own to place. One that the root doesn't lead to gets
-        no turn.
+        descendants' jobs. `waiting`: the queues with jobs of their own to place, each with the seniority of the first
+        one. A queue that the root doesn't lead to gets no turn.
         """
         resources = sorted(total)
         self._resources = {resource: index for index, resource in enumerate(resources)}
@@ -104,31 +111,36 @@ class QueueOrder:
         self._queues = {ROOT: self._root}
         #: Queue → what stands for its own jobs: itself, or one more child beside its children.
         self._jobs: dict[str, _Child] = {}
-        lines = frozenset(waiting)
-        self._enter(claims, [name in lines for name in names], of_queues, own)
+        entered = self._enter(claims, [name in waiting for name in names], of_queues, own)
+        for name, child in self._jobs.items():
+            child.first_job = (*waiting[name], name)
+        _heap(entered)
+        heapify(self._root.children)
 
     def _enter(
         self, claims: Claims, waiting: Sequence[bool], shares: Sequence[list[int]], own: Sequence[list[int]]
-    ) -> None:
+    ) -> list[_Child]:
         """Enter the queues with jobs to place, parents first; `own` has a list for each resource."""
         totals = [*zip(*(_totals(claims, of) for of in own), strict=True)] or [()] * len(shares)
+        entered = []
         for at in _turns(claims, waiting):
             name, parent = claims.queues[at].name, claims.queues[at].parent
             child = self._queues[name] = self._add(name, parent, shares[at], totals[at])
+            entered.append(child)
             if waiting[at] and claims.children[at]:
                 below = [shares[of] for of in claims.children[at]]
                 left = [has - sum(of) for has, *of in zip(shares[at], *below, strict=True)]
                 child = self._add(name, name, left, [of[at] for of in own])
+                entered.append(child)
             if waiting[at]:
                 self._jobs[name] = child
+        return entered
 
     def _add(self, name: str, parent: str, share: list[int], used: Sequence[int]) -> _Child:
         above = self._queues[parent]
-        child = _Child(name, above, share, list(used), _dominant(used, share, self._total))
         if above.children is None:
             above.children = []
-        heappush(above.children, (child.ratio, name, child))
-        return child
+        return _Child(name, above, share, list(used), _dominant(used, share, self._total))
 
     def head(self) -> str | None:
         """The queue whose own jobs are next; None if no queue is left."""
@@ -191,6 +203,16 @@ class QueueOrder:
         # No ratio changes, so those that were before the others on the way to the head still are.
         self._from = child.parent if name == self._head and child.parent is not None else self._root
         self._head = None
+
+
+def _heap(entered: Sequence[_Child]) -> None:
+    """Put each child, parents first, into the heap of its parent."""
+    for child in reversed(entered):
+        if child.children is not None:
+            heapify(child.children)
+            child.first_job = min(first_job for _, first_job, _ in child.children)
+        if child.parent is not None and child.parent.children is not None:
+            child.parent.children.append((child.ratio, child.first_job, child))
 
 
 def _own(

@@ -4,7 +4,7 @@ In a queue with `userFairness`, each submitter's jobs are like a queue of their 
 the submitters of a queue divide its share, and the one with the lowest ratio of used to share is next.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from arranger.model.config import VERDICTS
 from arranger.model.job import PodGroup
@@ -16,7 +16,7 @@ from arranger.projections.queue_use import queue_of, sum_of
 from arranger.projections.state import State
 from arranger.scheduling.policies.queues import JobQueue, Turn
 from arranger.scheduling.queue_offer import offered
-from arranger.scheduling.queue_order import QueueOrder
+from arranger.scheduling.queue_order import QueueOrder, Seniority
 from arranger.scheduling.queue_shares import OWN_WEIGHT, Amounts, Claims, Division, QueueClaims
 from arranger.scheduling.shares import Piece
 
@@ -110,11 +110,13 @@ class QueueStanding:
         #: What each queue and those below it are entitled to.
         self.shares = self._shares(kept)
 
-    def order(self, *, averages: bool = True) -> QueueOrder:
-        """The order of the lines in a cycle; without `averages`, as if nothing had been used before."""
+    def order(self, first_jobs: Mapping[str, Seniority] | None = None, *, averages: bool = True) -> QueueOrder:
+        """The order of the lines in a cycle, with the seniority of the first job of each; without it, ties go by name.
+        Without `averages`, it is as if nothing had been used before."""
+        waiting = dict.fromkeys(self.lines, ()) if first_jobs is None else first_jobs
         before = self.averages if averages else {}
         return QueueOrder(
-            self._claims, self.total, shares=self.shares, used=self.used, waiting=self.lines, averages=before
+            self._claims, self.total, shares=self.shares, used=self.used, waiting=waiting, averages=before
         )
 
     def way(self, line: str) -> list[str]:
@@ -205,14 +207,12 @@ _PARTS = 16
 class QueueTurns:
     """The turns of all jobs in one cycle: `order` picks the line, and the line's policies its job."""
 
-    def __init__(self, begin: Callable[[str], JobQueue], order: QueueOrder | None, *, lines: int) -> None:
-        """`begin` gives the jobs of a line. It is called when the line has its first turn: then its turns find in the
-        processor's cache what it has looked at. Without an order there is one line, `default`."""
-        self._begin = begin
+    def __init__(self, lines: Mapping[str, JobQueue], order: QueueOrder | None) -> None:
+        """Without an order there is one line, `default`."""
         self._order = order
-        self._divided = lines > 1
-        #: The lines that had turns and aren't finished.
-        self._lines: dict[str, JobQueue] = {}
+        self._divided = len(lines) > 1
+        #: The lines that aren't finished.
+        self._lines = dict(lines)
         #: The line of the current turn. It also has the next one if its job gets nothing, because no ratio changes.
         self._name = "" if order is not None else DEFAULT_QUEUE
         #: The current turn is a part of the one that the line gives.
@@ -222,7 +222,7 @@ class QueueTurns:
         """The current turn; None when no job is left."""
         while name := self._name or (self._order.head() if self._order is not None else None):
             self._name = name
-            if (turn := self._line(name).head()) is not None:
+            if (turn := self._lines[name].head()) is not None:
                 self._in_part = self._divided and not turn.quorum and turn.pods is None
                 if not self._in_part:
                     return turn
@@ -233,12 +233,6 @@ class QueueTurns:
             del self._lines[name]
             self._name = ""
         return None
-
-    def _line(self, name: str) -> JobQueue:
-        line = self._lines.get(name)
-        if line is None:
-            line = self._lines[name] = self._begin(name)
-        return line
 
     def taken(self, *, more: bool, job: JobRecord, pieces: Sequence[Piece] = ()) -> None:
         """End the current turn, of this job, which got these pods. `more` as for a `JobQueue`."""

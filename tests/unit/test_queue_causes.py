@@ -115,7 +115,7 @@ def order(world: World) -> Known:
     """Both jobs fit alone; a cycle gives the nodes to the job of the queue that has been given more weight."""
     first(world, "first", 1)
     first(world, "other", 1, "vision")
-    world.job("rival", leader=shape(gpus=4), of_queue="vision", created=world.now_ms)
+    world.job("rival", leader=shape(gpus=4), of_queue="vision", created=world.now_ms + 1)
     victim(world)
     world.queue("vision", parent="lab", weight=9)
     says = "kept waiting by the order: it would fit", "weight 8 of queue rl instead of 1", "queue vision: weight 1 → 9"

@@ -104,7 +104,7 @@ def test_the_capability_of_a_queue_counts_those_below_it() -> None:
     other = job(there, "d", "default", 4, created=3)
     there.cycle()
     assert [gpus(of) for of in (first, second, third, other)] == [4, 0, 1, 4]
-    assert lack(second) == QuotaLack("", GPU, 4, 1, 6, "all", LimitKind.CAPABILITY)  # all of `all` was next
+    assert lack(second) == QuotaLack("", GPU, 4, 2, 6, "all", LimitKind.CAPABILITY)
 
 
 def test_a_capability_of_zero_allows_jobs_that_ask_for_none_of_it() -> None:

@@ -1,4 +1,4 @@
-"""The order among queues: the lowest ratio first, down the tree, as jobs get nodes."""
+"""The order among queues, down the tree, as jobs get nodes: the lowest ratio first, ties by the most senior job."""
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arranger.scheduling.queue_order import WHOLE, QueueOrder
+from arranger.scheduling.queue_order import WHOLE, QueueOrder, Seniority
 from arranger.scheduling.queue_shares import Claims, QueueClaims, queue_shares
 from tests.depth import extent
 from tests.queue_trees import CPU, GPU, totals, trees
@@ -23,12 +23,16 @@ class ByHand:
     """The order, found again from nothing each time."""
 
     def __init__(
-        self, queues: Sequence[QueueClaims], total: Amounts, shares: Mapping[str, Amounts], waiting: set[str]
+        self,
+        queues: Sequence[QueueClaims],
+        total: Amounts,
+        shares: Mapping[str, Amounts],
+        waiting: dict[str, Seniority],
     ) -> None:
         self.total = total
         self.queues = sorted(queues, key=lambda queue: queue.name)
         self.shares = shares
-        self.waiting = set(waiting)
+        self.waiting, self.at_first = set(waiting), waiting
         self.used = {queue.name: {GPU: 0, CPU: 0} for queue in queues}
 
     def children(self, name: str) -> list[str]:
@@ -60,13 +64,24 @@ class ByHand:
         }
         return self.ratio(self.used[name], share)
 
+    def first_job(self, name: str) -> Seniority:
+        """The most senior job of the queue and those below it when the cycle began."""
+        own = [(*self.at_first[name], name)] if name in self.at_first else []
+        below = [self.first_job(child) for child in self.children(name) if self.had_turns(child)]
+        return min(own + below)
+
+    def had_turns(self, name: str) -> bool:
+        return name in self.at_first or any(self.had_turns(child) for child in self.children(name))
+
     def head(self, name: str = "") -> str | None:
-        children = [(self.of(child), child) for child in self.children(name) if self.turns(child)]
+        children = [
+            (self.of(child), self.first_job(child), child) for child in self.children(name) if self.turns(child)
+        ]
         if name in self.waiting:
-            children.append((self.own(name), name))
+            children.append((self.own(name), (*self.at_first[name], name), name))
         if not children:
             return None
-        first = min(children)[1]
+        first = min(children)[2]
         return first if first == name else self.head(first)
 
 
@@ -78,7 +93,9 @@ def test_the_order_is_that_of_comparing_all_queues_again_each_time(
     rng = Random(seed)
     shares = queue_shares(queues, total)
     names = [queue.name for queue in queues]
-    waiting = set(rng.sample(names, rng.randint(0, len(names))))
+    waiting: dict[str, Seniority] = {
+        name: (rng.randint(0, 2),) for name in rng.sample(names, rng.randint(0, len(names)))
+    }
     used = {name: {GPU: 2, CPU: 1} for name in rng.sample(names, rng.randint(0, len(names)))}
     order, by_hand = (
         QueueOrder(Claims(queues), total, shares=shares, used=used, waiting=waiting),
@@ -115,7 +132,9 @@ def play(total: Amounts, tasks: Mapping[str, Amounts], *queues: QueueClaims) -> 
         )
         for queue in queues
     ]
-    order = QueueOrder(Claims(claims), total, shares=queue_shares(claims, total), used={}, waiting=tasks)
+    order = QueueOrder(
+        Claims(claims), total, shares=queue_shares(claims, total), used={}, waiting=dict.fromkeys(tasks, ())
+    )
     free, placed = dict(total), dict.fromkeys(tasks, 0)
     while (name := order.head()) is not None:
         if any(amount > free[one] for one, amount in tasks[name].items()):
@@ -158,7 +177,11 @@ def test_hierarchical_drf_neither_starves_nor_blocks_complementary_children() ->
     assert placed == {"n1": 10, "n2": 10, "n31": 10, "n32": 15, "n4": 15}
 
 
-def order_of(used: Mapping[str, int], averages: Mapping[str, int] | None = None) -> list[str]:
+def order_of(
+    used: Mapping[str, int],
+    averages: Mapping[str, int] | None = None,
+    first_jobs: Mapping[str, Seniority] | None = None,
+) -> list[str]:
     """The order of queues with a share of 10 GPUs each."""
     queues = [QueueClaims(name=name, demand={GPU: 10}) for name in used]
     total = {GPU: 10 * len(queues)}
@@ -167,7 +190,7 @@ def order_of(used: Mapping[str, int], averages: Mapping[str, int] | None = None)
         total,
         shares=queue_shares(queues, total),
         used={name: {GPU: amount} for name, amount in used.items()},
-        waiting=used,
+        waiting=first_jobs or dict.fromkeys(used, ()),
         averages={name: {GPU: amount} for name, amount in (averages or {}).items()},
     )
     found = []
@@ -182,6 +205,19 @@ def test_a_queue_that_used_less_of_its_share_is_first() -> None:
     assert order_of({"b": 5, "a": 5, "c": 0}) == ["c", "a", "b"], "ties by name"
 
 
+def test_of_equal_ratios_the_one_with_the_more_senior_job_is_first() -> None:
+    assert order_of({"a": 5, "b": 5, "c": 5}, first_jobs={"a": (2, 1), "b": (1, 9), "c": (1, 8)}) == ["c", "b", "a"]
+    assert order_of({"a": 5, "b": 6}, first_jobs={"a": (2,), "b": (1,)}) == ["a", "b"], "the ratio counts first"
+
+
+def test_a_queue_is_as_senior_as_the_first_job_of_those_below_it() -> None:
+    queues = [QueueClaims(name="a"), QueueClaims(name="b"), QueueClaims(name="b1", parent="b")]
+    shares = {name: {GPU: 4} for name in ("a", "b", "b1")}
+    first_jobs: dict[str, Seniority] = {"a": (5,), "b": (9,), "b1": (3,)}
+    order = QueueOrder(Claims(queues), {GPU: 8}, shares=shares, used={}, waiting=first_jobs)
+    assert order.head() == "b1"
+
+
 def test_with_a_half_life_earlier_use_counts_too() -> None:
     assert order_of({"a": 0, "b": 0}, {"a": 1, "b": 0}) == ["b", "a"], "even a thousandth"
     assert order_of({"a": 3, "b": 5}, {"a": 1_999, "b": 0}) == ["a", "b"]
@@ -193,7 +229,7 @@ def test_the_resource_that_decides_is_named_with_its_share() -> None:
     queues, total = [QueueClaims(name=name) for name in "abc"], {GPU: 32, CPU: 16}
     shares = {"a": {GPU: 0, CPU: 8}, "b": {GPU: 4, CPU: 8}, "c": {GPU: 0, CPU: 0}}
     used = {"a": {GPU: 2, CPU: 4}, "b": {GPU: 1, CPU: 4}}
-    order = QueueOrder(Claims(queues), total, shares=shares, used=used, waiting=list("abc"))
+    order = QueueOrder(Claims(queues), total, shares=shares, used=used, waiting=dict.fromkeys("abc", ()))
     assert [order.dominant(name) for name in "abc"] == [(GPU, 0), (CPU, 8), ("", 0)]
     assert order.ratio("a") == WHOLE + WHOLE // 16 and order.ratio("b") == WHOLE // 2
 
@@ -201,7 +237,11 @@ def test_the_resource_that_decides_is_named_with_its_share() -> None:
 def test_a_queue_that_is_entitled_to_nothing_does_not_come_before_one_that_lacks_something() -> None:
     queues = [QueueClaims(name="a", demand={GPU: 9}), QueueClaims(name="b", deserved={GPU: 8}, demand={GPU: 8})]
     order = QueueOrder(
-        Claims(queues), {GPU: 8}, shares=queue_shares(queues, {GPU: 8}), used={"b": {GPU: 7}}, waiting=["a", "b"]
+        Claims(queues),
+        {GPU: 8},
+        shares=queue_shares(queues, {GPU: 8}),
+        used={"b": {GPU: 7}},
+        waiting=dict.fromkeys("ab", ()),
     )
     assert (order.head(), order.ratio("a")) == ("b", WHOLE)
     order.give("b", {GPU: 2})
@@ -211,7 +251,9 @@ def test_a_queue_that_is_entitled_to_nothing_does_not_come_before_one_that_lacks
 def test_queues_that_are_entitled_to_nothing_take_turns() -> None:
     queues = [QueueClaims(name=name, demand={GPU: 9}) for name in "ab"]
     queues.append(QueueClaims(name="c", guarantee={GPU: 8}))
-    order = QueueOrder(Claims(queues), {GPU: 8}, shares=queue_shares(queues, {GPU: 8}), used={}, waiting=["a", "b"])
+    order = QueueOrder(
+        Claims(queues), {GPU: 8}, shares=queue_shares(queues, {GPU: 8}), used={}, waiting=dict.fromkeys("ab", ())
+    )
     found = []
     for _ in range(4):
         found.append(order.head())
@@ -226,11 +268,11 @@ def test_finishing_a_queue_does_not_finish_its_descendants() -> None:
         QueueClaims(name="b", demand={GPU: 9}),
     ]
     shares = queue_shares(queues, {GPU: 8})
-    order = QueueOrder(Claims(queues), {GPU: 8}, shares=shares, used={}, waiting=["a", "a1", "b"])
+    order = QueueOrder(Claims(queues), {GPU: 8}, shares=shares, used={}, waiting=dict.fromkeys(["a", "a1", "b"], ()))
     order.finish("a")
     assert order.head() == "a1"
     order.finish("a1")
     assert order.head() == "b"
     order.finish("b")
     assert order.head() is None
-    assert QueueOrder(Claims(queues), {GPU: 8}, shares=shares, used={}, waiting=[]).head() is None
+    assert QueueOrder(Claims(queues), {GPU: 8}, shares=shares, used={}, waiting={}).head() is None

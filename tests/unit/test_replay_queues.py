@@ -111,11 +111,28 @@ def test_explain_knows_max_running_max_waiting_guarantees_and_room() -> None:
     assert why(there, "fourth").position == why(there, "fourth").queue_length
 
 
-def test_of_queues_with_equal_ratios_explain_says_that_the_name_decides() -> None:
+def test_of_queues_with_equal_ratios_the_one_with_the_more_senior_job_goes_first_and_explain_says_so() -> None:
     there = world(gpus=8)
-    for name in ("a", "b"):
+    for name, created in (("a", 9), ("b", 5)):
         there.queue(name)
-        job(there, f"of-{name}", name, 5)
+        job(there, f"of-{name}", name, 5, created=created)
+    there.cycle()
+    assert there.state.jobs["uid-of-b"].placements
+    there.job("of-c", of_queue="c", leader=shape(gpus=5), created=1)
+    there.queue("c")
+    there.cycle()
+    [ahead] = why(there, "of-a").ahead
+    ratios = "c uses 0% of its share, a uses 0% of its share"
+    assert ahead.decided_by == f"{ratios} (equal ones go by their first jobs: created 0.008 s earlier)"
+
+
+def test_by_the_rules_of_older_logs_queues_with_equal_ratios_go_by_name() -> None:
+    there = world(gpus=8)
+    there.config = msgspec.structs.replace(there.config, verdicts=8)
+    for name, created in (("a", 9), ("b", 5)):
+        there.queue(name)
+        there.job(f"of-{name}", of_queue=name, leader=shape(cpu=300), created=created)
+    there.cycle()
     [ahead] = why(there, "of-b").ahead
     assert ahead.decided_by == "a uses 0% of its share, b uses 0% of its share (equal ones go by name)"
 

@@ -19,6 +19,7 @@ from arranger.scheduling import (
     Shares,
     considered,
     in_line,
+    seniority,
 )
 
 
@@ -37,13 +38,19 @@ class QueueKeys:
     """Finds why one waiting job comes before another: the first key of the queue in which they differ."""
 
     def __init__(self, state: State, waiting: list[JobRecord], config: CycleConfig, policies: Policies) -> None:
+        """`waiting` are the waiting jobs in their order."""
         self._shares = Shares(ClusterView(state.nodes))
+        self._by_name = config.verdicts < 9
         jobs, over = considered(state, waiting)
         self._over = {job.uid for job, _ in over}
         self._standing = standing = QueueStanding(state, jobs, state.time_ms) if state.queues else None
         self._order = standing.order() if standing is not None else None
         lines = standing.lines if standing is not None else {"": jobs}
         self._line_of = {job.uid: line for line, of in lines.items() for job in of}
+        #: Line → its first job.
+        self._first: dict[str, JobRecord] = {}
+        for job in jobs:
+            self._first.setdefault(self._line_of[job.uid], job)
         #: Job UID → the queue policy that orders it, and the segment of the queue in which it does.
         self._segments = {
             job.uid: (name, (number, position))
@@ -78,7 +85,17 @@ class QueueKeys:
         ways = zip(self._standing.way(of_other), self._standing.way(of_job), strict=False)
         one, two = next(((a, b) for a, b in ways if a != b), (of_other, of_job))
         equal = self._order.ratio(one) == self._order.ratio(two)
-        return f"{self._used(one)}, {self._used(two)}{' (equal ones go by name)' if equal else ''}"
+        return f"{self._used(one)}, {self._used(two)}{f' ({self._of_equals(one, two)})' if equal else ''}"
+
+    def _of_equals(self, one: str, two: str) -> str:
+        """Why a queue comes before another one with the same ratio."""
+        if self._by_name or self._standing is None:
+            return "equal ones go by name"
+        way, first = self._standing.way, self._first.items()
+        of_one, of_two = (
+            min([job for line, job in first if queue in way(line)], key=seniority) for queue in (one, two)
+        )
+        return f"equal ones go by their first jobs: {by_seniority(seniority_of(of_one), seniority_of(of_two))}"
 
     def _used(self, line: str) -> str:
         assert self._standing is not None and self._order is not None
