@@ -28,7 +28,7 @@ def offered(state: State, time_ms: int, verdicts: int = VERDICTS) -> Mapping[str
     `time_ms` (milliseconds since 1970) is."""
     nodes, others = state.nodes, state.queue_use.others
     ready = remembered(nodes.facts_version, "ready", lambda: _ready(nodes))
-    found = dict(remembered(nodes.facts_version, "offered", lambda: _provided(nodes, ready)))
+    found = dict(remembered(nodes.facts_version, "offered", lambda: _provided(nodes)))
     _add(found, state.queue_use.others_total.items(), -1)
     behind = [pod for pod in _left_behind(state, time_ms) if pod.node in ready] if verdicts >= 7 else []
     for pod in behind:
@@ -99,6 +99,8 @@ def _has_ours(nodes: NodeTable, row: int, others: Mapping[str, int]) -> bool:
 def _held_on(state: State, names: Set[str]) -> Iterator[tuple[str, Requests]]:
     """The requests of each slot, and of each assumed pod, on these nodes, with its node."""
     for job in state.jobs.values():
+        if names.isdisjoint(job.placements.values()):  # as those of most jobs
+            continue
         for slot, node in job.placements.items():
             if node in names:
                 yield node, requests_of(job, slot)
@@ -107,14 +109,16 @@ def _held_on(state: State, names: Set[str]) -> Iterator[tuple[str, Requests]]:
             yield assumed.node, assumed.requests
 
 
-def _provided(nodes: NodeTable, ready: Set[str]) -> Mapping[str, int]:
+def _provided(nodes: NodeTable) -> Mapping[str, int]:
     """The resources that some present node has, with the amounts of the ready ones."""
-    has = nodes.allocatable[nodes.by_name()]
-    sums = nodes.allocatable[sorted(nodes.rows[name] for name in ready)].sum(axis=0).tolist()
+    rows, facts = nodes.by_name(), nodes.facts
+    has = nodes.allocatable[rows]
+    sums = has[np.array([facts[row].ready for row in rows.tolist()], np.bool_)].sum(axis=0).tolist()
     columns = [(name, column) for name, column in nodes.columns.items() if name not in (NOWHERE, PODS)]
     return {name: sums[column] for name, column in columns if has[:, column].any()}
 
 
 def _ready(nodes: NodeTable) -> frozenset[str]:
     """The names of the ready nodes."""
-    return frozenset(name for name, row in nodes.rows.items() if nodes.facts[row].ready and nodes.present(row))
+    names, facts = nodes.names, nodes.facts
+    return frozenset([names[row] for row in nodes.by_name().tolist() if facts[row].ready])

@@ -181,7 +181,7 @@ def _what(
 ) -> tuple[str, str | None, int, int, tuple[str, ...]] | None:
     """What a bar of the job, which has these nodes, would be now; None if it neither waits nor runs."""
     if waits(job):
-        return _WAITING, main_cause(state, job), gpus_held(job), job.attempt, ()
+        return _WAITING, main_cause(state, job, waiting=True), gpus_held(job), job.attempt, ()
     if job.ended or not job.placements:
         return None
     return _RUNNING, None, gpus_held(job), job.attempt, tuple(islice(nodes, _NODES))

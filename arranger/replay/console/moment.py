@@ -3,8 +3,9 @@
 Times are in seconds since 1970, and GPUs are those of all vendors.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from itertools import repeat
 from typing import NamedTuple
 
 import msgspec
@@ -17,7 +18,7 @@ from arranger.model.job import JobSpec
 from arranger.model.pod import Labels, gpus_of
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts, NodeTable
-from arranger.projections.queue_membership import counted_priority, submitter_of
+from arranger.projections.queue_membership import most_priority, submitter_of
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import State
 from arranger.replay.explain.expected import NoStart, Start, start_of
@@ -34,7 +35,7 @@ _MOST_LEVELS = 4
 _gpus = lru_cache(maxsize=1024)(gpus_of)
 
 #: Node → the jobs that hold its GPUs, by their place among all, each with its number of GPUs.
-_OnNode = dict[str, dict[int, int]]
+_OnNode = dict[str, list[tuple[int, int]]]
 
 
 class Totals(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -146,15 +147,14 @@ def moment(state: State) -> Moment:
     records = [job for _, _, job in named]
     labelled = _labelled(state.nodes)
     levels = _topology_levels(labelled, records)
-    placed = [job.quorum_placed() for job in records]
-    on_node: _OnNode = {}
-    lines = tuple([_job(state, name, job, number, on_node) for number, (name, _, job) in enumerate(named)])
+    lines = _Lines(state)
+    jobs = tuple([lines.add(name, job) for name, _, job in named])
     return Moment(
         state.offset,
         state.time_ms / 1000,
-        _totals(state, records, placed),
-        lines,
-        _nodes(state.nodes, _drawn(state.nodes, labelled, levels), on_node),
+        _totals(state, lines),
+        jobs,
+        _nodes(state.nodes, _drawn(state.nodes, labelled, levels), lines.on_node),
         levels,
         tuple(_queue(view) for view in queues_view(state).queues.values()),
         min((pod.until_ms / 1000 for pod in state.assumed.values()), default=None),
@@ -199,10 +199,10 @@ def waits(job: JobRecord) -> bool:
     return not job.ended and job.active and not job.quorum_placed()
 
 
-def main_cause(state: State, job: JobRecord) -> str | None:
-    """The cause of a job's waiting that counts most; None if it doesn't wait."""
+def main_cause(state: State, job: JobRecord, *, waiting: bool) -> str | None:
+    """The cause of a job's waiting that counts most; None if it doesn't wait. `waiting` is what `waits` says."""
     causes = every_cause(state, job)
-    if not causes and waits(job):  # it has just lost its quorum, or is to be ended
+    if not causes and waiting:  # it has just lost its quorum, or is to be ended
         return Cause.SCHEDULER
     return str(max(causes, key=lambda of: of[1])[0]) if causes else None
 
@@ -279,58 +279,91 @@ def _held(job: JobRecord) -> dict[str, int]:
     return found
 
 
-def _totals(state: State, jobs: list[JobRecord], placed: list[bool]) -> Totals:
-    """`placed` says of each job whether its quorum has nodes."""
+def _totals(state: State, lines: "_Lines") -> Totals:
     use = gpu_totals(state)
-    left = [(job, of) for job, of in zip(jobs, placed, strict=True) if not job.ended]
     return Totals(
         gpus=use.gpus,
         gpus_used=use.used,
         gpus_reserved=use.reserved,
         gpus_beside_used=use.beside_used,
-        jobs_waiting=sum(job.active and not of for job, of in left),
-        jobs_running=sum(of for _, of in left),
-        jobs_ended=len(jobs) - len(left),
+        jobs_waiting=lines.waiting,
+        jobs_running=lines.running,
+        jobs_ended=lines.ended,
     )
 
 
-def _job(state: State, name: str, job: JobRecord, number: int, on_node: _OnNode) -> MomentJob:
-    """One job, which is also added to the nodes whose GPUs it holds."""
-    spec, pods = job.spec, pod_counts(job)
-    of_group = [_gpus(group.shape.requests) for group in spec.groups] if spec is not None else []
-    held = 0
-    for (group, _), node in job.placements.items() if spec is not None else ():
-        gpus = of_group[group]
-        if gpus:
-            held += gpus
-            of_node = on_node.get(node)
-            if of_node is None:
-                on_node[node] = {number: gpus}
-            else:
-                of_node[number] = of_node.get(number, 0) + gpus
-    return MomentJob(
-        job=name,
-        queue=queue_of(state, job),
-        priority=counted_priority(state, job) if spec is not None else 0,
-        own_priority=spec.priority if spec is not None else 0,
-        stage=str(job.stage),
-        since=job.times.stage_ms / 1000,
-        submitted=job.seen.created_ms / 1000,
-        attempt=job.attempt,
-        pods_placed=pods.placed,
-        pods_running=pods.running,
-        pods_failed=pods.failed,
-        pods_desired=job.pods_told(),
-        pods_minimum=_minimum(spec) if spec is not None else 0,
-        gpus=sum([of.count * gpus for of, gpus in zip(spec.groups, of_group, strict=True)]) if spec is not None else 0,
-        gpus_held=held,
-        wait_cause=main_cause(state, job),
-    )
+class _Lines:
+    """The lines of the jobs of a state. What they are about is counted on the way: a state may have thousands."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        #: Queue → the highest priority that counts in it.
+        self._most: dict[str, int | None] = {}
+        self.on_node: _OnNode = {}
+        self.waiting = self.running = self.ended = self._count = 0
+
+    def add(self, name: str, job: JobRecord) -> MomentJob:
+        """The line of the next job, by its name."""
+        spec, pods, placed, over = job.spec, pod_counts(job), job.quorum_placed(), job.ended
+        waiting = not placed and not over and job.active
+        if over:
+            self.ended += 1
+        else:
+            self.running += placed
+            self.waiting += waiting
+        of_group = [_gpus(group.shape.requests) for group in spec.groups] if spec is not None else []
+        held, queue, times = self._hold(job, of_group), queue_of(self._state, job), job.times
+        return MomentJob(
+            job=name,
+            queue=queue,
+            priority=self._counted(spec.priority, queue) if spec is not None else 0,
+            own_priority=spec.priority if spec is not None else 0,
+            stage=str(job.stage),
+            since=times.stage_ms / 1000,
+            submitted=job.seen.created_ms / 1000,
+            attempt=job.attempt,
+            pods_placed=pods.placed,
+            pods_running=pods.running,
+            pods_failed=pods.failed,
+            pods_desired=job.pods_told(),
+            pods_minimum=_minimum(spec) if spec is not None else 0,
+            gpus=sum([of.count * gpus for of, gpus in zip(spec.groups, of_group, strict=True)]) if spec else 0,
+            gpus_held=held,
+            wait_cause=main_cause(self._state, job, waiting=waiting),
+        )
+
+    def _hold(self, job: JobRecord, of_group: list[int]) -> int:
+        """The GPUs of a job's slots, which are added to their nodes. `of_group`: those of a pod of each group."""
+        number, held, on_node, slots = self._count, 0, self.on_node, job.placements
+        self._count += 1
+        # The keys of thousands of slots are in no cache; most nodes of a job have one of its pods.
+        if len(set(of_group)) == 1:
+            found: Iterable[tuple[str, int]] = zip(slots.values(), repeat(of_group[0]), strict=False)
+        else:
+            found = [(node, of_group[group]) for (group, _), node in slots.items()] if of_group else ()
+        pairs = {gpus: (number, gpus) for gpus in of_group}
+        for node, gpus in found:
+            if gpus:
+                held += gpus
+                of_node = on_node.get(node)
+                if of_node is None:
+                    on_node[node] = [pairs[gpus]]
+                elif of_node[-1][0] == number:
+                    of_node[-1] = (number, of_node[-1][1] + gpus)
+                else:
+                    of_node.append(pairs[gpus])
+        return held
+
+    def _counted(self, priority: int, queue: str) -> int:
+        if queue not in self._most:
+            self._most[queue] = most_priority(self._state, queue)
+        most = self._most[queue]
+        return priority if most is None else min(priority, most)
 
 
 def _minimum(spec: JobSpec) -> int:
     """How many pods the quorum has at least."""
-    return spec.groups[0].count + max(spec.min_workers, sum(group.least for group in spec.groups[1:]))
+    return spec.groups[0].count + max(spec.min_workers, sum([group.least for group in spec.groups[1:]]))
 
 
 class _Drawn(NamedTuple):
@@ -357,7 +390,7 @@ def _drawn(nodes: NodeTable, labelled: _Labelled, levels: tuple[str, ...]) -> _D
 
 
 def _nodes(nodes: NodeTable, drawn: _Drawn, on_node: _OnNode) -> tuple[MomentNode, ...]:
-    none: dict[int, int] = {}
+    none: list[tuple[int, int]] = []
     there, used = gpu_use(nodes)
     of_row = nodes.facts
     facts = [of_row[row] for row in nodes.by_name()[drawn.order].tolist()]
@@ -372,7 +405,7 @@ def _nodes(nodes: NodeTable, drawn: _Drawn, on_node: _OnNode) -> tuple[MomentNod
                 of.ready,
                 of.ready and not of.cordoned,
                 topology,
-                tuple(on_node.get(name, none).items()),
+                tuple(on_node.get(name, none)),
             )
             for name, (gpus, free), of, topology in lines
         ]
