@@ -1,6 +1,6 @@
 """Random histories: lists of small numbers, interpreted as actions of a cluster, its users and the workers.
 
-`steps()` is the hypothesis strategy, and `live_through` plays a list of steps in a `World`. `State.validate` must
+`steps()` is the hypothesis strategy, and `live_through` plays a list of steps in a `World`. `consistency.validate` must
 succeed after every step.
 """
 

@@ -5,9 +5,8 @@ was built by hand.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,12 +15,10 @@ from arranger.model.pod import TERMINAL, Phase
 from arranger.model.pods_to_place import SLOT, pod_of
 from arranger.projections.job_parts import is_ready
 from arranger.projections.jobs import JobRecord, group_of, holds, record_uid, requests_of
+from arranger.projections.queue_counts import used
 from arranger.projections.queue_tree import queue_tree
-from arranger.projections.queue_use import used
 from arranger.projections.run_times import KINDS_KEPT, TIMES_KEPT, RunTimes
-
-if TYPE_CHECKING:
-    from arranger.projections.state import State
+from arranger.projections.state import State
 
 _WAITING = (Stage.PENDING, Stage.RESCHEDULING)
 
@@ -40,7 +37,21 @@ class Inconsistency(msgspec.Struct, frozen=True):
         return "\n  ".join((self.problem, *self.story))
 
 
-def inconsistencies(state: "State") -> Iterator[Inconsistency]:
+class InconsistentState(ValueError):
+    """A state is inconsistent; `found` has the defects."""
+
+    def __init__(self, found: Sequence[Inconsistency]) -> None:
+        super().__init__("\n".join(map(str, found)))
+        self.found = found
+
+
+def validate(state: State) -> None:
+    """Raise `InconsistentState` unless the state is consistent; slow for a large one."""
+    if found := [*inconsistencies(state)]:
+        raise InconsistentState(found)
+
+
+def inconsistencies(state: State) -> Iterator[Inconsistency]:
     """All defects of a state; none for a consistent one."""
     held: _Held = {}
     for pod in state.pods.values():
@@ -59,13 +70,13 @@ def inconsistencies(state: "State") -> Iterator[Inconsistency]:
     yield from map(Inconsistency, _of_derived(state))
 
 
-def _of_room(state: "State") -> tuple[set[str], set[str]]:
+def _of_room(state: State) -> tuple[set[str], set[str]]:
     """The jobs that wait for the room that others give them, and those that haven't been Running with it."""
     jobs = state.jobs.items()
     return {uid for uid, job in jobs if job.slots.room is not None}, {uid for uid, job in jobs if job.taken is not None}
 
 
-def _of_derived(state: "State") -> Iterator[str]:
+def _of_derived(state: State) -> Iterator[str]:
     """What doesn't follow from the rest of the state as it should."""
     if (state.named, state.dependents, set(state.with_rules)) != _indexes(state):
         yield "the indexes of jobs aren't those of the jobs"
@@ -89,7 +100,7 @@ def _of_derived(state: "State") -> Iterator[str]:
     yield from _of_run_times(state.run_times)
 
 
-def _of_starts(state: "State") -> Iterator[str]:
+def _of_starts(state: State) -> Iterator[str]:
     """What doesn't hold of expected starts."""
     if any(uid not in state.jobs or state.jobs[uid].placements for uid in state.reservations):
         yield "a job has a reservation that doesn't wait for nodes"
@@ -115,7 +126,7 @@ def _of_run_times(run_times: RunTimes) -> Iterator[str]:
 _Names = dict[tuple[str, str], tuple[str, ...]]
 
 
-def _indexes(state: "State") -> tuple[_Names, _Names, set[str]]:
+def _indexes(state: State) -> tuple[_Names, _Names, set[str]]:
     """Which jobs have each name, which wait for it, and whose pods may have rules about others."""
     named: _Names = {}
     dependents: _Names = {}
@@ -129,7 +140,7 @@ def _indexes(state: "State") -> tuple[_Names, _Names, set[str]]:
     return named, dependents, with_rules
 
 
-def _of_job(state: "State", job: JobRecord) -> Iterator[str]:
+def _of_job(state: State, job: JobRecord) -> Iterator[str]:
     if job.ended and (job.placements or job.bound):
         yield "it has ended and has slots"
     if job.placements and job.spec is None:
@@ -145,7 +156,7 @@ def _of_job(state: "State", job: JobRecord) -> Iterator[str]:
     yield from _of_phases(state, job)
 
 
-def _of_pods(state: "State", job: JobRecord) -> Iterator[str]:
+def _of_pods(state: State, job: JobRecord) -> Iterator[str]:
     if job.of_group:
         yield from _of_members(state, job)
     elif job.of_pods and (problem := _misbound(state, job)):
@@ -160,7 +171,7 @@ def _of_pods(state: "State", job: JobRecord) -> Iterator[str]:
             yield f"the pod {pod.name} in slot {slot} claims another"
 
 
-def _of_members(state: "State", job: JobRecord) -> Iterator[str]:
+def _of_members(state: State, job: JobRecord) -> Iterator[str]:
     """How the slots of a group of pods that no TYJob owns differ from the pods."""
     slots = job.slots
     members = {uid for uid, pod in state.pods.items() if group_of(pod) == job.uid}
@@ -183,7 +194,7 @@ def _of_members(state: "State", job: JobRecord) -> Iterator[str]:
         yield f"it has {job.valid_spec.total_workers} slots, and these have pods or are given up: {sorted(known)}"
 
 
-def _misbound(state: "State", job: JobRecord) -> str:
+def _misbound(state: State, job: JobRecord) -> str:
     """How the slot of a pod that no TYJob owns differs from the pod, as text; empty if it doesn't."""
     pod = state.pods.get(pod_of(job.uid))
     if pod is None or job.ended:
@@ -208,7 +219,7 @@ def _of_slots(job: JobRecord) -> Iterator[str]:
         yield "the API server refuses pods of slots that have one, or no node"
 
 
-def _of_phases(state: "State", job: JobRecord) -> Iterator[str]:
+def _of_phases(state: State, job: JobRecord) -> Iterator[str]:
     phases = {slot: state.pods[uid].phase for slot, uid in job.bound.items() if uid in state.pods}
     idle = {slot: phase for slot, phase in phases.items() if phase != Phase.RUNNING}
     if job.slots.not_running != idle:
@@ -220,7 +231,7 @@ def _of_phases(state: "State", job: JobRecord) -> Iterator[str]:
         yield f"the ready pods are counted as {job.slots.ready_counts}"
 
 
-def _of_nodes(state: "State", held: _Held) -> Iterator[str]:
+def _of_nodes(state: State, held: _Held) -> Iterator[str]:
     nodes = state.nodes
     present = {name for name, row in nodes.rows.items() if nodes.present(row)}
     if nodes.rows.keys() != present | held.keys():
@@ -251,6 +262,6 @@ def _story(job: JobRecord) -> tuple[str, ...]:
     )
 
 
-def _of_deleted(state: "State") -> Iterator[str]:
+def _of_deleted(state: State) -> Iterator[str]:
     if state.deleting.keys() != {uid for uid, pod in state.pods.items() if pod.deleting}:
         yield "the index of pods that are being deleted isn't that of the pods"

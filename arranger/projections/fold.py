@@ -39,7 +39,7 @@ from arranger.projections.pod_groups import follow_member, forget_group, forget_
 from arranger.projections.pods_to_place import follow_pod
 from arranger.projections.preemption import freed_by, no_victims, taken_by
 from arranger.projections.priorities import forget_class, see_class
-from arranger.projections.queue_use import hold_pod, is_other, release_pod, same_use
+from arranger.projections.queue_counts import hold_pod, is_other, release_pod, same_use
 from arranger.projections.queues import (
     forget_limit_range,
     forget_namespace,

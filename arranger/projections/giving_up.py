@@ -4,7 +4,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.queue import DEFAULT_SPEC, ScheduledFailed
 from arranger.projections.jobs import JobRecord
 from arranger.projections.provisioning import asks_autoscaler, present_request
-from arranger.projections.queue_use import queue_of
+from arranger.projections.queue_counts import queue_of
 from arranger.projections.state import State
 
 

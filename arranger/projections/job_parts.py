@@ -47,7 +47,7 @@ ASK = "ask"
 class SlotTable:
     """The slots of one job: each has no node, is given up, has finished, or has a node with no pod yet, a pod, or a
     refused pod.
-    `State.validate` reports a slot in two of these states. Only the fold changes the table."""
+    `consistency.validate` reports a slot in two of these states. Only the fold changes the table."""
 
     #: Slot → its node.
     nodes: dict[SlotKey, str] = field(default_factory=dict)

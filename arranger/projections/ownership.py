@@ -10,7 +10,7 @@ from arranger.events.kinds import PodSeen
 from arranger.model.names import name_in_slot
 from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.namespace_terms import pod_with_selected
-from arranger.projections.queue_use import count_other
+from arranger.projections.queue_counts import count_other
 from arranger.projections.state import State
 
 

@@ -24,7 +24,7 @@ from arranger.projections.job_parts import JobTimes, SlotKey
 from arranger.projections.jobs import JobRecord, asked_record, by_group, exists, group_of, record_name, requests_of
 from arranger.projections.namespace_terms import resolved_spec
 from arranger.projections.priorities import resolved
-from arranger.projections.queue_use import count_jobs, count_pods
+from arranger.projections.queue_counts import count_jobs, count_pods
 from arranger.projections.slots import Slots, forget_assumed
 
 _WAITING = (Stage.PENDING, Stage.RESCHEDULING)

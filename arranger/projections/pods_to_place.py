@@ -16,7 +16,7 @@ from arranger.projections.forecasts import forget_start
 from arranger.projections.job_parts import JobTimes
 from arranger.projections.jobs import JobRecord, record_uid, requests_of
 from arranger.projections.namespace_terms import resolved_spec
-from arranger.projections.queue_use import count_jobs, count_pods
+from arranger.projections.queue_counts import count_jobs, count_pods
 from arranger.projections.slots import Slots, forget_assumed
 
 

@@ -16,8 +16,9 @@ from arranger.projections.jobs import JobRecord, expand, holds, is_quorum, reque
 from arranger.projections.judging import NOT_OURS, outdated
 from arranger.projections.nodes import Amounts, Requests
 from arranger.projections.placements import Freed
+from arranger.projections.queue_counts import queue_of, sum_of
 from arranger.projections.queue_membership import counted_priority
-from arranger.projections.queue_use import JOBS, Use, queue_of, sum_of
+from arranger.projections.queue_use import JOBS, Use
 from arranger.projections.state import State
 from arranger.projections.worker_groups import parted, with_whole
 

@@ -17,8 +17,8 @@ from arranger.projections.forecasts import forget_start
 from arranger.projections.job_parts import ASK
 from arranger.projections.jobs import JobRecord
 from arranger.projections.judging import outdated
+from arranger.projections.queue_counts import queue_of
 from arranger.projections.queue_tree import QueueTree
-from arranger.projections.queue_use import queue_of
 from arranger.projections.state import Changes, NodesRequest, State
 
 _WAITING = (Stage.PENDING, Stage.RESCHEDULING)

@@ -8,8 +8,9 @@ import msgspec
 from arranger.model.job import Stage
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
+from arranger.projections.queue_counts import queue_of, sum_of
 from arranger.projections.queue_tree import QueueProblem
-from arranger.projections.queue_use import JOBS, NOTHING_FREED, Use, less, queue_of, sum_of
+from arranger.projections.queue_use import JOBS, NOTHING_FREED, Use, less
 from arranger.projections.state import State
 
 #: The stages in which a job holds no nodes.

@@ -14,7 +14,7 @@ from arranger.model.pod import NO_DEFAULTS, LimitDefaults, OwnNeeds, PodShape, R
 from arranger.model.template import Requests, needs_with, qos_with
 from arranger.projections import job_indexes
 from arranger.projections.jobs import JobRecord, requests_of
-from arranger.projections.queue_use import count_jobs
+from arranger.projections.queue_counts import count_jobs
 from arranger.projections.state import Changes, State
 
 _NOTHING = RuntimeNeeds()

@@ -22,7 +22,7 @@ from arranger.projections.judging import Need, lacking
 from arranger.projections.namespace_terms import resolved_spec
 from arranger.projections.nodes import Requests
 from arranger.projections.priorities import resolved
-from arranger.projections.queue_use import count_pods, queue_of
+from arranger.projections.queue_counts import count_pods, queue_of
 from arranger.projections.slot_devices import hold_again, holdings
 from arranger.projections.state import ASSUMED_MS, Assumed, Changes, State
 from arranger.projections.worker_groups import parted

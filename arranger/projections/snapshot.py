@@ -39,7 +39,7 @@ from arranger.projections.jobs import JobRecord, group_of, holds
 from arranger.projections.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot, decoded, present, undecodable
 from arranger.projections.nodes import NOWHERE, NodeTable, Requests
 from arranger.projections.placeholders import note_placeholder
-from arranger.projections.queue_use import count_all
+from arranger.projections.queue_counts import count_all
 from arranger.projections.run_times import JobKind
 from arranger.projections.state import Assumed, Forecasted, NodesRequest, Reservation, State
 from arranger.projections.volume_table import VolumeTable

@@ -5,7 +5,7 @@ of the state: it only saves its readers a full scan.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -30,7 +30,6 @@ from arranger.events.kinds import (
 from arranger.model.pod import TERMINAL, PodOwner
 from arranger.model.provisioning import Answer
 from arranger.model.queue import DEFAULT_QUEUE
-from arranger.projections.consistency import Inconsistency, inconsistencies
 from arranger.projections.device_table import DeviceTable
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
@@ -46,14 +45,6 @@ _NEEDED = (Watched.NODE, Watched.POD, Watched.JOB)
 
 #: Later than any time, in milliseconds since 1970.
 _FOREVER = 1 << 60
-
-
-class InconsistentState(ValueError):
-    """A state is inconsistent; `found` has the defects."""
-
-    def __init__(self, found: Sequence[Inconsistency]) -> None:
-        super().__init__("\n".join(map(str, found)))
-        self.found = found
 
 
 @dataclass(slots=True)
@@ -294,11 +285,6 @@ class State:
     def hear_all(self) -> None:
         """Let all changes be known at any time: for a state that has no watches."""
         self.heard = dict.fromkeys(Watched, _FOREVER)
-
-    def validate(self) -> None:
-        """Raise `InconsistentState` unless the state is consistent; slow for a large one."""
-        if found := [*inconsistencies(self)]:
-            raise InconsistentState(found)
 
     def foreign(self, cluster: str) -> bool:
         """Whether a Kubernetes cluster is known to differ from the log's; an unknown one isn't."""

@@ -2,15 +2,12 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
 
 from arranger.model.job import JobSpec
-
-if TYPE_CHECKING:
-    from arranger.projections.job_parts import SlotKey
+from arranger.projections.job_parts import SlotKey
 
 
-def only_whole(spec: JobSpec, slots: "Collection[SlotKey]", counts: list[int]) -> list[int]:
+def only_whole(spec: JobSpec, slots: Collection[SlotKey], counts: list[int]) -> list[int]:
     """The numbers of these slots by group (`counts`), of worker groups only those that are there as a whole."""
     found = list(counts)
     for number, of in enumerate(spec.groups):
@@ -20,12 +17,12 @@ def only_whole(spec: JobSpec, slots: "Collection[SlotKey]", counts: list[int]) -
     return found
 
 
-def with_whole(spec: JobSpec, slots: "Iterable[SlotKey]") -> "set[SlotKey]":
+def with_whole(spec: JobSpec, slots: Iterable[SlotKey]) -> set[SlotKey]:
     """The slots with all others of their worker groups."""
     return {(group, other) for group, index in slots for other in spec.groups[group].worker_group(index)}
 
 
-def parted(spec: JobSpec, slots: "Collection[SlotKey]") -> "list[SlotKey]":
+def parted(spec: JobSpec, slots: Collection[SlotKey]) -> list[SlotKey]:
     """Those of the slots whose worker group has others that aren't among them, in order."""
     if not spec.has_worker_groups:
         return []

@@ -22,8 +22,9 @@ from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode
 from arranger.projections.awaited_room import takes_none
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, by_group, is_quorum
+from arranger.projections.queue_counts import queue_of
 from arranger.projections.queue_membership import most_priority
-from arranger.projections.queue_use import Use, less, queue_of
+from arranger.projections.queue_use import Use, less
 from arranger.projections.state import State
 from arranger.projections.work_at_risk import lost_ms
 from arranger.projections.worker_groups import parted

@@ -18,7 +18,7 @@ from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts as Rooms
 from arranger.projections.nodes import NodeTable
-from arranger.projections.queue_use import queue_of, sum_of
+from arranger.projections.queue_counts import queue_of, sum_of
 from arranger.projections.state import State
 from arranger.projections.work_at_risk import lost_since, newest_checkpoint_ms, working
 from arranger.scheduling.queue_shares import Amounts

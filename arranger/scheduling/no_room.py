@@ -12,8 +12,8 @@ from arranger.model.quota import LimitKind
 from arranger.projections.awaited_room import refused_by_dry_run, took_in_vain
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import PODS
+from arranger.projections.queue_counts import queue_of, sum_by_group
 from arranger.projections.queue_membership import counted_priority
-from arranger.projections.queue_use import queue_of, sum_by_group
 from arranger.projections.state import State
 from arranger.scheduling.candidates import Candidates, Line, least_runtime_ms
 from arranger.scheduling.needs import pods_of, quorum_needs

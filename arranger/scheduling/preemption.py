@@ -23,8 +23,8 @@ from arranger.model.quota import LimitKind
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, compact, expand, holds
 from arranger.projections.nodes import Amounts as Rooms
+from arranger.projections.queue_counts import queue_of, sum_by_group, sum_of
 from arranger.projections.queue_membership import counted_priority
-from arranger.projections.queue_use import queue_of, sum_by_group, sum_of
 from arranger.projections.slots import may_come
 from arranger.projections.state import State
 from arranger.scheduling.candidates import Candidate, Candidates

@@ -17,8 +17,9 @@ from arranger.model.quota import LimitKind, QuotaLack
 from arranger.model.steps import Steps
 from arranger.projections.jobs import JobRecord, by_group
 from arranger.projections.ownership import has_earlier_pods
+from arranger.projections.queue_counts import queue_of
 from arranger.projections.queue_membership import Known, counted_priority, denied
-from arranger.projections.queue_use import JOBS, queue_of
+from arranger.projections.queue_use import JOBS
 from arranger.projections.state import State
 from arranger.projections.worker_groups import parted
 from arranger.scheduling.policies.queues import JobQueue, MergedQueues, Priority, Segment, seniority

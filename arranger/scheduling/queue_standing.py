@@ -10,9 +10,9 @@ from arranger.model.config import VERDICTS
 from arranger.model.job import PodGroup
 from arranger.model.queue import DEFAULT_QUEUE
 from arranger.projections.jobs import JobRecord
+from arranger.projections.queue_counts import queue_of, sum_of
 from arranger.projections.queue_membership import submitter_of
 from arranger.projections.queue_tree import QueueTree
-from arranger.projections.queue_use import queue_of, sum_of
 from arranger.projections.state import State
 from arranger.scheduling.policies.queues import JobQueue, Turn
 from arranger.scheduling.queue_offer import offered

@@ -17,9 +17,10 @@ from arranger.model.reasons import similar_resource
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.preemption import leaves
+from arranger.projections.queue_counts import queue_of, sum_of
 from arranger.projections.queue_membership import DenialKind, kept_out, submitter_of
 from arranger.projections.queue_tree import QueueProblem, QueueProblemKind, QueueTree
-from arranger.projections.queue_use import JOBS, queue_of, sum_of
+from arranger.projections.queue_use import JOBS
 from arranger.projections.state import State
 from arranger.scheduling.queue import considered, waiting_jobs
 from arranger.scheduling.queue_standing import QueueStanding

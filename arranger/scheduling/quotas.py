@@ -16,7 +16,8 @@ from arranger.model.job import LEADER_GROUP, JobSpec, PodGroup
 from arranger.model.pod import TERMINAL
 from arranger.model.quota import LimitKind, QuotaLack, covers, usage, used_by
 from arranger.projections.jobs import JobRecord
-from arranger.projections.queue_use import JOBS, queue_of
+from arranger.projections.queue_counts import queue_of
+from arranger.projections.queue_use import JOBS
 from arranger.projections.state import State
 from arranger.scheduling.needs import quorum_needs
 from arranger.scheduling.policies.base import PodPolicy

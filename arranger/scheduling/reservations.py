@@ -36,7 +36,7 @@ from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts
 from arranger.projections.openness import closed_to_new
-from arranger.projections.queue_use import queue_of
+from arranger.projections.queue_counts import queue_of
 from arranger.projections.state import Reservation, State
 from arranger.scheduling.departures import Departures
 from arranger.scheduling.known_jobs import RowRooms

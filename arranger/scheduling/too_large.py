@@ -12,7 +12,7 @@ import numpy as np
 from arranger.model.job import LEADER_GROUP, JobSpec
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts
-from arranger.projections.queue_use import queue_of
+from arranger.projections.queue_counts import queue_of
 from arranger.projections.state import State
 from arranger.scheduling.view import ClusterView, Levels
 

@@ -14,8 +14,8 @@ from arranger.model.pod import gpus_of
 from arranger.model.queue import DEFAULT_QUEUE
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts, NodeTable, Version
+from arranger.projections.queue_counts import queue_of
 from arranger.projections.queue_tree import QueueTree
-from arranger.projections.queue_use import queue_of
 from arranger.projections.state import State
 from arranger.replay.ledger.causes import causes_of
 from arranger.replay.what_if.utilisation import fragmented_gpus, gpu_columns, request_of, typical_mix

@@ -17,8 +17,8 @@ from arranger.model.quota import LimitKind
 from arranger.model.reasons import ReasonKind
 from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord, expand, requests_of
+from arranger.projections.queue_counts import queue_of
 from arranger.projections.queue_membership import denied
-from arranger.projections.queue_use import queue_of
 from arranger.projections.state import Changes, State
 from arranger.replay.what_if.hypothesis import queue_seen
 from arranger.scheduling.complete_search import holds_volumes

@@ -35,6 +35,7 @@ from arranger.model.pod import PodShape
 from arranger.model.quantity import amount
 from arranger.model.taints import untolerated
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.fold import apply_entry
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, expand
@@ -741,7 +742,7 @@ class Checks:
     def projections_agree(self) -> None:
         """Check that the oracle's state is consistent, and that every process at the log's end has the same bytes."""
         state = self._world.oracle.state
-        state.validate()
+        validate(state)
         told = None
         for process in self._world.processes:
             theirs = process.follower.state

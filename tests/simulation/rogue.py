@@ -16,8 +16,8 @@ from arranger.projections import snapshot
 from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord, compact, expand
 from arranger.projections.judging import lacking
+from arranger.projections.queue_counts import queue_of
 from arranger.projections.queue_membership import beyond_its_queue, kept_out
-from arranger.projections.queue_use import queue_of
 from arranger.projections.state import State
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.needs import free_indices

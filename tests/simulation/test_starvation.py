@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from arranger.model.config import CycleConfig
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling.cycle import VERSIONS
 from arranger.settings import Settings
@@ -54,7 +55,7 @@ class Endless:
                 self._submit()
             for job in self.jobs.cycle(self._lasts_ms):
                 self._waiting.pop(job.uid, None)
-            self.jobs.world.state.validate()
+            validate(self.jobs.world.state)
 
     def _submit(self) -> None:
         chance, run_s = self._chance, self._chance.randrange(SHORT_S, LONG_S)

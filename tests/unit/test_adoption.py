@@ -6,6 +6,7 @@ from arranger.kube.cluster import Object
 from arranger.kube.translate import job_status_seen
 from arranger.lifecycle.desired import desired_pods, desired_status
 from arranger.model.job import Stage
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
 from tests.world import World
 
@@ -68,7 +69,7 @@ def test_a_worker_whose_ended_pod_outlives_the_log_is_charged_once(order: str) -
     new.settle()
     assert again.spent == {"actors": 2} and (again.stage, len(again.bound)) == (Stage.RUNNING, 4)
     assert desired_status(new.state, again)["workers"][0]["restarts"] == 2
-    new.state.validate()
+    validate(new.state)
 
 
 def test_a_next_pod_that_is_there_already_is_not_taken_for_the_one_that_it_replaces() -> None:

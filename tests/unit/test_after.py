@@ -12,8 +12,8 @@ from arranger.model.job import Dependency, JobStatusSeen, OnFailure, PlacedPods,
 from arranger.model.stages import StageReason
 from arranger.model.tyjob import job_spec
 from arranger.projections import snapshot
+from arranger.projections.consistency import InconsistentState, validate
 from arranger.projections.jobs import JobRecord
-from arranger.projections.state import InconsistentState
 from arranger.replay.explain.awaited import What, awaited
 from arranger.replay.reading.describe import message_of
 from tests.unit.tyjob_table import tyjob_with
@@ -171,11 +171,11 @@ def test_an_edit_changes_for_whom_a_job_waits() -> None:
     ended(there, "other")
     edited.edit(after=[Dependency("other"), Dependency("third")])
     assert message(there, edited.job).startswith("waits for job third, which")
-    there.state.validate()
+    validate(there.state)
     edited.edit(after=[Dependency("other")])
     there.settle()
     assert edited.job.stage == Stage.RUNNING
-    there.state.validate()
+    validate(there.state)
 
 
 def test_no_decision_starts_or_fails_a_job_too_early() -> None:
@@ -218,10 +218,10 @@ def test_a_snapshot_has_the_ends_and_the_indexes_follow_from_the_jobs() -> None:
     restored = snapshot.restore(snapshot.encode(there.state))
     assert restored.jobs[job.uid].valid_spec.after[0].ended == Stage.SUCCEEDED
     assert (restored.named, restored.dependents) == (there.state.named, there.state.dependents)
-    there.state.validate()
+    validate(there.state)
     there.state.dependents.clear()
     with pytest.raises(InconsistentState, match="indexes of jobs"):
-        there.state.validate()
+        validate(there.state)
 
 
 def test_a_status_of_any_content_can_be_adopted() -> None:

@@ -8,6 +8,7 @@ from arranger.model.job import Stage
 from arranger.model.pod import PodOwner
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import ASSUMED_MS
 from arranger.replay.what_if.hypothesis import say
@@ -35,7 +36,7 @@ def test_the_room_of_a_pod_that_may_come_is_given_to_nobody_for_a_while() -> Non
     world.pass_time(0.001)
     world.cycle()  # time alone frees it: nothing else was said
     assert other.placements == {LEADER: "n1"}
-    world.state.validate()
+    validate(world.state)
 
 
 def test_who_looks_only_when_something_has_changed_looks_again_when_nobody_waits_for_the_pod_any_more() -> None:
@@ -53,7 +54,7 @@ def test_a_pod_that_comes_late_takes_its_room_over_and_gives_it_back_when_it_is_
     assert not world.state.assumed and world.used("n1") == 2000
     world.pod_gone(uid)
     assert world.used("n1") == 0
-    world.state.validate()
+    validate(world.state)
 
 
 @pytest.mark.parametrize("verdicts", [7, VERDICTS])
@@ -71,11 +72,11 @@ def test_no_queue_counts_a_pod_that_may_come(verdicts: int) -> None:
     assert job.placements == {LEADER: "n2"} and world.used("n1") == 2000, "the pod may still come to n1"
     assert world.state.queue_use.own["default"]["cpu"] == (2000 if verdicts == VERDICTS else 4000)
     assert world.state.queue_totals == world.state.queue_use.own
-    world.state.validate()
+    validate(world.state)
     assert snapshot.encode(snapshot.restore(snapshot.encode(world.state))) == snapshot.encode(world.state)
     world.wait_for_late_pods()
     assert world.used("n1") == 0 and world.state.queue_use.own["default"]["cpu"] == 2000
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_job_that_is_scheduled_again_does_not_wait_for_its_own_pods_at_the_limit_of_its_queue() -> None:
@@ -90,7 +91,7 @@ def test_a_job_that_is_scheduled_again_does_not_wait_for_its_own_pods_at_the_lim
     world.node("n2", cpu=2)
     world.cycle()
     assert job.placements == {LEADER: "n2"}
-    world.state.validate()
+    validate(world.state)
 
 
 def test_room_is_kept_only_for_what_may_have_been_created() -> None:
@@ -103,7 +104,7 @@ def test_room_is_kept_only_for_what_may_have_been_created() -> None:
     world.pod_gone(job.bound[LEADER])
     world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.LEADER_LOST))
     assert not world.state.assumed
-    world.state.validate()
+    validate(world.state)
 
 
 def test_workers_that_are_not_wanted_any_more_while_they_are_created_keep_their_room_for_a_while() -> None:
@@ -116,14 +117,14 @@ def test_workers_that_are_not_wanted_any_more_while_they_are_created_keep_their_
     assert len(job.placements) == 6
     elastic.edit(workers=3)
     assert [owner.index for owner, _ in world.state.assumed] == [3, 4] and world.used("n1") == 6000
-    world.state.validate()
+    validate(world.state)
     elastic.edit(workers=5)  # it grows again: these places are other rooms until those pods are there or aren't
     world.cycle()
     assert len(job.placements) == 4
     world.wait_for_late_pods()
     world.settle()
     assert len(job.bound) == 6 and not world.state.assumed
-    world.state.validate()
+    validate(world.state)
 
 
 def placed_twice(*, exact_slots: bool = True) -> tuple[World, JobRecord]:
@@ -150,14 +151,14 @@ def test_a_slot_that_got_another_node_meanwhile_may_have_its_pod_on_either(seen_
     [owner] = {owner for owner, _ in world.state.assumed}
     world.pod(f"{job.seen.name}-{owner.group_name}-1", seen_on, owner=owner)
     assert [at for _, at in world.state.assumed] == [at for at in ("n1", "n2") if at != seen_on]
-    world.state.validate()
+    validate(world.state)
 
 
 def test_in_an_older_log_only_the_last_node_of_a_slot_is_kept() -> None:
     world, job = placed_twice(exact_slots=False)
     world.job_gone(job)
     assert [at for _, at in world.state.assumed] == ["n2"]
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_deleted_jobs_late_pods_keep_their_room_too() -> None:

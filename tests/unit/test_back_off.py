@@ -9,6 +9,7 @@ from arranger.messages.decisions import stage_text
 from arranger.model.job import ScheduleState, Slot, Stage
 from arranger.projections import snapshot
 from arranger.projections.backoff import NO_BACK_OFF, QUIET_MS
+from arranger.projections.consistency import validate
 from arranger.projections.job_parts import LEADER
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling import queue
@@ -49,7 +50,7 @@ def test_a_job_whose_quorum_is_refused_gives_its_nodes_up_within_seconds_and_say
     assert isinstance(decision, k.StageDecided)
     assert (decision.stage, decision.reason) == ("Rescheduling", "QuorumRefused") and WHY in stage_text(decision)
     assert (job.placements, job.attempt, job.leader.restarts) == ({}, 1, 0)
-    world.state.validate()
+    validate(world.state)
 
 
 def test_others_that_fit_get_the_room_of_a_job_whose_pods_are_refused() -> None:
@@ -141,7 +142,7 @@ def test_a_quorum_of_which_too_many_are_refused_is_given_up_though_others_of_it_
     [decision] = world.control()
     assert isinstance(decision, k.StageDecided) and decision.reason == "QuorumRefused"
     assert not job.placements and not job.slots.refused_ms
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_gang_is_given_up_as_a_whole() -> None:

@@ -12,6 +12,7 @@ from arranger.model.job import Stage
 from arranger.model.pod import PodTimes
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling import NoRoomKind, why_no_room
 from arranger.scheduling.cycle import Cycles
@@ -172,7 +173,7 @@ def test_a_pod_whose_job_is_gone_and_that_nobody_deletes_holds_room_like_any_oth
     for uid in list(of.state.pods_of[left.uid]):
         of.pod_gone(uid)
     assert of.state.orphaned == {}
-    of.state.validate()
+    validate(of.state)
 
 
 def test_pods_that_are_listed_before_their_job_are_no_orphans() -> None:

@@ -15,6 +15,7 @@ from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.queue import Preemption, Provisioning
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
 from arranger.replay.ledger.causes import Cause, causes_of
 from arranger.replay.what_if.overrides import Overrides
@@ -401,7 +402,7 @@ def test_on_random_worlds_nobody_gets_kept_room_or_goes_without_consent(seed: in
         for uid, job in of.state.jobs.items():
             assert uid in before or not job.placements or "approved" in job.seen.permits
         assert _room_is_kept(of) or of.state.awaiting  # pods that give room count until they have left
-        of.state.validate()
+        validate(of.state)
         if chance.random() < 0.3:
             of.control()
             of.apply()
@@ -459,4 +460,4 @@ def test_in_any_history_cycles_with_permits_are_accepted_and_taken_again_alike(h
         if expected:
             of.say(*expected)
             assert [one.reason for one in of.changes.verdicts if not one.accepted] == []
-        of.state.validate()
+        validate(of.state)

@@ -7,9 +7,9 @@ import pytest
 
 from arranger.model.job import Stage
 from arranger.model.pod import Phase
+from arranger.projections.consistency import InconsistentState, validate
 from arranger.projections.job_parts import LEADER
 from arranger.projections.run_times import JobKind
-from arranger.projections.state import InconsistentState
 from tests.world import World
 
 
@@ -18,7 +18,7 @@ def running() -> World:
     world.node("n1", cpu=8)
     world.job("ppo", workers=2, min_workers=2)
     world.settle()
-    world.state.validate()
+    validate(world.state)
     return world
 
 
@@ -63,7 +63,7 @@ def test_a_state_that_was_tampered_with_says_in_what(problem: str) -> None:
     world = running()
     TAMPERED[problem](world)
     with pytest.raises(InconsistentState) as raised:
-        world.state.validate()
+        validate(world.state)
     assert problem in str(raised.value)
 
 
@@ -71,7 +71,7 @@ def test_the_story_of_the_job_concerned_is_told() -> None:
     world = running()
     world.state.jobs["uid-ppo"].stage = Stage.SUCCEEDED
     with pytest.raises(InconsistentState) as raised:
-        world.state.validate()
+        validate(world.state)
     (found,) = raised.value.found
     assert found.job_uid == "uid-ppo" and found.story[0] == "job default/ppo, UID uid-ppo"
     assert [line.partition(": ")[2] for line in found.story[-2:]] == [

@@ -18,6 +18,7 @@ from arranger.model.job import Stage
 from arranger.model.pods_to_place import SLOT
 from arranger.model.queue import Preemption
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
@@ -56,7 +57,7 @@ def test_a_pod_goes_where_its_claim_gets_devices_and_the_decision_names_them() -
     (*_, placed) = world.cycle()
     assert isinstance(placed, k.Placed) and [of.allocation for of in placed.devices] == [on("b", "gpu-0", "gpu-1")]
     assert pod.placements == {SLOT: "b"} and world.decided("c") == on("b", "gpu-0", "gpu-1")
-    world.state.validate()
+    validate(world.state)
 
 
 def test_selectors_of_class_and_request_both_count() -> None:
@@ -371,7 +372,7 @@ def test_a_claim_that_loses_its_devices_or_is_gone_gives_the_node_back_and_the_p
     assert pod.placements == {SLOT: "a"}
     world.resource_claim("c", uid="uid-c-2", allocation=on("a", "gpu-0"), reserved=("uid-web",))
     assert world.control() == [] or pod.placements
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_claim_that_another_scheduler_gave_devices_elsewhere_gives_the_node_back() -> None:
@@ -404,7 +405,7 @@ def test_a_pod_takes_room_from_jobs_only_if_its_claim_gets_devices_there(count: 
     assert pod.stage == Stage.STARTING
     report = verified(world.entries)
     assert report.sound and report.cycles == report.identical
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_pod_whose_node_is_gone_gets_devices_on_another_one() -> None:
@@ -544,6 +545,6 @@ def test_on_random_clusters_a_pod_is_placed_exactly_where_some_choice_of_devices
             for claim in claims:
                 world.resource_claim(claim, allocation=world.decided(claim), reserved=(f"uid-p{at}",))
             world.pod_to_place(f"p{at}", node, of=with_claims(*claims))
-    world.state.validate()
+    validate(world.state)
     report = verified(world.entries)
     assert report.sound and report.cycles == report.identical

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec, JobStatusSeen, PlacedPods, Stage
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.expected_ends import (
     ENDING_MS,
     EndSource,
@@ -282,7 +283,7 @@ def test_a_snapshot_has_them_in_their_order_and_the_fold_goes_on() -> None:
     world = cluster()
     for image in ("i", "k", "i"):
         ended(world, 10, image=image)
-    world.state.validate()
+    validate(world.state)
     restored = snapshot.restore(snapshot.encode(world.state))
     assert list(restored.run_times.items()) == [
         (JobKind("", "default", "k"), (10_000,)), (JobKind("", "default", "i"), (10_000, 10_000))

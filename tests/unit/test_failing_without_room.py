@@ -10,6 +10,7 @@ from arranger.model.job import Stage
 from arranger.model.queue import Preemption
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
 from tests.world import World
 
@@ -41,7 +42,7 @@ def _comes_again(world: World, job: JobRecord) -> None:
     world.wait_for_back_offs()
     world.settle()
     assert job.stage == Stage.RUNNING
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_worker_that_fails_again_and_again_and_loses_its_room_each_time_fails_its_job_at_the_limit() -> None:

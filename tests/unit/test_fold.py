@@ -14,6 +14,7 @@ from arranger.model.job import JobStatusSeen, PlacedPods, ScheduleState, Stage
 from arranger.model.pod import PodOwner
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord, compact
 from arranger.projections.state import Changes, State
@@ -755,7 +756,7 @@ def test_a_job_that_waits_for_others_to_leave_its_nodes_is_adopted_with_a_whole_
     allocations = (LEADER, PlacedPods("n1", 1, ((0, 1),)))
     status = JobStatusSeen("Pending", "ScheduledPartly", 0, 0, "", allocations, 0, 0, "waits")
     job = world.job("ppo", workers=3, min_workers=least, status=status)
-    world.state.validate()
+    validate(world.state)
     assert len(job.placements) == nodes and world.used("n1") == nodes * 1000
 
 
@@ -775,7 +776,7 @@ def test_an_adopted_job_that_has_not_started_gets_no_nodes_from_pods_that_its_st
     for step in order:
         steps[step]()
     world.list_all()
-    world.state.validate()
+    validate(world.state)
     job = world.state.jobs["uid-ppo"]
     assert (job.placements, job.bound) == ({}, {})
 

@@ -14,6 +14,7 @@ from arranger.model.pod import PodTimes
 from arranger.model.queue import Preemption
 from arranger.model.steps import Steps
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord, has_started
 from arranger.replay.forecast.ends import Case, Ends
 from arranger.replay.forecast.starts import Forecast, JobForecast, Unknown, forecast
@@ -122,7 +123,7 @@ def test_the_state_is_as_before(seed: int) -> None:
     before = snapshot.encode(over.world.state)
     assert forecast_of(over.world).jobs
     assert snapshot.encode(over.world.state) == before
-    over.world.state.validate()
+    validate(over.world.state)
 
 
 def test_a_copy_in_steps_is_the_state_and_changes_without_it(monkeypatch: pytest.MonkeyPatch) -> None:

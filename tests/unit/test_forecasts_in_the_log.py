@@ -5,6 +5,7 @@ import asyncio
 from arranger.events import kinds as k
 from arranger.lifecycle.giving_way import expected_start_ms
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.forecasts import expected_start, says_more
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Forecasted
@@ -50,7 +51,7 @@ def test_a_forecast_is_the_expected_start_of_a_job_without_a_reservation() -> No
     assert found is not None and found.forecast is not None and found.forecast.time_ms == of.now_ms
     told(of, second, 5)
     assert expected_start_ms(of.state, second) == promised_ms  # the reservation's promise stays
-    of.state.validate()
+    validate(of.state)
     assert snapshot.restore(snapshot.encode(of.state)).forecasts == of.state.forecasts
 
 

@@ -17,6 +17,7 @@ from arranger.messages.decisions import replaced_text
 from arranger.model.job import PREEMPTED, Stage
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.job_parts import EVICT
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes
@@ -55,7 +56,7 @@ def test_the_condition_is_true_while_the_job_waits_again_and_false_afterwards() 
     of.settle()
     shown = condition(of, low)
     assert low.stage == Stage.RUNNING and shown is not None and shown["status"] == "False"
-    of.state.validate()
+    validate(of.state)
 
 
 @pytest.mark.parametrize(("queue", "why"), [("a", "has priority 9"), ("b", "whose queue b is below its share")])

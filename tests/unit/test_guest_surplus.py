@@ -8,6 +8,7 @@ from arranger.lifecycle.desired import desired_status
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import Stage
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import expand
 from tests.unit.test_guests import NODE, small, world
 from tests.unit.test_preemption import CONFIG, GPU, running
@@ -36,7 +37,7 @@ def leave(of: World) -> k.Preempted:
         if not (found or of.control() or of.apply()):
             break
     [decision] = [event for event in events if isinstance(event, k.Preempted)]
-    of.state.validate()
+    validate(of.state)
     return decision
 
 
@@ -48,7 +49,7 @@ def test_a_running_job_grows_into_reserved_room() -> None:
     assert set(wide.slots.lent.values()) == {("uid-big",)} and len(wide.slots.lent) == 4
     [told] = [one["message"] for one in desired_status(of.state, wide)["conditions"] if one["type"] == "Guest"]
     assert told.startswith("4 of its pods are in room that is reserved for job default/big, and give")
-    of.state.validate()
+    validate(of.state)
     assert snapshot.digest(snapshot.restore(snapshot.encode(of.state))) == of.digest()
 
 
@@ -81,7 +82,7 @@ def test_it_loses_only_these_workers_once_the_job_in_front_can_start() -> None:
     assert wide.slots.lent == {}
     of.settle()
     assert of.state.jobs["uid-big"].stage == Stage.RUNNING and len(wide.placements) == 2
-    of.state.validate()
+    validate(of.state)
 
 
 def test_the_job_in_front_is_promised_its_start_without_them() -> None:
@@ -126,7 +127,7 @@ def test_a_job_whose_quorum_needs_such_a_worker_by_now_leaves_as_a_whole() -> No
     kinds = [victim.kind for victim in leave(of).victims]
     assert kinds == [PreemptionKind.GUEST] and wide.stage in (Stage.RESCHEDULING, Stage.PENDING)
     of.settle()
-    of.state.validate()
+    validate(of.state)
 
 
 def test_workers_stay_where_nobody_has_a_reservation_any_more() -> None:
@@ -135,7 +136,7 @@ def test_workers_stay_where_nobody_has_a_reservation_any_more() -> None:
     of.settle()
     wide = of.state.jobs["uid-wide"]
     assert wide.slots.lent == {} and len(wide.placements) == 6
-    of.state.validate()
+    validate(of.state)
 
 
 def test_a_job_that_is_not_preemptible_does_not_grow_there() -> None:
@@ -174,7 +175,7 @@ def test_turn_by_turn_it_grows_there_as_well() -> None:
         of.job(name, workers=10, worker=GPU, min_workers=1, equals=True)
     of.settle()
     assert [len(of.state.jobs[f"uid-{name}"].placements) for name in ("wide", "wider")] == [10, 10]
-    of.state.validate()
+    validate(of.state)
 
 
 def test_by_the_earlier_rules_no_job_grows_there() -> None:
@@ -195,7 +196,7 @@ def test_lent_room_is_no_room_for_who_preempts_its_job() -> None:
     two = of.job("two", workers=2, worker=GPU, min_workers=2, equals=True, priority=8, preemptible=False)
     of.settle()
     assert two.stage == Stage.RUNNING and {*two.placements.values()} == {"n4"}
-    of.state.validate()
+    validate(of.state)
 
 
 def test_pods_that_were_lent_room_leave_the_rest_to_others() -> None:
@@ -219,7 +220,7 @@ def test_pods_that_were_lent_room_leave_the_rest_to_others() -> None:
     ends(of, "runs")
     of.settle()
     assert (big.stage, steady.stage, len(wide.placements)) == (Stage.RUNNING, Stage.RUNNING, 2)
-    of.state.validate()
+    validate(of.state)
 
 
 def test_a_quorum_that_has_grown_gets_its_workers_there() -> None:
@@ -232,7 +233,7 @@ def test_a_quorum_that_has_grown_gets_its_workers_there() -> None:
     assert (pair.stage, {*pair.slots.lent}) == (Stage.RUNNING, {(1, 2), (1, 3)})
     assert [victim.kind for victim in leave(of).victims] == [PreemptionKind.GUEST]
     of.settle()
-    of.state.validate()
+    validate(of.state)
 
 
 def test_a_job_that_needs_no_pods_is_a_guest_with_all_that_it_gets() -> None:

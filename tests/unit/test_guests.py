@@ -12,6 +12,7 @@ from arranger.messages.shortages import shortage_text
 from arranger.model.job import Slot, Stage
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.job_parts import TakenRoom
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling import NoRoomKind, view
@@ -62,7 +63,7 @@ def test_jobs_behind_use_the_room_until_the_job_in_front_can_start() -> None:
         assert job.not_before_ms <= of.now_ms
         [given] = explained(of.entries, job.seen.name).givings
         assert given.guest and given.taken_by == job.decided.facts.taken_by
-    of.state.validate()
+    validate(of.state)
     assert snapshot.digest(snapshot.restore(snapshot.encode(of.state))) == of.digest()
 
 
@@ -246,7 +247,7 @@ def test_an_unchanged_reservation_is_not_written_again_and_is_not_searched_for_i
     assert not [event for event in written if isinstance(event, k.Reserved)]
     assert len(searches) <= 62, "each 30 s"
     assert len([job for job in of.state.jobs.values() if job.slots.hosts]) == 6
-    of.state.validate()
+    validate(of.state)
 
 
 def test_room_that_a_guest_leaves_for_another_job_stays_reserved() -> None:
@@ -419,7 +420,7 @@ def test_a_job_of_higher_priority_takes_the_place_of_a_guest() -> None:
     of.job("runs", workers=1, worker=GPU, min_workers=1, equals=True, terminating=True)
     of.settle()
     assert of.state.jobs["uid-big"].stage == Stage.RUNNING and high.stage == Stage.RESCHEDULING
-    of.state.validate()
+    validate(of.state)
 
 
 def test_nobody_leaves_for_a_job_that_can_not_be_a_guest() -> None:

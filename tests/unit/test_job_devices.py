@@ -15,6 +15,7 @@ from arranger.model.job import Stage
 from arranger.model.names import own_claim_name
 from arranger.model.pod import DevicesAsked, Phase
 from arranger.projections import slot_devices, snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.devices import needs_of
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
@@ -79,7 +80,7 @@ def test_every_pod_gets_devices_of_its_own_on_its_node_and_the_decision_names_th
     found = [(job.placements[slot], one.device.pool, one.device.device)
              for slot, of in devices.items() if of is not None for one in of.devices]  # fmt: skip
     assert sorted(found) == [("a", "a", "gpu-0"), ("b", "b", "gpu-0"), ("b", "b", "gpu-1"), ("b", "b", "gpu-2")]
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_job_that_needs_more_devices_than_are_free_waits_whole_with_a_reason_and_gets_them_later() -> None:
@@ -231,7 +232,7 @@ def test_devices_of_a_pod_that_may_have_been_made_are_kept_for_a_moment_and_thos
     leader, worker = held(world, job)[0, 0], held(world, job)[1, 0]
     assert leader is not None and worker is not None
     world.job_gone(job)
-    world.state.validate()
+    validate(world.state)
     kept = world.state.devices.reserved
     assert leader.devices[0].device in kept, "the leader's claim may have been made"
     assert worker.devices[0].device not in kept, "a worker's isn't made before the leader runs"
@@ -250,7 +251,7 @@ def test_an_edit_of_a_running_job_leaves_its_devices_with_its_slots() -> None:
     assert {slot: held(world, job)[slot] for slot in before} == before
     world.cycle()
     assert held(world, job)[1, 2] is not None and len({str(of) for of in held(world, job).values()}) == 3
-    world.state.validate()
+    validate(world.state)
 
 
 def test_the_end_of_a_job_frees_its_devices_once_its_claims_have_lost_them() -> None:
@@ -464,7 +465,7 @@ def test_on_random_clusters_a_quorum_is_placed_exactly_if_there_are_devices_for_
                 assert key not in taken and one.device.pool == job.placements[slot]
                 assert asked[i] in ("", nodes[key[0]][int(key[1][1:])])
                 taken.add(key)
-    world.state.validate()
+    validate(world.state)
     report = verified(world.entries)
     assert report.sound and report.cycles == report.identical
 

@@ -9,6 +9,7 @@ from arranger.model.job import CleanPodPolicy, RestartPolicy, RestartScope, Stag
 from arranger.model.pod import ContainerEnd
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.job_parts import LEADER
 from arranger.projections.jobs import JobRecord
 from tests.world import World
@@ -50,7 +51,7 @@ def new_epoch(world: World, job: JobRecord, *, keep: int = 2, **spec: object) ->
     later.list_all()
     later.settle()
     assert later.state.pods.keys() == world.state.pods.keys()
-    later.state.validate()
+    validate(later.state)
     return later, again
 
 
@@ -65,7 +66,7 @@ def test_a_replaced_worker_stays_for_its_log_and_the_next_one_has_another_name()
     assert (job.stage, job.attempt, job.kept, job.retired) == (Stage.RUNNING, 0, {uid}, {})
     assert world.used("n1") == 4000, "its room is the next one's"
     assert desired_status(world.state, job)["ready"] == "3/3"
-    world.state.validate()
+    validate(world.state)
 
 
 def test_the_next_pod_does_not_wait_for_the_failed_one_to_go() -> None:
@@ -84,7 +85,7 @@ def test_only_the_newest_failed_pods_of_each_group_are_kept(keep: int) -> None:
     assert job.sets["actors"].kept == (tuple(uids[-keep:]) if keep else ())
     assert {pod.uid for pod in world.state.pods.values() if pod.phase == "Failed"} == job.kept
     assert len(job.bound) == 4 and job.stage == Stage.RUNNING
-    world.state.validate()
+    validate(world.state)
 
 
 @pytest.mark.parametrize("scope", [RestartScope.WORKER, RestartScope.SET, RestartScope.JOB])
@@ -105,7 +106,7 @@ def test_of_many_that_fail_at_once_the_one_that_the_message_names_stays(scope: R
     told = [failure["pod"] for failure in desired_status(world.state, job)["lastFailures"]]
     assert told == [f"ppo-actors-{index}" for index in range(5)]
     assert new_epoch(world, job, keep=3, **spec)[1].kept == job.kept
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_failed_leader_stays_and_holds_the_next_attempt_up_no_longer() -> None:
@@ -166,7 +167,7 @@ def test_the_failed_pods_of_the_end_stay_where_all_others_are_deleted(keep: int)
         world.change_pod(pods[slot], phase="Failed", ready=False)
     world.pass_time(600)
     world.settle()
-    world.state.validate()
+    validate(world.state)
     assert (job.stage, job.decided and job.decided.reason) == (Stage.FAILED, "WorkersFailed")
     left = [pods[slot] for slot in ((1, 0), (1, 1))][:keep]
     assert sorted(world.state.pods) == sorted(left)
@@ -182,7 +183,7 @@ def test_a_lowered_number_and_a_deletion_by_hand_are_noted() -> None:
     assert job.kept == set() and [pod.uid for pod in desired_pods(world.state, job).delete] == [second]
     world.settle()
     assert len(world.state.pods) == 4
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_slot_that_comes_back_after_an_edit_takes_no_name_of_a_kept_pod() -> None:

@@ -11,6 +11,7 @@ from arranger.events.file_log import FileLog
 from arranger.events.log import Entry, Position
 from arranger.model.config import VERDICTS, CycleConfig
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 from arranger.replay.console.log_index import LogIndex
@@ -70,7 +71,7 @@ def test_the_state_as_of_a_later_time_is_that_which_an_entry_without_events_woul
         apply_entry(folded, Entry(last.last + 1, last.last, "", batch), Changes())
         assert snapshot.digest(seen) == snapshot.digest(folded) and not seen.assumed
         assert seen.queue_use == folded.queue_use and seen.queue_totals == folded.queue_totals
-        seen.validate()
+        validate(seen)
         assert snapshot.digest(world.state) == before and len(world.state.assumed) == 1
     kept = world.state.as_of(lapse_ms(world) - 1)
     assert kept.assumed and kept.queue_use == world.state.queue_use

@@ -9,6 +9,7 @@ from arranger.messages.decisions import stage_text
 from arranger.model.job import RestartPolicy, Stage
 from arranger.model.tyjob import job_spec
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
 from arranger.replay.explain.causes import restarts_used
 from tests.unit.tyjob_table import tyjob_with
@@ -33,7 +34,7 @@ def fail(world: World, job: JobRecord, **more: object) -> None:
     world.settle()
     world.pass_time(WAIT_S)
     world.settle()
-    world.state.validate()
+    validate(world.state)
 
 
 def test_the_window_is_a_part_of_the_spec() -> None:

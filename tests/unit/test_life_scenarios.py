@@ -7,6 +7,7 @@ import pytest
 from arranger.model.job import Stage
 from arranger.model.pod import PodOwner
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.job_parts import LEADER
 from arranger.projections.jobs import JobRecord
 from tests.world import World, shape
@@ -93,7 +94,7 @@ def test_j05_a_placement_whose_pod_was_not_seen_yet_takes_its_room_from_the_next
     second = world.job("b", created=1, leader=shape(cpu=3))
     world.cycle()
     assert not second.placements and second.stage == Stage.PENDING and second.waits is not None
-    world.state.validate()
+    validate(world.state)
 
 
 def test_j05_decided_and_bound_pods_never_exceed_a_node_at_any_point_of_the_log() -> None:
@@ -103,7 +104,7 @@ def test_j05_decided_and_bound_pods_never_exceed_a_node_at_any_point_of_the_log(
     peak = 0
     for _ in range(12):
         world.cycle()
-        world.state.validate()
+        validate(world.state)
         peak = max(peak, world.used("n1"))
         world.control()
         world.apply()

@@ -5,6 +5,7 @@ import pytest
 from arranger.events import kinds as k
 from arranger.lifecycle.desired import desired_pods, desired_status
 from arranger.model.job import ScheduleState, Stage
+from arranger.projections.consistency import validate
 from tests.world import Edited, World, shape
 
 LEADER = (0, 0)
@@ -21,7 +22,7 @@ class Elastic(Edited):
 
     def settle(self) -> None:
         self.world.settle()
-        self.world.state.validate()
+        validate(self.world.state)
 
     @property
     def workers(self) -> list[int]:

@@ -12,6 +12,7 @@ from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import PlacedPods, ScheduleState, Stage
 from arranger.model.pod import PodTimes
 from arranger.model.stages import StageReason
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord, compact
 from tests.world import Edited, World
 
@@ -28,7 +29,7 @@ class Asked(Edited):
 
     def settle(self) -> tuple[Stage, str]:
         self.world.settle()
-        self.world.state.validate()
+        validate(self.world.state)
         assert self.job.decided is not None
         return self.job.stage, self.job.decided.reason
 

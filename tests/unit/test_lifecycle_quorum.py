@@ -4,6 +4,7 @@ from arranger.events import kinds as k
 from arranger.messages.decisions import stage_text
 from arranger.model.job import Slot, Stage
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from tests.world import starting
 
 
@@ -26,7 +27,7 @@ def test_a_job_whose_minimum_is_raised_while_it_starts_gives_its_nodes_up_after_
     world.wait_for_late_pods()
     world.settle()
     assert (job.stage, len(job.bound)) == (Stage.RUNNING, 5)
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_minimum_raised_and_lowered_again_in_time_costs_a_starting_job_nothing() -> None:
@@ -55,7 +56,7 @@ def test_a_running_job_whose_minimum_is_raised_keeps_its_nodes_for_the_grace_and
     world.wait_for_late_pods()
     world.settle()
     assert (job.stage, len(job.bound), job.leader.restarts) == (Stage.RUNNING, 5, 0)
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_running_job_of_whose_quorum_a_pod_is_refused_is_scheduled_again_after_the_grace() -> None:
@@ -88,7 +89,7 @@ def test_a_job_of_which_a_pod_is_refused_gives_its_nodes_up_after_the_grace() ->
     world.wait_for_late_pods()
     world.settle()
     assert (job.stage, job.attempt, len(job.bound)) == (Stage.RUNNING, 1, 3)
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_refused_pod_beyond_the_quorum_and_a_slow_start_are_no_reason_to_give_nodes_up() -> None:

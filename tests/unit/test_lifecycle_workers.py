@@ -22,6 +22,7 @@ from arranger.model.job import (
 from arranger.model.node import Taint
 from arranger.model.pod import FAILURES_KEPT, ContainerEnd, PodTimes, Toleration
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
 from tests.unit.replay_worlds import explained
 from tests.world import World, shape, starting
@@ -55,7 +56,7 @@ FIRST_S = 10.0
 def later(world: World, seconds: float = FIRST_S) -> None:
     world.pass_time(seconds)
     world.settle()
-    world.state.validate()
+    validate(world.state)
 
 
 def decided(world: World) -> k.WorkersReplaced:
@@ -118,7 +119,7 @@ def test_a_worker_whose_room_was_taken_meanwhile_goes_elsewhere() -> None:
     world.settle()
     assert job.placements[(1, 1)] == "n2" and job.schedule_state == ScheduleState.SUCCEED
     assert job.spent == {"actors": 1}
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_worker_fails_over_from_a_node_that_is_cordoned_or_not_ready() -> None:
@@ -143,7 +144,7 @@ def test_pods_that_tolerate_a_cordon_come_to_a_cordoned_node_and_stay(effect: st
         fail(world, job, 0)
         later(world)
         assert job.placements[(1, 0)] == "n1" and job.stage == Stage.RUNNING
-    world.state.validate()
+    validate(world.state)
 
 
 def test_room_that_went_between_decision_and_log_makes_the_decision_void() -> None:
@@ -154,7 +155,7 @@ def test_room_that_went_between_decision_and_log_makes_the_decision_void() -> No
     kept = k.EndedWorker(k.Slot(1, 1), uid, "SameNode", True)
     world.say(k.WorkersReplaced(job.uid, version, 0, (kept,), ()))
     assert "lacks cpu" in world.verdict("WorkersReplaced").reason and job.bound[(1, 1)] == uid
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_decision_on_another_pod_than_the_place_has_is_void() -> None:
@@ -286,7 +287,7 @@ def test_a_set_is_restarted_as_a_whole_on_its_nodes() -> None:
         (0, Replacement.RESTARTED), (1, Replacement.SAME_NODE), (2, Replacement.RESTARTED)]  # fmt: skip
     said = replaced_text(decision.causes, job.spec)
     assert said == f"workers replaced: failed: actors 1 (node {nodes[(1, 1)]}); 2 other workers of actors restarted too"
-    world.state.validate()
+    validate(world.state)
     wanted = desired_pods(world.state, job)
     assert {pod.uid for pod in wanted.delete} == {uid for slot, uid in before.items() if slot != LEADER}
     assert wanted.create == [], "the names are taken"
@@ -321,12 +322,12 @@ def test_a_deleted_worker_restarts_its_set_on_its_nodes_and_none_is_counted() ->
     world.change_pod(before[(1, 1)], deleting=True)
     assert not world.control() and not desired_pods(world.state, job).delete, "it hasn't ended yet"
     world.pod_gone(before[(1, 1)])
-    world.state.validate()
+    validate(world.state)
     assert {pod.uid for pod in desired_pods(world.state, job).delete} == {before[(1, 0)], before[(1, 2)]}
     said = replaced_text(job.replaced.causes, job.spec)
     assert said == "workers replaced: deleted: actors 1; 2 other workers of actors restarted too"
     world.settle()
-    world.state.validate()
+    validate(world.state)
     assert created_since(world, job, versions) == {(1, 0), (1, 1), (1, 2)}
     assert (job.placements, job.stage, job.attempt, job.spent) == (nodes, Stage.RUNNING, 0, {})
 
@@ -336,7 +337,7 @@ def test_a_deleted_worker_restarts_the_whole_job_where_its_policy_says_so() -> N
     world.pod_gone(job.bound[(1, 1)])
     assert not desired_pods(world.state, job).create, "it isn't created again in this attempt"
     world.settle()
-    world.state.validate()
+    validate(world.state)
     assert (job.stage, job.attempt, job.spent, job.deleted) == (Stage.RUNNING, 1, {}, ())
     decision = next(of for of, _ in job.steps if of.reason == "WorkerEnded")
     assert decision.back_off_ms == 0
@@ -371,7 +372,7 @@ def test_a_drained_worker_restarts_the_others_too(scope: RestartPolicy) -> None:
     world.node(node, cpu=3, cordoned=True)
     world.pod_gone(job.bound[(1, 1)])
     world.settle()
-    world.state.validate()
+    validate(world.state)
     again = created_since(world, job, versions)
     assert again >= {(1, 0), (1, 1), (1, 2)} and (LEADER in again) == (scope is JOB)
     assert job.placements[(1, 1)] != node and job.stage == Stage.RUNNING
@@ -384,7 +385,7 @@ def test_an_edit_while_a_set_is_restarted_keeps_its_nodes() -> None:
     world.pass_time(FIRST_S)
     decided(world)
     world.job("ppo", workers=3, min_workers=1, priority=9, generation=2, restart={"actors": SET})
-    world.state.validate()
+    validate(world.state)
     later(world, 1)
     assert job.placements == nodes and len(job.bound) == 4 and job.attempt == 0
 
@@ -554,7 +555,7 @@ def test_a_lost_or_evicted_or_deleted_worker_costs_nothing() -> None:
         world.settle()
     assert (job.stage, job.attempt, restarts(world, job), job.slots.given_up) == (Stage.RUNNING, 0, (0, 0), {})
     assert len(job.bound) == 4
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_worker_that_ends_well_because_its_node_shuts_down_is_replaced_and_one_that_finished_is_not() -> None:
@@ -655,7 +656,7 @@ def test_what_was_spent_and_given_up_outlives_the_log() -> None:
     new.settle()
     shown = desired_status(new.state, again)
     assert {name: shown[name] for name in ("restarts", "workers")} == {n: status[n] for n in ("restarts", "workers")}
-    new.state.validate()
+    validate(new.state)
 
 
 def test_a_status_of_an_earlier_version_counts_as_the_leaders_restarts() -> None:
@@ -756,7 +757,7 @@ def test_workers_of_a_node_that_is_not_ready_are_replaced_after_the_grace_and_no
     assert (worker.slot, worker.how, worker.counted) == (k.Slot(1, 1), "Elsewhere", False)
     world.settle()
     assert (job.stage, job.attempt, job.placements[(1, 1)], job.spent) == (Stage.RUNNING, 0, "n4", {})
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_node_that_flaps_within_the_grace_loses_nothing() -> None:
@@ -906,7 +907,7 @@ def test_a_leader_whose_decided_room_a_stranger_took_is_scheduled_again_and_neve
     world.node("n2", cpu=2)
     world.settle()
     assert (job.stage, job.placements, job.leader.restarts) == (Stage.RUNNING, {LEADER: "n2"}, 0)
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_node_that_has_become_smaller_is_no_room_that_a_pod_took() -> None:
@@ -935,7 +936,7 @@ def test_a_worker_whose_decided_room_is_gone_goes_elsewhere_alone() -> None:
     assert desired_pods(world.state, job).create == []
     world.settle()
     assert (job.stage, job.attempt, job.placements[slot], job.spent) == (Stage.RUNNING, 0, "n3", {})
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_worker_whose_room_is_gone_isnt_lost_because_its_node_went_down_a_moment_ago() -> None:
@@ -968,7 +969,7 @@ def test_of_two_jobs_taken_over_for_the_same_room_none_is_created_before_one_has
     world.wait_for_late_pods()
     world.settle()
     assert sorted(str(job.stage) for job in jobs) == ["Rescheduling", "Running"]
-    world.state.validate()
+    validate(world.state)
 
 
 CLOSED = {
@@ -994,7 +995,7 @@ def test_a_worker_that_is_evicted_from_a_closed_node_does_not_come_back_there(ho
     assert replaced_text(job.replaced.causes, job.spec) == f"workers replaced: lost: actors 1 (node n1 {how})"
     world.settle()
     assert (job.stage, job.attempt, job.placements[(1, 1)], job.spent) == (Stage.RUNNING, 0, "n2", {})
-    world.state.validate()
+    validate(world.state)
 
 
 @pytest.mark.parametrize("how", CLOSED)

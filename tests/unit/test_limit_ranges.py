@@ -24,6 +24,7 @@ from arranger.model.template import (
 )
 from arranger.model.tyjob import job_spec
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.sandbox.admission import limit
 from arranger.sandbox.builtin import default_limit_range
 from tests.commands import Run, to_file
@@ -65,7 +66,7 @@ def test_two_workers_that_get_4_cpus_each_are_not_put_on_one_node_of_6() -> None
     there.cycle()
     assert sorted(job.placements.values()) == ["n1", "n2"]
     assert (there.used("n1"), there.used("n2")) == (4000, 4000)
-    there.state.validate()
+    validate(there.state)
     assert snapshot.digest(snapshot.restore(snapshot.encode(there.state))) == snapshot.digest(there.state)
 
 
@@ -78,7 +79,7 @@ def test_room_that_was_decided_follows_a_limit_range_that_comes_changes_and_goes
         there.limit_range("defaults", **spec)
         assert job.valid_spec.qos == QosClass.BURSTABLE
         assert there.used("n1") + there.used("n2") == used
-        there.state.validate()
+        validate(there.state)
     assert dict(job.valid_spec.groups[1].traits.limits) == {"cpu": 1000}
     there.limit_range("other", namespace="elsewhere", defaultRequest={"cpu": "5"})
     there.limit_range("largest", defaultRequest={"cpu": "3"})
@@ -87,7 +88,7 @@ def test_room_that_was_decided_follows_a_limit_range_that_comes_changes_and_goes
     there.limit_range_gone("defaults")
     assert there.used("n1") + there.used("n2") == 0 and job.valid_spec == two_workers()
     assert job.valid_spec.qos == QosClass.BEST_EFFORT
-    there.state.validate()
+    validate(there.state)
 
 
 def test_explain_says_which_requests_a_limit_range_or_a_runtime_class_added(
@@ -134,7 +135,7 @@ def test_where_limit_ranges_may_not_be_read_plans_are_as_before() -> None:
     job = submitted(there)
     there.say(k.WatchRefused(k.Watched.LIMIT_RANGE, there.terms[k.Watched.LIMIT_RANGE], 403))
     assert there.state.synced and job.valid_spec == two_workers()
-    there.state.validate()
+    validate(there.state)
 
 
 def test_what_a_limit_range_adds_is_observed() -> None:

@@ -9,6 +9,7 @@ from arranger.kube.translate import pod_seen
 from arranger.model.pod import PodRules, PodTerm, PodTraits, Requirement
 from arranger.model.template import pod_shape
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
 from arranger.projections.ownership import attributed
 from tests.unit.replay_worlds import verified
@@ -105,7 +106,7 @@ def test_the_terms_of_jobs_and_pods_follow_every_change_of_namespaces() -> None:
     apart(there)
     there.pod("jealous", "n2", traits=PodTraits((), (), (term(),)))
     assert selected(there) == [("robots",)] * 2
-    there.state.validate()
+    validate(there.state)
     assert snapshot.digest(snapshot.restore(snapshot.encode(there.state))) == snapshot.digest(there.state)
     there.say(k.WatchRefused(k.Watched.NAMESPACE, there.watch_namespaces(), 403))
     assert selected(there) == [(), ()]

@@ -16,6 +16,7 @@ from arranger.messages.shortages import shortage_text
 from arranger.model.job import Stage
 from arranger.model.pod import GroupAsked, GroupKind, PodGroupFacts
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
@@ -60,7 +61,7 @@ def test_pods_wait_with_a_reason_for_a_group_that_isnt_there(kind: GroupKind) ->
     assert prerequisites_text(world.state, job) == ""
     world.cycle()
     assert (job.stage, len(job.placements)) == (Stage.STARTING, 2)
-    world.state.validate()
+    validate(world.state)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_the_groups_of_a_kind_that_is_uninstalled_are_unknown() -> None:
     world.wait_for_late_pods()
     assert world.used("n1") == world.used("n2") == 0
     assert [of.name for of in world.state.pod_groups.values()] == ["other"]
-    world.state.validate()
+    validate(world.state)
 
 
 @pytest.mark.parametrize(("least", "placed"), [(4, 4), (5, 0), (3, 4)])
@@ -112,7 +113,7 @@ def test_a_minimum_counts_from_the_next_cycle_on(least: int, placed: int) -> Non
     world.pod_group("train", least)
     world.cycle()
     assert len(job.placements) == placed
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_minimum_that_is_raised_before_any_pod_was_bound_takes_the_nodes_back() -> None:
@@ -124,7 +125,7 @@ def test_a_minimum_that_is_raised_before_any_pod_was_bound_takes_the_nodes_back(
     assert not job.placements and job.stage == Stage.PENDING
     world.wait_for_late_pods()
     assert world.used("n1") == 0
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_placement_on_an_earlier_minimum_is_outdated() -> None:
@@ -151,7 +152,7 @@ def test_a_running_group_keeps_its_nodes_without_its_object() -> None:
     world.pod_group("train", 2, uid="another")
     world.cycle()
     assert len(job.placements) == 3
-    world.state.validate()
+    validate(world.state)
 
 
 def test_the_end_of_an_earlier_group_of_the_name_says_nothing() -> None:
@@ -169,7 +170,7 @@ def test_a_group_without_an_object_isnt_running_yet_whoever_bound_its_pods() -> 
     assert job.stage == Stage.STARTING
     member(world, 1, "n1")
     assert job.stage == Stage.RUNNING
-    world.state.validate()
+    validate(world.state)
 
 
 def test_the_queue_and_the_priority_of_a_group_go_before_those_of_its_pods() -> None:
@@ -191,7 +192,7 @@ def test_a_group_waits_for_the_value_of_its_class() -> None:
     member(world, 2, priority=3)
     world.cycle()
     assert (job.valid_spec.priority, len(job.placements)) == (1000, 3)
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_group_isnt_tried_while_the_nodes_together_have_less_free_than_it_says() -> None:
@@ -210,7 +211,7 @@ def test_a_group_isnt_tried_while_the_nodes_together_have_less_free_than_it_says
     world.node("n3", cpu=2)
     world.cycle()
     assert len(job.placements) == 2
-    world.state.validate()
+    validate(world.state)
     assert verified(world.entries).sound
 
 
@@ -237,7 +238,7 @@ def test_the_pods_of_a_group_with_a_topology_constraint_are_in_one_domain_whenev
     world.node("n4", cpu=1, labels={"rack": "a"})
     world.cycle()
     assert len(job.placements) == 5
-    world.state.validate()
+    validate(world.state)
     assert verified(world.entries).sound
 
 
@@ -263,7 +264,7 @@ def test_groups_of_one_name_and_of_several_kinds_are_several() -> None:
     world.pod_group("train", 2, kind=GroupKind.VOLCANO)
     known = [world.state.jobs[uid].valid_spec.group_known for uid in uids]
     assert known == [True, False, True, False]
-    world.state.validate()
+    validate(world.state)
 
 
 @given(
@@ -284,7 +285,7 @@ def test_the_order_of_a_group_and_its_pods_makes_no_difference(order: list[str],
         else:
             world.pod_group("train", least, kind=kind, uid="first" if step == "group" else "again")
         world.cycle()
-        world.state.validate()
+        validate(world.state)
         restored = snapshot.restore(snapshot.encode(world.state))
         assert snapshot.digest(restored) == world.digest()
     job = world.state.jobs[f"group:default/train/{kind}"]
@@ -339,7 +340,7 @@ def test_a_group_is_what_its_pods_are_whoever_left_before(pods: list[dict[str, A
         counts = [max([index + 1 for of, index in slots if of == group], default=0) for group in range(1, most + 1)]
         assert [group.count for group in spec.groups[1:]] == counts
         assert sum(counts) - len(job.slots.given_up) == len(left)
-        world.state.validate()
+        validate(world.state)
 
 
 def test_a_log_with_pod_groups_verifies_and_its_export_decides_as_before() -> None:

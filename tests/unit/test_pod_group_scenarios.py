@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from arranger.model.pod import GroupKind, PodShape
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
 from tests.unit.test_scenarios import bare_node
 from tests.world import World, shape
@@ -73,7 +74,7 @@ def test_gangs_of_pods_are_placed_as_gangs_of_jobs(name: str, kind: GroupKind) -
         world.cycle()
         jobs: dict[str, JobRecord] = {job.seen.name: job for job in world.state.jobs.values()}
         assert {gang: len(jobs[f"group:{gang}"].placements) for gang in case.gangs} == case.placed
-        world.state.validate()
+        validate(world.state)
 
 
 def _arrive(world: World, case: Case, kind: GroupKind, chance: random.Random) -> None:

@@ -14,6 +14,7 @@ from arranger.messages.prerequisites import prerequisites_text
 from arranger.model.job import Stage
 from arranger.model.pod import GroupKind
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
 from tests.unit.replay_worlds import verified
 from tests.unit.test_translate_pods_to_place import pod
@@ -55,7 +56,7 @@ def test_a_group_with_too_few_pods_of_a_task_isnt_tried_and_says_so() -> None:
     member(world, "ps0", "ps")
     world.cycle()
     assert placed(world, job) == ["ps0", "w0", "w1", "w2"]
-    world.state.validate()
+    validate(world.state)
 
 
 def test_the_quorum_has_the_pods_of_each_task_although_others_would_be_enough() -> None:
@@ -66,7 +67,7 @@ def test_the_quorum_has_the_pods_of_each_task_although_others_would_be_enough() 
     tasks(world, 2, ps=1, worker=1)
     world.cycle()
     assert "ps0" in placed(world, job) and len(job.placements) == 3
-    world.state.validate()
+    validate(world.state)
 
 
 def test_nothing_is_placed_where_a_task_has_no_room() -> None:
@@ -90,7 +91,7 @@ def test_a_gated_pod_doesnt_count_for_its_task() -> None:
     member(world, "ps0", "ps")
     world.cycle()
     assert len(job.placements) == 3
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_group_runs_once_its_tasks_have_their_pods_on_nodes() -> None:
@@ -102,7 +103,7 @@ def test_a_group_runs_once_its_tasks_have_their_pods_on_nodes() -> None:
     assert job.stage == Stage.STARTING
     member(world, "ps0", "ps", "n0")
     assert job.stage == Stage.RUNNING
-    world.state.validate()
+    validate(world.state)
 
 
 def test_tasks_that_need_more_pods_than_the_group_are_ignored_as_by_volcano() -> None:
@@ -145,7 +146,7 @@ def test_whatever_comes_and_goes_no_quorum_lacks_a_pod_of_a_task(
                 world.pod_asking(name, of=shape(cpu=1, labels=labels), phase="Succeeded", **asked)
             else:
                 world.pod_gone(f"uid-{name}")
-        world.state.validate()
+        validate(world.state)
         world.cycle()
         for job in world.state.jobs.values():
             counts = {name: 0 for name in ("ps", "worker", "")}

@@ -10,6 +10,7 @@ from arranger.model.job import Stage
 from arranger.model.pod import GroupKind
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
 from tests.unit.replay_worlds import verified
 from tests.unit.test_pod_group_objects import group
@@ -44,7 +45,7 @@ def test_a_reservation_ends_after_its_time_and_the_group_backs_off() -> None:
     assert not of.state.reservations and train.not_before_ms == of.now_ms + decided.back_off_ms > of.now_ms
     of.cycle()
     assert behind.placements and not train.placements
-    of.state.validate()
+    validate(of.state)
     restored = snapshot.restore(snapshot.encode(of.state))
     assert snapshot.digest(restored) == of.digest()
     assert verified(of.entries).sound

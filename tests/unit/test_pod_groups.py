@@ -15,6 +15,7 @@ from arranger.model.pod import GroupAsked, PodToPlace
 from arranger.model.queue import Preemption
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_use import JOBS
@@ -63,11 +64,11 @@ def test_a_group_is_decided_whole_and_runs_once_all_were_seen_on_their_nodes() -
     assert world.used("n1") == 2000
     bind(world, job, 0, 1, 2)
     assert job.stage == Stage.STARTING
-    world.state.validate()
+    validate(world.state)
     bind(world, job, 3)
     assert (job.stage, job.schedule_state) == (Stage.RUNNING, ScheduleState.SUCCEED)
     assert (world.used("n1"), world.used("n2")) == (2000, 2000)
-    world.state.validate()
+    validate(world.state)
     assert world.cycle() == () and world.control() == []
 
 
@@ -111,7 +112,7 @@ def test_pods_beyond_the_minimum_follow_as_far_as_there_is_room() -> None:
     world.cycle()
     bind(world, job, 4)
     assert job.bound.keys() == {(1, number) for number in range(5)} and job.schedule_state == ScheduleState.SUCCEED
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_pod_that_comes_later_joins_a_running_group() -> None:
@@ -121,7 +122,7 @@ def test_a_pod_that_comes_later_joins_a_running_group() -> None:
     member(world, 2, least=2)
     world.cycle()
     assert len(job.placements) == 3 and job.stage == Stage.RUNNING
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_failed_binding_places_only_the_unbound_pods_again() -> None:
@@ -135,12 +136,12 @@ def test_a_failed_binding_places_only_the_unbound_pods_again() -> None:
     assert isinstance(decided, k.WorkersReplaced)
     assert [(of.slot, of.how) for of in decided.workers] == [(Slot(1, 2), Replacement.ELSEWHERE)]
     assert job.placements.keys() == {(1, 0), (1, 1)} and job.attempt == 0
-    world.state.validate()
+    validate(world.state)
     world.cycle()
     assert job.placements[1, 2] == "n4"
     bind(world, job, 2)
     assert job.stage == Stage.RUNNING
-    world.state.validate()
+    validate(world.state)
 
 
 def test_before_any_pod_was_bound_the_whole_group_gets_other_nodes() -> None:
@@ -170,7 +171,7 @@ def test_a_binding_that_is_refused_for_too_long_gives_the_node_up(bound: int) ->
     world.wait_for_back_offs()
     world.cycle()
     assert len(job.placements) == 2
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_late_binding_counts_where_it_was_done() -> None:
@@ -183,7 +184,7 @@ def test_a_late_binding_counts_where_it_was_done() -> None:
     world.control()
     member(world, 0, first, least=2)
     assert (job.bound, job.placements[1, 0], job.stage) == ({(1, 0): "uid-p0"}, first, Stage.STARTING)
-    world.state.validate()
+    validate(world.state)
     world.wait_for_late_pods()
     world.cycle()
     assert len(job.placements) == 2 and world.used(first) == 1000
@@ -209,13 +210,13 @@ def test_the_slot_of_a_pod_that_is_gone_is_for_the_next_one() -> None:
     world.pod_gone("uid-p1")
     assert job.slots.given_up == {(1, 1): None} and len(job.placements) == 2
     assert prerequisites_text(world.state, job).startswith("waits for 1 more pod of its group")
-    world.state.validate()
+    validate(world.state)
     member(world, 7, least=3)
     assert job.slots.members["uid-p7"] == (1, 1)
     world.cycle()
     bind(world, job, 7)
     assert len(job.bound) == 3
-    world.state.validate()
+    validate(world.state)
 
 
 def test_no_pod_may_fill_a_slot_without_one() -> None:
@@ -234,7 +235,7 @@ def test_pods_that_have_finished_count_towards_the_minimum() -> None:
     bind(world, job, 0, 1, 2)
     world.change_pod("uid-p0", phase="Succeeded")
     world.change_pod("uid-p1", phase="Failed")
-    world.state.validate()
+    validate(world.state)
     member(world, 3, least=3)
     world.cycle()
     assert job.placements.keys() == {(1, 1), (1, 2)} and job.pods_lacking == 0
@@ -242,11 +243,11 @@ def test_pods_that_have_finished_count_towards_the_minimum() -> None:
     for number in (2, 3):
         world.change_pod(f"uid-p{number}", phase="Succeeded")
     assert world.state.jobs == {} and world.used("n1") == 0
-    world.state.validate()
+    validate(world.state)
     for number in (0, 2, 3):
         world.pod_gone(f"uid-p{number}")
     assert world.state.finished == {} and world.state.queue_use.own == {}
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_group_whose_minimum_has_finished_is_starting_until_its_next_pod_is_bound() -> None:
@@ -255,13 +256,13 @@ def test_a_group_whose_minimum_has_finished_is_starting_until_its_next_pod_is_bo
     bind(world, job, 0, 1)
     world.change_pod("uid-p0", phase="Succeeded")
     world.pod_gone("uid-p1")
-    world.state.validate()
+    validate(world.state)
     member(world, 2, least=1)
     job = member(world, 3, least=1)
     world.cycle()
     member(world, 2, least=1, deleting=True)
     assert (job.stage, len(job.placements)) == (Stage.STARTING, 1)
-    world.state.validate()
+    validate(world.state)
 
 
 def test_pods_with_resource_claims_dont_count_towards_their_groups_minimum() -> None:
@@ -279,7 +280,7 @@ def test_gated_pods_dont_count_until_their_gates_are_gone() -> None:
     member(world, 1, least=2)
     world.cycle()
     assert len(job.placements) == 2
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_group_that_falls_below_its_minimum_before_it_was_bound_gives_its_nodes_back() -> None:
@@ -287,7 +288,7 @@ def test_a_group_that_falls_below_its_minimum_before_it_was_bound_gives_its_node
     world.cycle()
     member(world, 0, least=2, deleting=True)
     assert (job.placements, job.stage) == ({}, Stage.PENDING)
-    world.state.validate()
+    validate(world.state)
     world.pod_gone("uid-p0")
     world.wait_for_late_pods()
     assert world.used("n1") == world.used("n2") == 0 and world.cycle() == ()
@@ -304,7 +305,7 @@ def test_pods_of_different_shapes_are_groups_of_one_record() -> None:
     assert job.placements.keys() == {(1, 0), (2, 0), (2, 1)} and world.used("n1") == 5000
     member(world, 0, least=3, of=shape(cpu=3))  # it was resized before it was bound
     assert job.slots.members["uid-p0"] == (1, 1)
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_group_has_the_lowest_priority_and_the_first_time_of_its_pods() -> None:
@@ -325,7 +326,7 @@ def test_a_group_counts_once_as_a_job_of_its_queue() -> None:
     assert world.state.queue_use.own == {"small": {JOBS: 1, "cpu": 2000}}
     bind_in_queue = [member(world, number, "n1", least=2, of_queue="small") for number in (0, 1)]
     assert bind_in_queue[0] is job and world.state.queue_use.own == {"small": {JOBS: 1, "cpu": 2000}}
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_job_of_lower_priority_gives_room_to_a_whole_group() -> None:
@@ -338,11 +339,11 @@ def test_a_job_of_lower_priority_gives_room_to_a_whole_group() -> None:
     world.cycle()
     assert victim.stage == Stage.RESCHEDULING
     assert (job.stage, len(job.placements)) == (Stage.PENDING, 3)
-    world.state.validate()
+    validate(world.state)
     world.apply()
     world.control()
     assert (job.stage, job.attempt) == (Stage.STARTING, 0)
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_group_whose_only_pod_with_a_node_goes_waits_for_no_room() -> None:
@@ -356,7 +357,7 @@ def test_a_group_whose_only_pod_with_a_node_goes_waits_for_no_room() -> None:
     assert victim.stage == Stage.RESCHEDULING and list(job.placements) == [job.slots.members["uid-p0"]]
     world.pod_gone("uid-p0")
     assert (job.stage, job.placements, job.slots.room) == (Stage.PENDING, {}, None)
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_pod_that_others_bind_early_begins_its_group() -> None:
@@ -364,10 +365,10 @@ def test_a_pod_that_others_bind_early_begins_its_group() -> None:
     world, job = grouped(3, nodes=2)
     member(world, 1, "n2", least=3)
     assert (job.stage, job.bound) == (Stage.STARTING, {(1, 1): "uid-p1"})
-    world.state.validate()
+    validate(world.state)
     world.cycle()
     assert len(job.placements) == 3
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_pod_may_change_its_group() -> None:
@@ -378,14 +379,14 @@ def test_a_pod_may_change_its_group() -> None:
     assert other is not job and other.bound and job.slots.members.keys() == {"uid-p1"}
     alone = world.pod_to_place("p1")
     assert alone.uid == "pod:uid-p1" and stages(world) == ["group:other Running", "pod:p1 Pending"]
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_forged_observation_may_give_a_pod_another_name() -> None:
     world, job = grouped(2)
     world.pod_asking("other", group="train", least=2, uid="uid-p0")
     assert job.slots.members["uid-p0"] == (1, 0) and job.pod_name((1, 0)) == "other"
-    world.state.validate()
+    validate(world.state)
 
 
 def test_groups_of_one_name_in_two_namespaces_are_two() -> None:
@@ -416,7 +417,7 @@ def test_a_new_epoch_finds_a_group_in_any_order_of_its_pods() -> None:
             world.pod_asking(f"p{number}", "n1", group="train", least=3, phase=phase)
         job = world.state.jobs["group:default/train"]
         assert (job.stage, job.pods_lacking, len(job.bound)) == (Stage.RUNNING, 0, 2)
-        world.state.validate()
+        validate(world.state)
 
 
 def test_a_group_can_be_supposed_gone() -> None:
@@ -425,8 +426,8 @@ def test_a_group_can_be_supposed_gone() -> None:
     bind(world, job, 0)
     without = supposed(world.state, job_gone(job, world.state))
     assert without.jobs == {} and job.bound
-    without.validate()
-    world.state.validate()
+    validate(without)
+    validate(world.state)
 
 
 def test_a_log_of_single_pods_folds_as_before() -> None:

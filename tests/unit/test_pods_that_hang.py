@@ -12,6 +12,7 @@ from arranger.messages.departures import HANGS_AFTER_MS, hanging_text
 from arranger.model.job import RestartPolicy, RestartScope, Stage
 from arranger.model.pod import PodTimes
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
@@ -78,7 +79,7 @@ def test_a_pod_that_hangs_on_a_lost_node_holds_up_no_new_attempt() -> None:
     assert {world.state.pods[of].name for of in job.bound.values()} == {"gang-w-0-r1", "gang-w-1-r1"}
     assert uid not in job.bound.values() and "n0" not in job.placements.values()
     assert [pod.uid for pod in desired_pods(world.state, job).force] == [uid], "it is still to be deleted"
-    world.state.validate()
+    validate(world.state)
     assert snapshot.digest(snapshot.restore(snapshot.encode(world.state))) == snapshot.digest(world.state)
     world.pod_gone(uid)
     assert job.left_behind == () and "left behind" not in message(world, job)

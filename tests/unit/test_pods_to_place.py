@@ -14,6 +14,7 @@ from arranger.model.queue import Preemption
 from arranger.model.selectors import selector_of
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_use import JOBS
 from arranger.projections.state import State
@@ -34,11 +35,11 @@ def test_a_pod_gets_a_node_by_a_cycle_and_is_bound_once_it_was_seen_there() -> N
     world.cycle()
     assert (pod.stage, pod.placements, pod.schedule_state) == (Stage.STARTING, {SLOT: "n1"}, ScheduleState.SUCCEED)
     assert world.used("n1") == 3000, "the decision holds the room until the pod was seen there"
-    world.state.validate()
+    validate(world.state)
     world.pod_to_place("web", "n1", of=shape(cpu=3))
     assert (pod.stage, pod.bound) == (Stage.RUNNING, {SLOT: "uid-web"})
     assert world.used("n1") == 3000, "the room is the pod's own now"
-    world.state.validate()
+    validate(world.state)
     assert world.cycle() == () and world.control() == []
 
 
@@ -58,7 +59,7 @@ def test_nothing_remains_of_a_pod_that_is_gone(node: str) -> None:
         world.pod_to_place("web", node)
     world.pod_gone("uid-web")
     assert world.state.jobs == {} and world.used("n1") == 0 and world.state.queue_use.own == {}
-    world.state.validate()
+    validate(world.state)
 
 
 def test_an_ended_pod_uses_no_room_and_gets_no_other_node() -> None:
@@ -67,7 +68,7 @@ def test_an_ended_pod_uses_no_room_and_gets_no_other_node() -> None:
     world.pod_to_place("web", "n1")
     world.change_pod("uid-web", phase="Succeeded")
     assert world.state.jobs == {} and world.used("n1") == 0
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_pod_that_another_scheduler_bound_first_uses_the_room_there() -> None:
@@ -76,7 +77,7 @@ def test_a_pod_that_another_scheduler_bound_first_uses_the_room_there() -> None:
     world.node("n2")
     world.pod_to_place("web", "n2")
     assert (world.used("n1"), world.used("n2"), pod.placements) == (0, 1000, {SLOT: "n2"})
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_pod_without_room_waits_with_a_reason_and_never_fails() -> None:
@@ -122,7 +123,7 @@ def test_a_pod_whose_node_closes_before_it_is_bound_gets_another() -> None:
     assert (pod.stage, pod.placements) == (Stage.STARTING, {SLOT: "n2"})
     world.pod_to_place("web", "n1")  # the first binding was under way
     assert (world.used("n1"), world.used("n2")) == (1000, 0)
-    world.state.validate()
+    validate(world.state)
 
 
 @pytest.mark.parametrize(("gone", "reason"), [(True, StageReason.NODE_LOST), (False, StageReason.ROOM_TAKEN)])
@@ -135,7 +136,7 @@ def test_a_pod_gives_up_a_node_that_is_gone_or_has_no_room(gone: bool, reason: S
         world.pod("other", "n1", cpu=1)
     (decided,) = world.control()
     assert isinstance(decided, k.StageDecided) and (decided.reason, pod.placements) == (reason, {})
-    world.state.validate()
+    validate(world.state)
 
 
 def test_pods_and_jobs_share_one_order_by_priority() -> None:
@@ -221,7 +222,7 @@ def test_a_job_of_lower_priority_gives_room_to_a_pod() -> None:
     world.apply()
     world.control()
     assert pod.stage == Stage.STARTING
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_pod_that_must_not_preempt_waits() -> None:
@@ -259,7 +260,7 @@ def test_no_decision_takes_a_pod_out_of_its_slot() -> None:
     verdicts = world.verdicts[-4:]
     assert [of.kind for of in verdicts if not of.accepted] == ["StageDecided", "WorkersReplaced", "Preempted"]
     assert pod.bound == {SLOT: "uid-web"}
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_tyjob_of_the_same_name_is_another_job() -> None:
@@ -277,7 +278,7 @@ def test_a_resized_pod_holds_what_it_asks_for_now() -> None:
     world.pod_to_place("web", "n1", of=shape(cpu=2))
     world.pod_to_place("web", "n1", of=shape(cpu=3))
     assert (world.used("n1"), world.state.queue_use.own["default"]["cpu"]) == (3000, 3000)
-    world.state.validate()
+    validate(world.state)
     assert pod.stage == Stage.RUNNING
 
 
@@ -286,7 +287,7 @@ def test_a_pod_that_is_being_deleted_without_a_node_gets_none() -> None:
     world.cycle()
     world.pod_to_place("web", deleting=True)
     assert not pod.placements
-    world.state.validate()
+    validate(world.state)
     world.wait_for_late_pods()
     assert world.cycle() == () and world.control() == [] and world.used("n1") == 0
 
@@ -311,7 +312,7 @@ def test_a_new_epoch_finds_the_pods_that_run() -> None:
     pod = later.pod_to_place("web", "n1")
     assert (pod.stage, pod.placements) == (Stage.RUNNING, {SLOT: "n1"}) and later.used("n1") == 1000
     assert isinstance(later.state, State) and later.state.queue_use.own == world.state.queue_use.own
-    later.state.validate()
+    validate(later.state)
 
 
 def test_a_forged_observation_may_give_a_pod_of_its_own_record_another_name() -> None:
@@ -319,6 +320,6 @@ def test_a_forged_observation_may_give_a_pod_of_its_own_record_another_name() ->
     job = world.pod_to_place("p1", uid="u")
     world.pod_to_place("p0", uid="u", priority=3)
     assert world.state.jobs[job.uid].seen.name == "pod:p0"
-    world.state.validate()
+    validate(world.state)
     world.pod_gone("u")
-    world.state.validate()
+    validate(world.state)

@@ -15,6 +15,7 @@ from arranger.model.pod import HostPort, PodRules
 from arranger.model.queue import Preemption, PreemptionMode
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord, compact
 from arranger.replay.explain.room_words import takes_none_text
 from arranger.replay.explain.taken_room import TakesNone
@@ -56,7 +57,7 @@ def preempted(of: World) -> k.Preempted | None:
     found = [event for event in of.cycle() if isinstance(event, k.Preempted)]
     if found:
         assert of.verdict("Preempted").accepted, of.verdict("Preempted").reason
-        of.state.validate()
+        validate(of.state)
     return found[0] if found else None
 
 
@@ -216,7 +217,7 @@ def test_whether_pods_that_were_never_seen_count_in_their_queue_for_a_second_job
     assert preempted(of) is not None
     assert all(verdict.accepted for verdict in of.verdicts)
     assert (len(first.placements), len(second.placements)) == (1, gets)
-    of.state.validate()
+    validate(of.state)
 
 
 @pytest.mark.parametrize("spec", [{"suspend": True}, {"terminating": True}])
@@ -244,7 +245,7 @@ def test_room_that_is_not_freed_in_time_is_given_back() -> None:
     assert not high.placements and high.decided is not None
     assert high.decided.reason == StageReason.ROOM_NOT_FREED
     assert stage_text(high.decided) == "pod default/low-actors-0 and 3 more didn't leave n0 in time; scheduled again"
-    of.state.validate()
+    validate(of.state)
     of.settle()
     assert high.stage == Stage.RUNNING
 
@@ -290,7 +291,7 @@ def test_room_is_given_back_once_its_node_is_closed(how: dict[str, Any] | None, 
     assert high.decided is not None and high.decided.reason == reason
     assert stage_text(high.decided) == said.replace("n0", node)
     assert (high.stage, high.taken) == (Stage.PENDING, None), "no fault of the job: it may take other room"
-    of.state.validate()
+    validate(of.state)
     assert preempted(of) is not None
     of.settle()
     assert high.stage == Stage.RUNNING
@@ -579,7 +580,7 @@ def decisions(of: World) -> list[k.Preempted]:
     """All decisions of the next cycle that let a job take room. The fold accepts each."""
     found = [event for event in of.cycle() if isinstance(event, k.Preempted)]
     assert not [verdict.reason for verdict in of.verdicts if not verdict.accepted]
-    of.state.validate()
+    validate(of.state)
     return found
 
 
@@ -649,7 +650,7 @@ def test_a_running_job_without_any_nodes_takes_no_room() -> None:
     cycle = k.CycleTaken(of.state.offset, of.now_ms, of.config)
     of.say(cycle, k.Preempted(placed, (victim,), (), (), of.now_ms + 60_000))
     assert of.verdict("Preempted").reason == "it is Running"
-    of.state.validate()
+    validate(of.state)
 
 
 def test_a_later_job_of_the_same_cycle_counts_on_slots_to_which_no_pod_can_come() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind, Victim
 from arranger.model.queue import Preemption, PreemptionMode
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord, expand
 from arranger.scheduling.cycle import VERSIONS, take_cycle
 from arranger.scheduling.vacating import leaving
@@ -206,7 +207,7 @@ def test_nobody_gives_room_in_vain_and_it_comes_to_an_end(
     for _ in range(3):
         watch.of.pass_time(31)
         watch.settle(exact=exact)
-    watch.of.state.validate()
+    validate(watch.of.state)
     assert not any((other, one) in watch.pairs for one, other in watch.pairs), "two took room from each other"
     # Who lost its room to a newer job may take it again from the same one.
     assert max(watch.pairs.values(), default=1) <= len(then), "one took room again and again from the same job"
@@ -232,4 +233,4 @@ def test_none_of_several_jobs_that_come_at_once_takes_more_than_it_needs(
     for number, (gpus, pods, priority) in enumerate(large):
         submit(watch.of, f"large{number}", (gpus, pods, pods, priority, "a", True), 100 + number)
     watch.settle(exact=True)
-    watch.of.state.validate()
+    validate(watch.of.state)

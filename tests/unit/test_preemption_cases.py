@@ -12,6 +12,7 @@ from arranger.events.facts import PreemptionKind
 from arranger.model.job import Stage
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import expand
 from arranger.scheduling.cycle import VERSIONS
 from arranger.settings import Settings
@@ -153,7 +154,7 @@ def test_who_gives_room_and_who_runs(case: Case) -> None:
             submit(there, job, 2000 + number)
         settle(there, told, leave=False)
     settle(there, told)
-    there.state.validate()
+    validate(there.state)
     assert told == plain(case.takes)
     assert running(there) == expected(case)
     for _ in range(4):

@@ -11,6 +11,7 @@ from arranger.model.job import JobStatusSeen, Stage
 from arranger.model.tyjob import job_spec
 from arranger.model.validation import TYJOB
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.workers.observed import news, projected
 from tests.unit.tyjob_table import tyjob_with
 from tests.world import Edited, World, shape
@@ -83,7 +84,7 @@ def test_a_job_keeps_the_value_that_its_class_had() -> None:
     assert not edited.job.valid_spec.priority_known
     edited.edit(priority_class="", priority=3)
     assert edited.job.valid_spec.priority == 3
-    there.state.validate()
+    validate(there.state)
     assert snapshot.digest(snapshot.restore(snapshot.encode(there.state))) == snapshot.digest(there.state)
 
 

@@ -25,6 +25,7 @@ from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.job import Stage
 from arranger.model.provisioning import DEFAULT_CLASS, Answer, Provisioning
 from arranger.model.validation import TYJOB
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
 from arranger.replay.reading.describe import describe
 from arranger.sandbox.direct import DirectCluster
@@ -126,7 +127,7 @@ class Scene:
         """Every role works once."""
         while self.world.cycle() or self.world.control():
             pass
-        self.world.state.validate()
+        validate(self.world.state)
         job = self.job
         await self.applier._look(job.uid, job)
         if autoscales:

@@ -15,6 +15,7 @@ from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.job import JobStatusSeen, ScheduleState, Stage
 from arranger.model.provisioning import DEFAULT_CLASS, Answer, Provisioning, request_name
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
 from arranger.projections.provisioning import present_request, provided_by
 from arranger.projections.state import NodesRequest
@@ -41,7 +42,7 @@ class Autoscaled(World):
         found: list[k.Event] = []
         while decided := [*self.cycle(), *self.control()]:
             found += decided
-        self.state.validate()
+        validate(self.state)
         restored = snapshot.restore(snapshot.encode(self.state))
         assert snapshot.digest(restored) == snapshot.digest(self.state)
         return [event for event in found if isinstance(event, k.NodesRequested)]

@@ -11,6 +11,7 @@ from arranger.kube.translate import pod_seen
 from arranger.model.pod import QosClass, lowest_qos
 from arranger.model.template import qos_class
 from arranger.model.tyjob import job_spec
+from arranger.projections.consistency import validate
 from arranger.replay.explain.ahead import QueueKeys
 from arranger.scheduling import BUILT_IN, queue
 from tests.unit.replay_worlds import verified
@@ -89,7 +90,7 @@ def test_a_group_has_the_class_of_the_pod_that_is_guaranteed_least() -> None:
     assert first.valid_spec.qos == BEST_EFFORT
     world.pod_gone("uid-b")
     assert first.valid_spec.qos == GUARANTEED
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_log_without_classes_is_ordered_as_before() -> None:

@@ -8,6 +8,7 @@ from arranger.kube.translate import namespace_seen, queue_seen
 from arranger.model.queue import QueueSpec, QueueState
 from arranger.model.validation import TYJOB
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.queue_tree import QueueProblem, QueueProblemKind
 from arranger.replay.reading.describe import describe
 from arranger.workers.observed import news, projected
@@ -30,7 +31,7 @@ def test_queues_and_namespaces_are_in_the_state_and_its_snapshots() -> None:
     state = there.state
     assert state.queue_tree.paths == {"all": ("all",), "default": ("default",), "rl": ("rl", "all")}
     assert state.namespaces["research"].labels == (("team", "rl"),)
-    state.validate()
+    validate(state)
     restored = snapshot.restore(snapshot.encode(state))
     assert snapshot.digest(restored) == snapshot.digest(state) and restored.queue_tree == state.queue_tree
 
@@ -44,7 +45,7 @@ def test_the_tree_follows_every_change_of_a_queue() -> None:
     assert there.state.queue_tree.paths == {"default": ("default",), "rl": ("rl",)}
     there.queue("rl", invalid="spec")
     assert there.state.queue_tree.problems == {"rl": QueueProblem(QueueProblemKind.INVALID, "rl")}
-    there.state.validate()
+    validate(there.state)
 
 
 def test_the_tree_is_made_only_when_a_queue_has_changed() -> None:
@@ -82,7 +83,7 @@ def test_where_the_api_server_has_no_queues_there_is_only_default_and_nothing_wa
     state = there.state
     assert state.synced and state.unwatched == {"queue": 404, "namespace": 403}
     assert not state.queues and not state.namespaces and state.queue_tree.paths == {"default": ("default",)}
-    state.validate()
+    validate(state)
 
 
 def test_jobs_are_looked_at_again_when_their_namespace_or_a_queue_changes() -> None:

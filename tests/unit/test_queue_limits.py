@@ -14,6 +14,7 @@ from arranger.model.job import ScheduleState, Stage
 from arranger.model.queue import QueueSpec, QueueState
 from arranger.model.quota import LimitKind, QuotaLack
 from arranger.model.reasons import Reason, ReasonKind
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord, compact
 from arranger.projections.state import State
 from arranger.scheduling.cycle import Cycles, take_cycle
@@ -386,7 +387,7 @@ def test_a_job_that_has_no_nodes_any_more_waits_for_a_place() -> None:
     third = job(there, "c", "rl", 1, created=3)
     there.cycle()
     assert [gpus(of) for of in (first, second, third)] == [0, 1, 0]
-    there.state.validate()
+    validate(there.state)
 
 
 # --- for any tree -------------------------------------------------------------------------------------------

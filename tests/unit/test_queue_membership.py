@@ -11,7 +11,9 @@ from arranger.model.config import VERDICTS
 from arranger.model.job import PlacedPods, ScheduleState, Stage
 from arranger.model.pod import Requirement
 from arranger.model.queue import NamespaceRule, QueueState
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
+from arranger.projections.queue_counts import queue_of
 from arranger.projections.queue_membership import (
     Denial,
     DenialKind,
@@ -21,7 +23,6 @@ from arranger.projections.queue_membership import (
     submitter_of,
 )
 from arranger.projections.queue_tree import QueueProblem, QueueProblemKind
-from arranger.projections.queue_use import queue_of
 from arranger.replay.explain.awaited import What, awaited
 from arranger.replay.reading.describe import message_of
 from tests.unit.tyjob_table import tyjob
@@ -157,7 +158,7 @@ def test_a_job_that_cannot_use_its_queue_waits_holds_nothing_and_says_why(case: 
     assert job.uid in there.changes.jobs and there.changes.schedulable
     there.settle()
     assert job.stage == Stage.RUNNING and denied(there.state, job) is None
-    there.state.validate()
+    validate(there.state)
 
 
 def test_where_the_api_server_refuses_queues_the_job_says_so() -> None:

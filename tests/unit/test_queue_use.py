@@ -6,6 +6,7 @@ import pytest
 from arranger.events import kinds as k
 from arranger.model.job import Stage
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.queue_use import JOBS
 from tests.world import Edited, World, shape
 
@@ -18,7 +19,7 @@ def world(gpus: int = 8) -> World:
 
 def use(there: World) -> dict[str, dict[str, int]]:
     """What queues use; the state must be consistent, and the same after it was restored."""
-    there.state.validate()
+    validate(there.state)
     assert snapshot.restore(snapshot.encode(there.state)).queue_use == there.state.queue_use
     return there.state.queue_use.own
 
@@ -115,7 +116,7 @@ def decaying() -> World:
 
 def averages(there: World) -> dict[str, float]:
     """Queue → average of GPUs at the present time. A state that was restored has the same."""
-    there.state.validate()
+    validate(there.state)
     restored = snapshot.restore(snapshot.encode(there.state))
     assert snapshot.digest(restored) == there.digest()
     found = there.state.queue_use.averages(there.now_ms)

@@ -6,6 +6,7 @@ from arranger.events import kinds as k
 from arranger.lifecycle.desired import desired_status
 from arranger.model.job import LEADER_GROUP, PlacedPods, PodGroup, RestartPolicy, ScheduleState, Stage, with_needed
 from arranger.model.tyjob import NO_LEADER, job_spec
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
 from tests.unit.tyjob_table import SETS, tyjob_with
 from tests.world import World, shape
@@ -40,7 +41,7 @@ def test_of_room_for_a_part_the_sets_that_others_wait_for_get_theirs_first() -> 
     job = league(world)
     world.cycle()
     assert {group for group, _ in job.placements} >= {MAIN, EXPLOITERS} and len(job.placements) == 3
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_plan_that_fills_the_quorum_with_sets_that_wait_is_refused_by_the_log() -> None:

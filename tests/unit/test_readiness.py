@@ -10,6 +10,7 @@ from arranger.lifecycle.desired import desired_status
 from arranger.messages.readiness import below_quorum_text
 from arranger.model.job import JobStatusSeen, Stage
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.job_parts import LEADER
 from arranger.projections.jobs import JobRecord
 from arranger.replay.reading.overview import overview
@@ -47,7 +48,7 @@ def test_a_job_is_ready_as_long_as_its_quorum_is() -> None:
     assert job.stage == Stage.RUNNING and world.control() == []
     world.change_pod(job.bound[1, 2], ready=True)
     assert told(world, job)["status"] == "True"
-    world.state.validate()
+    validate(world.state)
 
 
 def test_every_place_says_the_same_of_a_running_job_below_its_quorum() -> None:
@@ -154,7 +155,7 @@ def test_a_lowered_minimum_makes_a_job_ready_at_once() -> None:
     sets = [("trainers", 4, shape(cpu=1)), ("actors", 6, shape(cpu=1))]
     world.job("ppo", workers=sets, minimums={"trainers": 3}, generation=2)
     assert told(world, job)["status"] == "True"
-    world.state.validate()
+    validate(world.state)
 
 
 @pytest.mark.parametrize("pods_first", [True, False])

@@ -11,6 +11,7 @@ from arranger.model.queue import Preemption, PreemptionMode
 from arranger.model.reasons import ReasonKind
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling.cycle import VERSIONS, Cycles
 from arranger.scheduling.no_room import NoRoomKind, why_no_room
@@ -55,7 +56,7 @@ def end(of: World, job: JobRecord) -> None:
 
 def started(of: World, *jobs: JobRecord) -> list[bool]:
     of.settle()
-    of.state.validate()
+    validate(of.state)
     return [job.stage == Stage.RUNNING for job in jobs]
 
 
@@ -396,4 +397,4 @@ def test_what_is_reserved_for_a_job_is_kept_from_none_before_it(verdicts: int, w
     else:
         assert bool(wants.placements) == (verdicts == VERDICTS)
     assert all(of.placements for of in stay) and not (wants.placements and large.placements)
-    of.state.validate()
+    validate(of.state)

@@ -15,6 +15,7 @@ from arranger.model.node import Taint
 from arranger.model.pod import PodShape, RuntimeNeeds, Toleration
 from arranger.model.template import pod_shape
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
 from tests.world import World, shape
 
@@ -70,7 +71,7 @@ def test_the_node_and_the_room_are_those_of_the_pod_after_admission() -> None:
     there.cycle()
     assert set(job.placements.values()) == {"n2"} and len(job.placements) == 3
     assert there.used("n2") == 3750
-    there.state.validate()
+    validate(there.state)
     plain = there.job("plain", leader=shape(cpu=1))
     there.cycle()
     assert plain.placements == {(0, 0): "n1"}, "others still don't tolerate the taint"
@@ -100,7 +101,7 @@ def test_a_job_waits_for_a_class_that_does_not_exist_and_says_so() -> None:
     there.settle()
     assert (job.stage, job.placements) == (Stage.RUNNING, {(0, 0): "n2"})
     there.runtime_class_gone("kata")
-    there.state.validate()
+    validate(there.state)
     assert job.stage == Stage.RUNNING, "pods that are there stay"
 
 
@@ -131,7 +132,7 @@ def test_where_classes_may_not_be_read_jobs_are_placed_as_before(code: int) -> N
     there.say(k.WatchRefused(k.Watched.RUNTIME_CLASS, there.watch_runtimes(), code))
     assert there.state.synced and not job.valid_spec.missing_runtimes
     assert job.valid_spec.groups[0].shape == sandboxed(cpu=9)
-    there.state.validate()
+    validate(there.state)
 
 
 def test_room_that_was_decided_follows_a_class_that_changes() -> None:
@@ -143,7 +144,7 @@ def test_room_that_was_decided_follows_a_class_that_changes() -> None:
     assert (there.used("n2"), there.state.queue_use.own["default"]["cpu"]) == (2000, 2000)
     there.runtime_class_gone("kata")
     assert (there.used("n2"), job.valid_spec.missing_runtimes) == (1000, ("kata",))
-    there.state.validate()
+    validate(there.state)
 
 
 def test_a_selector_that_contradicts_the_class_fits_no_node() -> None:

@@ -12,6 +12,7 @@ from arranger.kube.translate import job_seen
 from arranger.lifecycle.desired import desired_status
 from arranger.model.job import JobSpec, Stage
 from arranger.model.tyjob import job_spec
+from arranger.projections.consistency import validate
 from arranger.projections.job_parts import STEPS_KEPT
 from arranger.projections.jobs import JobRecord
 from arranger.sandbox.direct import DirectCluster
@@ -107,7 +108,7 @@ def test_a_set_is_scaled_to_nothing_and_back_while_the_job_runs() -> None:
     for count in (0, 3, 0, 1):
         edited.edit(workers=[("actors", count, shape(cpu=1))])
         edited.world.settle()
-        edited.world.state.validate()
+        validate(edited.world.state)
         assert sorted(edited.job.bound) == [(0, 0), *((1, index) for index in range(count))]
         assert (edited.job.stage, edited.job.attempt, shown(edited)[0]) == (Stage.RUNNING, 0, count)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from arranger.kube.cluster import NODES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, TYJOBS, Object, Resource
+from arranger.projections.consistency import validate
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.workers.applier import Applier
 from arranger.workers.progress import Look, Progress
@@ -61,7 +62,7 @@ class Walk(Scene):
     def check(self) -> None:
         devices = [one for of in self.devices().values() for one in of]
         assert len(devices) == len(set(devices)), self.devices()
-        self.world.state.validate()
+        validate(self.world.state)
 
     async def step(self) -> None:
         some = {

@@ -8,6 +8,7 @@ from arranger.lifecycle.desired import desired_status
 from arranger.messages.decisions import stage_text
 from arranger.model.job import Stage
 from arranger.model.pod import PodTimes
+from arranger.projections.consistency import validate
 from arranger.projections.job_parts import LEADER
 from arranger.projections.jobs import JobRecord
 from tests.world import World, shape, starting
@@ -52,7 +53,7 @@ def test_workers_that_cannot_start_beside_a_good_leader_give_their_nodes_up_afte
     )
     assert (job.placements, job.attempt, job.leader.restarts, job.spent) == ({}, 1, 0, {})
     assert decision.back_off_ms == 10_000 and job.back_offs.held_back
-    world.state.validate()
+    validate(world.state)
     assert desired_status(world.state, job)["message"].startswith(said)
 
 

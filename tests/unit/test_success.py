@@ -13,6 +13,7 @@ from arranger.model.pod import STOPPED
 from arranger.model.stages import StageReason
 from arranger.model.tyjob import job_spec
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
 from arranger.replay.explain.awaited import What, awaited
 from arranger.replay.explain.causes import budget_text
@@ -49,7 +50,7 @@ def later(world: World) -> None:
     world.settle()
     world.wait_for_back_offs()
     world.settle()
-    world.state.validate()
+    validate(world.state)
 
 
 def reason(job: JobRecord) -> str:
@@ -90,7 +91,7 @@ def test_each_policy_places_equals(policy: str) -> None:
     waiting = world.job("z", equals=True, workers=[("a", 2, shape(cpu=1)), ("b", 2, shape(cpu=1))], min_workers=3)
     world.settle()
     assert (len(job.placements), job.stage, waiting.stage) == (4, Stage.RUNNING, Stage.PENDING)
-    world.state.validate()
+    validate(world.state)
 
 
 def test_equals_without_their_quorum_wait_and_hold_nothing() -> None:
@@ -199,7 +200,7 @@ def test_equals_succeed_when_the_last_of_them_has_finished() -> None:
     status = desired_status(world.state, job)
     assert (status["ready"], status["message"]) == ("3/3", "all workers whose end is the job's have finished")
     assert not world.state.nodes.used.any()
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_finished_worker_holds_no_room_and_does_not_run_again_if_its_pod_is_deleted() -> None:
@@ -212,7 +213,7 @@ def test_a_finished_worker_holds_no_room_and_does_not_run_again_if_its_pod_is_de
     world.pod_gone(uid)
     world.settle()
     assert (1, 0) not in job.placements and job.stage == Stage.RUNNING and world.cycle() == ()
-    world.state.validate()
+    validate(world.state)
 
 
 def test_the_fold_rejects_a_success_that_the_facts_do_not_support() -> None:
@@ -347,7 +348,7 @@ def test_suspended_equals_keep_what_has_finished() -> None:
     edited.edit(suspend=False)
     world.settle()
     assert (job.stage, sorted(job.bound), job.attempt) == (Stage.RUNNING, [(1, 1), (1, 2)], 1)
-    world.state.validate()
+    validate(world.state)
 
 
 def test_scaling_down_to_what_has_finished_is_success() -> None:
@@ -380,7 +381,7 @@ def test_another_epoch_knows_what_has_finished(pods_stay: bool) -> None:
     another.settle()
     assert (adopted.stage, adopted.attempt) == (Stage.RUNNING, 0)
     assert sorted(adopted.slots.finished) == [LEADER, (1, 0)] and sorted(adopted.bound) == [(1, 1), (1, 2)]
-    another.state.validate()
+    validate(another.state)
 
 
 def pod_fields(pod: k.PodSeen) -> tuple[object, ...]:

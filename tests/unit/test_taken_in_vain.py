@@ -14,6 +14,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import Slot, Stage
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.replay.ledger.preemptions import PreemptionLedger
@@ -90,7 +91,7 @@ def test_who_took_room_and_did_not_start_takes_none_again(fail: Callable[[World,
         assert not takes_again(of, high)
     low = of.state.jobs["uid-low"]
     assert low.stage == Stage.RUNNING and low.attempt == 1
-    of.state.validate()
+    validate(of.state)
 
 
 @pytest.mark.parametrize("fail", [refuse, kubelets_refuse])
@@ -146,7 +147,7 @@ def test_it_takes_room_again_once_something_has_changed(change: Callable[[World,
     assert not takes_again(of, high)
     change(of, high)
     assert high.taken is None and preempted(of) is not None
-    of.state.validate()
+    validate(of.state)
 
 
 def test_what_is_used_of_a_quota_and_other_nodes_change_nothing() -> None:
@@ -225,7 +226,7 @@ def test_the_mark_is_in_snapshots() -> None:
     high = beneficiary(of)
     refuse(of, high)
     copied = snapshot.restore(snapshot.encode(of.state))
-    copied.validate()
+    validate(copied)
     assert copied.jobs[high.uid].taken == high.taken
     assert copied.takers == of.state.takers == {high.uid: None}
     of.job_gone(high)

@@ -5,6 +5,7 @@ import msgspec
 from arranger.lifecycle.desired import desired_status
 from arranger.model.job import Stage
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from tests.unit.replay_worlds import verified
 from tests.world import World, shape
 
@@ -31,7 +32,7 @@ def test_a_job_of_ten_thousand_pods_lives_its_whole_life() -> None:
     world.settle()
     assert (job.stage, len(job.bound)) == (Stage.RUNNING, WORKERS + 1)
     assert lost not in job.placements.values()
-    world.state.validate()
+    validate(world.state)
     assert snapshot.encode(snapshot.restore(snapshot.encode(world.state))) == snapshot.encode(world.state)
 
     world.change_pod(job.bound[(0, 0)], phase="Succeeded", ready=False)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from arranger.events import kinds as k
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import expand
 from tests.unit import preemption_table
 from tests.unit.preemption_table import NOBODY
@@ -67,7 +68,7 @@ def test_who_gives_room_and_who_runs(case: Case) -> None:
     there, given = world_of(case), Given()
     expected = told(case, case.ours or case.others)
     settle(there, given)
-    there.state.validate()
+    validate(there.state)
     assert (kinds(given.pods), kinds(running(there))) == expected
     for _ in range(2):
         there.pass_time(31)

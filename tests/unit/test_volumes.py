@@ -17,6 +17,7 @@ from arranger.model.pod import Attachment, PodShape, PodTraits, Requirement
 from arranger.model.reasons import FITS, Reason, ReasonKind
 from arranger.model.volumes import NO_PROVISIONER, ONE_POD
 from arranger.projections import snapshot
+from arranger.projections.consistency import validate
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 from arranger.projections.volumes import out_of_reach
@@ -373,7 +374,7 @@ def test_a_job_waits_for_its_claim_and_never_fails_for_it() -> None:
     bound(within(ZONE, "z2"))(world)
     world.cycle()
     assert set(job.placements.values()) == {"b"}
-    world.state.validate()
+    validate(world.state)
 
 
 def test_workers_that_share_a_claim_without_a_volume_go_where_it_was_made() -> None:
@@ -392,7 +393,7 @@ def test_workers_that_share_a_claim_without_a_volume_go_where_it_was_made() -> N
         world.wait_for_back_offs()
         world.cycle()
     assert set(job.placements.values()) == {"a", "a2"}
-    world.state.validate()
+    validate(world.state)
 
 
 def test_a_pod_to_place_follows_its_claim() -> None:

@@ -14,6 +14,7 @@ from arranger.messages.decisions import replaced_text, scaled_text, stage_text
 from arranger.model.config import VERDICTS
 from arranger.model.job import PlacedPods, Replacement, RestartPolicy, RestartScope, ScheduleState, Slot, Stage
 from arranger.model.tyjob import job_spec
+from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
 from arranger.replay.explain.placement_explanations import CycleObserver
 from arranger.replay.reading.edits import changed
@@ -67,7 +68,7 @@ def fail(world: World, job: JobRecord, index: int, **more: Any) -> str:
 def decided(world: World) -> k.WorkersReplaced:
     [decision] = world.control()
     assert isinstance(decision, k.WorkersReplaced) and world.verdict("WorkersReplaced").accepted
-    world.state.validate()
+    validate(world.state)
     return decision
 
 
@@ -78,7 +79,7 @@ def hows(decision: k.WorkersReplaced) -> dict[int, Replacement]:
 def later(world: World, seconds: float = 10.0) -> None:
     world.pass_time(seconds)
     world.settle()
-    world.state.validate()
+    validate(world.state)
 
 
 # --- placement ------------------------------------------------------------------------------------------------------
@@ -358,7 +359,7 @@ def test_a_decision_on_a_part_of_a_worker_group_is_rejected(workers: dict[int, R
     verdict = world.verdict("WorkersReplaced")
     assert verdict.accepted == accepted
     assert accepted or verdict.reason.startswith("the worker group of slot (1, 0) is not whole without slot (1, 1)")
-    world.state.validate()
+    validate(world.state)
 
 
 # --- readiness and scaling ------------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from arranger.model.job import JobSpec
 from arranger.model.pod import Labels, gpus_of
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts, NodeTable
+from arranger.projections.queue_counts import queue_of
 from arranger.projections.queue_membership import most_priority, submitter_of
-from arranger.projections.queue_use import queue_of
 from arranger.projections.state import State
 from arranger.replay.explain.expected import NoStart, Start, start_of
 from arranger.replay.ledger.causes import Cause, every_cause

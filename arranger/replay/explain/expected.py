@@ -10,7 +10,7 @@ from arranger.projections.awaited_room import refused_by_dry_run
 from arranger.projections.forecasts import expected_start
 from arranger.projections.jobs import JobRecord, has_started
 from arranger.projections.preemption import leaves
-from arranger.projections.queue_use import queue_of
+from arranger.projections.queue_counts import queue_of
 from arranger.projections.run_times import usual_run_time_ms
 from arranger.projections.state import Forecasted, Reservation, State
 from arranger.replay.reading.describe import awaited_labels

@@ -10,8 +10,9 @@ from arranger.model.quota import LimitKind
 from arranger.model.reasons import ReasonCounts, ReasonKind
 from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord, expand
+from arranger.projections.queue_counts import queue_of
 from arranger.projections.queue_membership import counted_priority, kept_out
-from arranger.projections.queue_use import JOBS, queue_of
+from arranger.projections.queue_use import JOBS
 from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.case import Case
 from arranger.replay.explain.candidate_changes.queue_objects import kept_by_usage

@@ -16,7 +16,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.pod import TERMINAL
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, expand, pods_of_record, record_name, record_uid
-from arranger.projections.queue_use import queue_of
+from arranger.projections.queue_counts import queue_of
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.cluster_context import ClusterContext, Placement
 from arranger.replay.explain.placement_explanations import MOST, PlacementExplanation, explanations_of

@@ -22,7 +22,7 @@ from arranger.model.pod import TERMINAL
 from arranger.projections.expected_ends import EndSource, expected_end
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import expand, requests_of
-from arranger.projections.queue_use import queue_of
+from arranger.projections.queue_counts import queue_of
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.taken_room import Taking, taking
 from arranger.replay.ledger.guests import GuestStays, Stay

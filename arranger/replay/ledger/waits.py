@@ -15,8 +15,8 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
 from arranger.model.pod import PodShape, gpus_of
 from arranger.projections.jobs import JobRecord
+from arranger.projections.queue_counts import queue_of
 from arranger.projections.queue_membership import submitter_of
-from arranger.projections.queue_use import queue_of
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.awaited import began_ms
 from arranger.replay.ledger.causes import Cause, Weights, causes_of

@@ -15,7 +15,7 @@ from arranger.model.names import pod_name
 from arranger.model.queue import DEFAULT_QUEUE
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, expand
-from arranger.projections.queue_use import queue_of
+from arranger.projections.queue_counts import queue_of
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import (
     SEEN_AGAIN,

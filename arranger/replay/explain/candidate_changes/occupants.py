@@ -7,7 +7,7 @@ from arranger.events import kinds as k
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, expand, holds
 from arranger.projections.preemption import leaves
-from arranger.projections.queue_use import queue_of
+from arranger.projections.queue_counts import queue_of
 from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.case import LEAVING, Case, Lack
 from arranger.replay.explain.candidate_changes.change import Change, Steps, names_text
