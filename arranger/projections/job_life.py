@@ -356,7 +356,7 @@ class JobLife(Slots):
 
     def _note_seen(self, job: JobRecord, owner: PodOwner, old: k.PodSeen | None, pod: k.PodSeen) -> bool:
         """`_note_pod` where the observation says anything new of a slot. Most observations are of a worker's pod that
-        fills its slot and goes on: of these only the readiness counts."""
+        fills its slot and goes on: of these only the phase and the readiness count."""
         slots = job.slots
         slots.pod_changes += 1
         slot = job.slot_of(owner)
@@ -364,10 +364,12 @@ class JobLife(Slots):
             return False
         if owner.leader or slots.pods.get(slot) != pod.uid or pod.restarts or pod.phase in TERMINAL:
             return self._note_pod(job, slot, old, pod)
-        if old is None or old.ready != pod.ready or old.deleting != pod.deleting or old.phase != pod.phase:
+        if old is None or old.ready != pod.ready or old.deleting != pod.deleting:
             slots.note(slot, pod)
             if self.state.readiness or is_ready(pod):
                 self._note_ready(job)
+        elif old.phase != pod.phase:
+            slots.note(slot, pod)
         return False
 
     def _note_pod(self, job: JobRecord, slot: SlotKey, old: k.PodSeen | None, pod: k.PodSeen) -> bool:

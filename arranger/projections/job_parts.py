@@ -28,7 +28,7 @@ NOT_ITS_DOING = (
 #: Replacements in a worker set that are further apart than this are not in a row.
 STREAK_MS = 600_000
 
-#: A member of an enumeration is looked up at each use.
+#: For each of many pods: to look up a member of an enumeration takes as long as the comparison.
 _RUNNING = Phase.RUNNING
 
 #: How many of a job's last decisions on its stage are kept, and of its last changes of counts.

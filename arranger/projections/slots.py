@@ -331,7 +331,8 @@ class Slots:
         least one. Pods that have finished count as ready, and those that are given up aren't waited for."""
         of = job.valid_spec.groups[group]
         left = of.count - sum(slot[0] == group for slot in job.slots.given_up)
-        ended = sum(of == Phase.SUCCEEDED for slot, of in job.slots.not_running.items() if slot[0] == group)
+        phases = [phase for slot, phase in job.slots.not_running.items() if slot[0] == group]
+        ended = phases.count(Phase.SUCCEEDED)
         placed = sum(slot[0] == group for slot in job.provided)
         return job.ready_or_finished[group] + ended >= (of.min_count or max(placed, min(1, left)))
 
