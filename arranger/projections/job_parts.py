@@ -107,15 +107,16 @@ class SlotTable:
             self.not_running[slot] = pod.phase
         elif self.not_running:
             self.not_running.pop(slot, None)
-        self._count_ready(slot, is_ready(pod))
+        ready = pod.ready and not pod.deleting  # as `is_ready`, for each of many pods
+        if ready != (slot in self.ready):
+            self._turn(slot, ready=ready)
 
     def _forget_pod(self, slot: SlotKey) -> None:
         self.not_running.pop(slot, None)
-        self._count_ready(slot, ready=False)
+        if slot in self.ready:
+            self._turn(slot, ready=False)
 
-    def _count_ready(self, slot: SlotKey, ready: bool) -> None:
-        if ready == (slot in self.ready):
-            return
+    def _turn(self, slot: SlotKey, *, ready: bool) -> None:
         if ready:
             self.ready[slot] = None
         else:
