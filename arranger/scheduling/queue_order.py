@@ -206,11 +206,13 @@ class QueueOrder:
 
 
 def _heap(entered: Sequence[_Child]) -> None:
-    """Put each child, parents first, into the heap of its parent."""
+    """Put each child, parents first, into the heap of its parent. A queue is as senior as the first of its children;
+    without seniorities, its own name decides."""
     for child in reversed(entered):
         if child.children is not None:
             heapify(child.children)
-            child.first_job = min(first_job for _, first_job, _ in child.children)
+            first_job = min(first_job for _, first_job, _ in child.children)
+            child.first_job = first_job if len(first_job) > 1 else (child.name,)
         if child.parent is not None and child.parent.children is not None:
             child.parent.children.append((child.ratio, child.first_job, child))
 

@@ -210,6 +210,14 @@ def test_of_equal_ratios_the_one_with_the_more_senior_job_is_first() -> None:
     assert order_of({"a": 5, "b": 6}, first_jobs={"a": (2,), "b": (1,)}) == ["a", "b"], "the ratio counts first"
 
 
+def test_without_seniorities_it_is_the_name_of_each_queue_that_decides() -> None:
+    """By the rules of older logs: the names of the queues below one say nothing."""
+    queues = [QueueClaims(name="b"), QueueClaims(name="c"), QueueClaims(name="a", parent="c")]
+    shares = {name: {GPU: 4} for name in ("a", "b", "c")}
+    order = QueueOrder(Claims(queues), {GPU: 8}, shares=shares, used={}, waiting={"a": (), "b": ()})
+    assert order.head() == "b"
+
+
 def test_a_queue_is_as_senior_as_the_first_job_of_those_below_it() -> None:
     queues = [QueueClaims(name="a"), QueueClaims(name="b"), QueueClaims(name="b1", parent="b")]
     shares = {name: {GPU: 4} for name in ("a", "b", "b1")}
