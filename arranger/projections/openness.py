@@ -27,9 +27,12 @@ def closed_to_next(nodes: NodeTable, spec: JobSpec, again: dict[SlotKey, str]) -
 
 def open_to(facts: NodeFacts, shape: PodShape) -> bool:
     """Whether a node accepts new pods of this shape."""
-    if facts.ready and not facts.cordoned and not facts.taints:  # as most of thousands of nodes
-        return True
-    return not _why(facts, shape, lambda taints: taints)
+    return open_to_all(facts) or not _why(facts, shape, lambda taints: taints)
+
+
+def open_to_all(facts: NodeFacts) -> bool:
+    """Whether a node is ready, not cordoned and without a taint, as most of thousands are."""
+    return facts.ready and not facts.cordoned and not facts.taints
 
 
 def _closed(
@@ -42,7 +45,7 @@ def _closed(
     rows, facts = nodes.rows, nodes.facts
     for node, group in asked:
         found = facts[rows[node]]
-        if found.ready and not found.cordoned and not found.taints:
+        if open_to_all(found):
             continue
         why = _why(found, spec.groups[group].shape, counted)
         if why:

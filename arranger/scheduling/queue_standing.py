@@ -10,7 +10,7 @@ from arranger.model.config import VERDICTS
 from arranger.model.job import PodGroup
 from arranger.model.queue import DEFAULT_QUEUE
 from arranger.projections.jobs import JobRecord
-from arranger.projections.queue_counts import queue_of, sum_of
+from arranger.projections.queue_counts import queue_of, sum_by_group, sum_of
 from arranger.projections.queue_membership import submitter_of
 from arranger.projections.queue_tree import QueueTree
 from arranger.projections.state import State
@@ -276,21 +276,16 @@ def _add_requests(amounts: dict[str, int], all_groups: _Groups, sign: int) -> No
 
 def _lacking(job: JobRecord) -> dict[str, int]:
     """What the pods of a job request whose slots have no nodes and need some."""
-    groups, slots = job.valid_spec.groups, job.slots
-    counts = [group.count for group in groups]
+    slots = job.slots
+    counts = [group.count for group in job.valid_spec.groups]
     for there in (slots.nodes, slots.given_up, slots.finished):
         for number, _ in there:
             counts[number] -= 1
-    amounts: dict[str, int] = {}
-    for group, count in zip(groups, counts, strict=True):
-        for resource, amount in group.shape.requests:
-            amounts[resource] = amounts.get(resource, 0) + amount * count
-    return amounts
+    return sum_by_group(job, dict(enumerate(counts)))
 
 
 def _sum(job: JobRecord, pieces: Iterable[Piece]) -> dict[str, int]:
-    amounts: dict[str, int] = {}
+    pods: dict[int, int] = {}
     for piece in pieces:
-        for resource, amount in job.valid_spec.groups[piece.group].shape.requests:
-            amounts[resource] = amounts.get(resource, 0) + amount * len(piece.indices)
-    return amounts
+        pods[piece.group] = pods.get(piece.group, 0) + len(piece.indices)
+    return sum_by_group(job, pods)

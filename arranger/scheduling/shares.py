@@ -5,11 +5,12 @@ The share of a job is the largest, over the cluster's resources, of (what the jo
 machine. The number of pods doesn't count as a resource, because jobs don't compete for it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import PODS
+from arranger.projections.queue_counts import sum_by_group
 from arranger.scheduling.queue_order import WHOLE
 from arranger.scheduling.queue_shares import Amounts
 from arranger.scheduling.view import ClusterView
@@ -51,7 +52,7 @@ class Shares:
     def requested(self, job: JobRecord) -> int:
         """The share of the job's whole request."""
         counts = {number: group.count for number, group in enumerate(job.valid_spec.groups)}
-        return share_of(_sum(job, counts), self._total)
+        return share_of(sum_by_group(job, counts), self._total)
 
     def give(self, job: JobRecord, pieces: Iterable[Piece]) -> None:
         """Add pods placed by the cycle; they are summed when the job's share is next computed."""
@@ -63,19 +64,10 @@ class Shares:
             counts: dict[int, int] = {}
             for group, _ in job.placements:
                 counts[group] = counts.get(group, 0) + 1
-            found = self._allocated[job.uid] = _sum(job, counts)
+            found = self._allocated[job.uid] = sum_by_group(job, counts)
         counts = {}
         for piece in self._given.pop(job.uid, ()):
             counts[piece.group] = counts.get(piece.group, 0) + len(piece.indices)
-        for resource, amount in _sum(job, counts).items():
+        for resource, amount in sum_by_group(job, counts).items():
             found[resource] = found.get(resource, 0) + amount
         return found
-
-
-def _sum(job: JobRecord, counts: Mapping[int, int]) -> dict[str, int]:
-    """The sum of the requests of `counts` pods of each group."""
-    amounts: dict[str, int] = {}
-    for group, count in counts.items():
-        for resource, amount in job.valid_spec.groups[group].shape.requests:
-            amounts[resource] = amounts.get(resource, 0) + amount * count
-    return amounts

@@ -305,7 +305,7 @@ class _Lines:
     def add(self, name: str, job: JobRecord) -> MomentJob:
         """The line of the next job, by its name."""
         spec, pods, placed, over = job.spec, pod_counts(job), job.quorum_placed(), job.ended
-        waiting = not placed and not over and job.active
+        waiting = not placed and job.active
         if over:
             self.ended += 1
         else:

@@ -46,7 +46,7 @@ def open_names(nodes: NodeTable, shape: PodShape) -> frozenset[str]:
     return remembered(
         nodes.facts_version,
         (open_names, shape.node_selector, shape.tolerations, shape.required_terms),
-        lambda: frozenset(nodes.names[row] for row in nodes.by_name().tolist() if _is_open(nodes, row, shape)),
+        lambda: frozenset(nodes.names[row] for row in _open_among(nodes, nodes.by_name(), shape).tolist()),
     )
 
 
@@ -73,14 +73,8 @@ def _would_take(nodes: NodeTable, shape: PodShape) -> npt.NDArray[np.bool_]:
 
     def found() -> npt.NDArray[np.bool_]:
         rows = nodes.by_name()
-        takes = np.asarray((nodes.allocatable[rows] >= nodes.vector(shape.requests)).all(axis=1))
-        selects = shape.node_selector or shape.required_terms is not None
-        unsure = (
-            takes if selects else takes & ~remembered(nodes.facts_version, _open_to_all, lambda: _open_to_all(nodes))
-        )
-        for number in np.flatnonzero(unsure).tolist():
-            takes[number] = _is_open(nodes, int(rows[number]), shape)
-        return takes
+        large = rows[(nodes.allocatable[rows] >= nodes.vector(shape.requests)).all(axis=1)]
+        return np.isin(rows, _open_among(nodes, large, shape))
 
     key = (_would_take, shape.requests, shape.node_selector, shape.tolerations, shape.required_terms)
     return remembered(nodes.facts_version, key, found)
@@ -96,12 +90,11 @@ def _closed(nodes: NodeTable, shape: PodShape) -> tuple[npt.NDArray[np.int64], n
     return rows[shut], rows[tainted]
 
 
-def _open_to_all(nodes: NodeTable) -> npt.NDArray[np.bool_]:
-    """Which of the present nodes, by name, are ready, not cordoned and without a taint, as most of thousands are."""
-    facts = [nodes.facts[row] for row in nodes.by_name().tolist()]
-    return np.array([of.ready and not of.cordoned and not of.taints for of in facts], np.bool_)
-
-
-def _is_open(nodes: NodeTable, row: int, shape: PodShape) -> bool:
-    facts, selects = nodes.facts[row], shape.node_selector or shape.required_terms is not None
-    return open_to(facts, shape) and (not selects or may_run_on(shape, nodes.names[row], dict(facts.labels)))
+def _open_among(nodes: NodeTable, rows: npt.NDArray[np.int64], shape: PodShape) -> npt.NDArray[np.int64]:
+    """Those of these rows whose nodes are open to such a pod."""
+    selects = bool(shape.node_selector) or shape.required_terms is not None
+    facts = nodes.facts
+    found = [row for row in rows.tolist() if open_to(facts[row], shape)]
+    if selects:
+        found = [row for row in found if may_run_on(shape, nodes.names[row], dict(facts[row].labels))]
+    return np.array(found, np.int64)
