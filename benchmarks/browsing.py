@@ -28,6 +28,8 @@ from tests.browser import FLAGS, chromium
 
 _POINTS = 100
 _SEED = 3
+#: How long a browser goes on with its own start after it has opened a page, at most.
+_STARTED_MS = 5_000
 #: The whole log may have to be read first.
 _PATIENCE_MS = 600_000
 #: When the last moment was asked for and how long it took until it was painted, in ms since the page's beginning.
@@ -52,9 +54,10 @@ def figures(folder: Path, events: int, *, small: bool = False) -> list[Figure]:
         kept.write_bytes(msgspec.json.encode(asyncio.run(make(folder, events, small=small))))
     facts = msgspec.json.decode(kept.read_bytes(), type=Facts)
     with sync_playwright() as playwright:
-        # The browser is open before: while it starts, the server would get ahead.
+        # The browser has been open for a while, as a user's has: its own start would compete with the console's.
         browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
         page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.wait_for_timeout(_STARTED_MS)
         page.set_default_timeout(_PATIENCE_MS)
         with _served(folder) as (address, started_s):
             answer = page.goto(f"{address}/#/cluster")

@@ -94,6 +94,8 @@ class ArchiveLog(OnlyRead):
         self.contents = Contents(0, ())
         self._asked_for = epoch
         self._segment: Segment | None = None
+        #: Whether the reader comes back to what it has read, from wherever it is.
+        self.revisited = False
         #: Segments that were read before it, by their files, the latest last.
         self._kept: OrderedDict[str, Segment] = OrderedDict()
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="archive")
@@ -212,8 +214,8 @@ class ArchiveLog(OnlyRead):
 
     async def _load(self, offset: int) -> Segment:
         """The segment that holds an offset. While reading continues from one segment to the next, the following one is
-        fetched in advance, and the last one is forgotten: a seek costs no more than it needs, and a reader of the whole
-        log keeps none."""
+        fetched in advance, and the last one is forgotten unless it is `revisited`: a seek costs no more than it needs,
+        and whoever reads the whole log once keeps none."""
         present = self._segment
         name = self.contents.holding(offset)
         if name is None:
@@ -222,7 +224,7 @@ class ArchiveLog(OnlyRead):
             return present
         self._segment = None
         goes_on = present is not None and present.head.last + 1 == offset
-        if present is not None and not goes_on:
+        if present is not None and (self.revisited or not goes_on):
             self._keep(present)
         segment = self._kept.pop(name.file, None)
         if segment is None:

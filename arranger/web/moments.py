@@ -80,6 +80,8 @@ class Moments:
 
     def __init__(self, log: Log, attended: Callable[[], Awaitable[bool]] = attended) -> None:
         self._log = log
+        if isinstance(log, ArchiveLog):
+            log.revisited = True
         self._attended = attended
         self._index: LogIndex | None = None
         self._epoch = self._end = 0

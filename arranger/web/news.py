@@ -5,6 +5,7 @@ follower has no way to write.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -70,9 +71,11 @@ class Present(NamedTuple):
 class News:
     """The projection at the end of a log, and the newest events."""
 
-    def __init__(self, log: Log, after: Callable[[], Awaitable[None]] | None = None) -> None:
-        """`after`: what the log is folded after, because it needs the processors more."""
-        self._log, self._after = log, after
+    def __init__(self, log: Log, after: Callable[[], Awaitable[None]] | None = None, pause_s: float = 0.0) -> None:
+        """`after`: what the log is folded after, because it needs the processors more; and after a pause in which
+        nobody asks for the state."""
+        self._log, self._after, self._pause_s = log, after, pause_s
+        self._asked = asyncio.Event()
         self._listing: Listing | None = None
         #: The settings of the last cycle in the log; the defaults until the state is known.
         self._config = CycleConfig()
@@ -111,8 +114,13 @@ class News:
         assert self._listing is not None
         return self._listing.state
 
+    def hurry(self) -> None:
+        """Don't pause any more: somebody waits for the state."""
+        self._asked.set()
+
     async def present(self) -> Present:
         """The end of the log as of now. Raises `Refusal` if it isn't known soon."""
+        self.hurry()
         state = await self.state()
         return Present(state, state.as_of(state.lapsed_ms(self.now_ms or state.time_ms)), self._config)
 
@@ -195,6 +203,9 @@ class News:
         self._wake()
         if self._after is not None:
             await self._after()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause_s):
+                    await self._asked.wait()
         # In a thread, because it takes a second in a large cluster, in which the page is asked for.
         state, position = await find_beginning(self._log, lambda content: asyncio.to_thread(snapshot.restore, content))
         state.epoch = state.epoch or position.epoch

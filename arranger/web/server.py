@@ -164,6 +164,7 @@ class ApiServer:
             return _refused(Refusal("InternalError", "the server failed to answer; its log says why"))
 
     async def _healthz(self, request: web.Request) -> web.Response:
+        self._news.hurry()
         problem = self._news.problem
         body: dict[str, object] = {"ok": not problem}
         if self._gate.loopback:  # a problem may name addresses

@@ -13,6 +13,8 @@ type By = "job" | "queue" | "health";
 const by = signal<By>("job");
 const level = signal("");
 const HEAD_PX = 24;
+/** GPUs of at most this width are drawn as bars. */
+const BARS_PX = 5;
 const NO_NODES = "No nodes were seen up to this point of the log, or you may not list them.";
 
 interface Box {
@@ -109,12 +111,16 @@ function paint(pen: Pen, layout: Layout, now: Moment, focus: number): void {
       pen.fillStyle = set = tone("--text");
       pen.fillText(shown(node.name), box.x + 2, box.y + 9, box.width - 4);
     }
-    fills(node, now, tone).forEach((fill, gpu) => {
+    const colours = fills(node, now, tone);
+    for (let gpu = 0, next = 1; gpu < colours.length; gpu = next++) {
+      const fill = colours[gpu] ?? "";
+      // Nobody counts GPUs that are so small: those beside each other that are alike are one bar.
+      while (cell <= BARS_PX && next % columns && colours[next] === fill) next++;
       if (fill !== set) pen.fillStyle = set = fill;
       const x = box.x + 2 + (gpu % columns) * cell;
       const y = box.y + layout.label + 2 + Math.floor(gpu / columns) * cell;
-      pen.fillRect(x, y, cell - gap, cell - gap);
-    });
+      pen.fillRect(x, y, (next - gpu) * cell - gap, cell - gap);
+    }
     if (!node.gpus) {
       pen.fillStyle = set = tone("--faint");
       pen.fillText("no GPUs", box.x + 2, box.y + layout.label + cell / 2);

@@ -677,6 +677,17 @@ async def test_segments_are_read_once_by_who_goes_from_point_to_point_and_kept_b
     assert len(whole_files) >= 3, "one of them may be at hand from before"
 
 
+async def test_who_comes_back_finds_what_was_read_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await archived(await filled(100), FolderStore(tmp_path))
+    archive = await opened(FolderStore(tmp_path))
+    archive.revisited = True
+    told = await whole(archive)
+    monkeypatch.setattr(archive, "_fetch", lambda name: pytest.fail(f"{name} is read again"))
+    for entry in told[:-1]:
+        after = Position(archive.contents.epoch, entry.last, entry.chain)
+        assert next(iter(await archive.read(after))) == told[told.index(entry) + 1]
+
+
 async def test_reading_ahead_gives_up_when_the_log_is_closed(tmp_path: Path) -> None:
     await archived(await filled(100), FolderStore(tmp_path))
     archive = await opened(FolderStore(tmp_path))

@@ -34,6 +34,7 @@ from arranger.web.openapi import document
 from arranger.web.questions import QUESTIONS
 from arranger.web.refusals import Refusal
 from arranger.web.server import ApiServer
+from arranger.workers import cancelling
 from tests.commands import Run, to_file
 from tests.memory_log import DamagedLog, MemoryLog
 from tests.unit.replay_worlds import contended
@@ -267,6 +268,26 @@ async def test_the_past_keeps_its_etag_and_the_present_gets_another() -> None:
         await grown(log, of[60:80])
         await until(lambda: api.news.offset > offset)
         assert (await api.get("preemptions?to=20"))[2] != before, "what a preemption gained shows later"
+
+
+@pytest.mark.parametrize("asks", ["nobody", "a question", "a probe"])
+async def test_the_log_is_folded_after_what_goes_first_and_a_pause_in_which_nobody_asks(asks: str) -> None:
+    first = asyncio.Event()
+
+    async def goes_first() -> None:
+        first.set()
+
+    news = News(FileLog(HISTORY), after=goes_first, pause_s=0.01 if asks == "nobody" else 3600)
+    following = asyncio.create_task(news.follow())
+    async with asyncio.timeout(60):
+        await first.wait()
+        assert news.problem == "the log is being read"
+        if asks == "a question":
+            assert (await news.present()).state.offset == news.offset
+        elif asks == "a probe":
+            news.hurry()
+        await until(lambda: not news.problem)
+    await cancelling.end([following])
 
 
 async def test_those_who_ask_while_the_log_is_opened_wait_for_it() -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from arranger.web.server import ApiServer
 
 #: How long what opens a page has the processors for itself, in seconds.
-_OPENING_S = 2.0
+_OPENING_S = 1.0
 
 
 @click.command()
@@ -184,7 +184,7 @@ def _server(
     from arranger.web.server import ApiServer
 
     (environment, path), (host, port), (moments, explaining) = named, address, processes
-    news = News(log, after=moments.warmed)
+    news = News(log, after=moments.warmed, pause_s=_OPENING_S)
     asker = Asker(python_module("arranger.cli.answering"), environment, log=path)
     copies = LogCopies(copied, news)
     context = tls.context if tls is not None else None
