@@ -15,7 +15,7 @@ from arranger.model.pod import TERMINAL, Phase
 from arranger.model.pods_to_place import SLOT, pod_of
 from arranger.projections.job_parts import is_ready
 from arranger.projections.jobs import JobRecord, group_of, holds, record_uid, requests_of
-from arranger.projections.queue_counts import used
+from arranger.projections.queue_counts import pods_of_others, used
 from arranger.projections.queue_tree import queue_tree
 from arranger.projections.run_times import KINDS_KEPT, TIMES_KEPT, RunTimes
 from arranger.projections.state import State
@@ -85,7 +85,7 @@ def _of_derived(state: State) -> Iterator[str]:
     yield from _of_starts(state)
     if state.queue_tree != queue_tree(state.queues):
         yield "the tree of queues isn't that of the queues"
-    use = used(state)
+    use = used(state, pods_of_others(state))
     if state.queue_use != use or state.queue_totals != use.totals(state.queue_tree.paths):
         yield f"queues count {state.queue_use.own} as used, their jobs and assumed pods hold {use.own}"
     if state.repelling != {uid: pod for uid, pod in state.pods.items() if pod.traits.anti_affinity}:

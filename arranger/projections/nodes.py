@@ -194,21 +194,23 @@ class NodeTable:
         self.changes += len(rows)
         self._changed.extend(rows)
 
-    def hold_all(self, held: Iterable[tuple[str, Requests]]) -> None:
-        """`hold` for many (node name, requests) at once, in a tenth of the time for a whole cluster."""
+    def hold_all(self, held: Mapping[tuple[str, Requests], int]) -> None:
+        """`hold` for so many pods of each (node name, requests) at once, in a twentieth of the time for a whole
+        cluster."""
         numbers: dict[Requests, int] = {}
         rows, which = [], []
-        for name, requests in held:
-            rows.append(self._row(name))
+        for (name, requests), pods in held.items():
+            row = self._row(name)
+            rows.append(row)
             which.append(numbers.setdefault(requests, len(numbers)))
+            self.holders[row] += pods
         if rows:
             asked = [self._asked(requests) for requests in numbers]
-            np.add.at(self.used, rows, np.array([vector for vector, _ in asked])[which])
+            pods_of = np.fromiter(held.values(), np.int64, len(held))
+            np.add.at(self.used, rows, np.array([vector for vector, _ in asked])[which] * pods_of[:, None])
             if any(unknown for _, unknown in asked):
-                for row, number in zip(rows, which, strict=True):
-                    self._hold_elsewhere(row, asked[number][1], pods=1)
-            for row, count in enumerate(np.bincount(rows).tolist()):
-                self.holders[row] += count
+                for row, number, pods in zip(rows, which, held.values(), strict=True):
+                    self._hold_elsewhere(row, asked[number][1], pods=pods)
         self.changes += len(rows)
         self._changed.extend(rows)
 

@@ -64,21 +64,22 @@ def is_other(pod: PodSeen) -> bool:
     return pod.owner is None and pod.asks is None
 
 
-def count_all(state: State) -> None:
-    """Count again what all queues and other programs use."""
-    found = used(state)
+def pods_of_others(state: State) -> Counter[tuple[str, Requests]]:
+    """How many pods of other programs hold their node, by the node and what each requests: most of a node request the
+    same."""
+    return Counter([(pod.node, pod.requests) for pod in state.pods.values() if is_other(pod) and holds(pod)])
+
+
+def count_all(state: State, others: Mapping[tuple[str, Requests], int]) -> None:
+    """Count again what all queues use, and other programs with these pods."""
+    found = used(state, others)
     state.queue_use.others, state.queue_use.others_total = found.others, found.others_total
     state.queue_use.replace(found.own)
 
 
-def used(state: State) -> QueueUse:
-    """What all queues and other programs use, counted from the pods, the jobs and the assumed pods."""
+def used(state: State, others: Mapping[tuple[str, Requests], int]) -> QueueUse:
+    """What all queues use, counted from the jobs and the assumed pods, and other programs with these pods."""
     use = QueueUse()
-    others: dict[tuple[str, Requests], int] = {}  # most pods of a node request the same
-    for observed in state.pods.values():
-        if is_other(observed) and holds(observed):
-            key = observed.node, observed.requests
-            others[key] = others.get(key, 0) + 1
     use.add_others(others)
     for job in state.jobs.values():
         _count_job(use, queue_of(state, job), job, 1)

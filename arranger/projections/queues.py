@@ -19,7 +19,7 @@ from arranger.projections.devices import forget_devices
 from arranger.projections.jobs import JobRecord
 from arranger.projections.namespace_terms import select_again
 from arranger.projections.provisioning import forget_requests
-from arranger.projections.queue_counts import count_all, count_jobs
+from arranger.projections.queue_counts import count_all, count_jobs, pods_of_others
 from arranger.projections.runtime_classes import resolve_limits, resolve_runtimes
 from arranger.projections.state import Changes, State
 from arranger.projections.volumes import forget_volumes
@@ -106,7 +106,7 @@ def forget_refused(state: State, kind: Watched) -> None:
         forget_requests(state)
     elif kind == Watched.NAMESPACE:
         state.namespaces.clear()
-        count_all(state)
+        count_all(state, pods_of_others(state))
         select_again(state)
     elif kind in OF_VOLUMES:
         forget_volumes(state, kind)

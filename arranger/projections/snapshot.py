@@ -4,8 +4,10 @@ Derived values (used amounts) are written too and checked on restoring, so a sna
 Snapshots of earlier layouts are read (`layouts`), but never written.
 """
 
+import contextlib
 import dataclasses
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter, itemgetter
 from typing import TypeVar
@@ -39,7 +41,7 @@ from arranger.projections.jobs import JobRecord, group_of, holds
 from arranger.projections.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot, decoded, present, undecodable
 from arranger.projections.nodes import NOWHERE, NodeTable, Requests
 from arranger.projections.placeholders import note_placeholder
-from arranger.projections.queue_counts import count_all
+from arranger.projections.queue_counts import count_all, is_other, pods_of_others
 from arranger.projections.run_times import JobKind
 from arranger.projections.state import Assumed, Forecasted, NodesRequest, Reservation, State
 from arranger.projections.volume_table import VolumeTable
@@ -219,7 +221,18 @@ def digest(state: State) -> str:
 
 def image_of(content: bytes) -> StateImage:
     """A snapshot as a plain record of the present layout, so that it can be changed. Raises `UnusableSnapshot`."""
-    return decoded(_decoder, present(content))
+    return _read(content)[0]
+
+
+def _read(content: bytes) -> tuple[StateImage, bytes]:
+    """The record of a snapshot, and its bytes in the present layout, which most have already."""
+    with contextlib.suppress(UnusableSnapshot):
+        image = decoded(_decoder, content)
+        if image.layout == LAYOUT:
+            return image, content
+    # A bridged snapshot may lack fields; encoding its image adds their defaults.
+    image = decoded(_decoder, present(content))
+    return image, encode_image(image)
 
 
 def encode_image(image: StateImage) -> bytes:
@@ -240,10 +253,7 @@ def restore(content: bytes) -> State:
 
     Raises `UnusableSnapshot`, and `NewerSnapshot` if a version with a later layout wrote it.
     """
-    raised = present(content)
-    image = decoded(_decoder, raised)
-    # A bridged snapshot may lack fields; encoding its image adds their defaults.
-    expected = content if raised is content else encode_image(image)
+    image, expected = _read(content)
     try:
         state = _state(image)
     except (OverflowError, LookupError, ValueError) as err:
@@ -292,8 +302,9 @@ def _state(image: StateImage) -> State:
     for job in image.jobs:
         _restore_job(state, job)
     state.assumed = {(pod.owner, pod.node): pod for pod in image.assumed}
-    state.nodes.hold_all(_held(state))
-    count_all(state)
+    others = pods_of_others(state)
+    state.nodes.hold_all(others + Counter(_held(state)))
+    count_all(state, others)
     state.queue_use.time_ms, state.queue_use.half_life_ms = image.time_ms, image.half_life_ms
     state.queue_use.decayed = {
         of.queue: DecayedUsage(of.time_ms, {name: int(total, 16) for name, total in of.sums}) for of in image.decayed
@@ -413,9 +424,9 @@ def _restore_job(state: State, image: JobImage) -> None:
 
 
 def _held(state: State) -> Iterator[tuple[str, Requests]]:
-    """All usage as (node, requests): of pods, unbound placements and assumed pods."""
+    """The usage of others than other programs, as (node, requests): of pods, unbound placements and assumed pods."""
     for pod in state.pods.values():
-        if holds(pod):
+        if not is_other(pod) and holds(pod):
             yield pod.node, pod.requests
     for job in state.jobs.values():
         if len(job.bound) < len(job.placements) and job.spec is not None:

@@ -1,5 +1,7 @@
 """Names of resources are users' to make up: what no node has costs what it takes to name it, and waits."""
 
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -208,7 +210,7 @@ def test_amounts_are_those_of_a_plain_count(steps: list[tuple[str, str, tuple[tu
         elif what.startswith("hold"):
             more = [(name, amounts)] * (1 if what == "hold" else 2)
             held += more
-            nodes.hold_all(more) if what == "hold all" else nodes.hold(name, amounts)
+            nodes.hold_all(Counter(more)) if what == "hold all" else nodes.hold(name, amounts)
         for node, row in nodes.rows.items():
             assert nodes.amounts(row) == _plainly(node, dict(nodes.facts[row].allocatable), held)
     assert (nodes.used[:, nodes.columns[""]] == 0).all() and (nodes.allocatable[:, nodes.columns[""]] == 0).all()
