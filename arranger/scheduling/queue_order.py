@@ -156,17 +156,25 @@ class QueueOrder:
             self._head, self._from = child.name, self._root
         return self._head
 
-    def ratio(self, name: str) -> int:
-        """What the queue and its descendants use now / their share, in billionths.
+    def ratio(self, name: str, *, own: bool = False) -> int:
+        """What the queue and its descendants use now / their share, in billionths; with `own`, that of its own jobs
+        beside those of its children.
 
         Raises KeyError for a queue that has no jobs to place, itself or below.
         """
-        return self._queues[name].ratio
+        return self._child(name, own=own).ratio
 
-    def dominant(self, name: str) -> tuple[str, int]:
-        """The resource that decides the queue's `ratio`, and the share of it, in its unit; no name if the queue and its
-        descendants use nothing. Raises KeyError as `ratio`."""
-        child, found = self._queues[name], ("", 0)
+    def has_share(self, name: str, *, own: bool = False) -> bool:
+        """Whether there is a share of anything. Raises KeyError as `ratio`."""
+        return any(self._child(name, own=own).share)
+
+    def _child(self, name: str, *, own: bool) -> _Child:
+        return (self._jobs if own else self._queues)[name]
+
+    def dominant(self, name: str, *, own: bool = False) -> tuple[str, int]:
+        """The resource that decides the `ratio`, and the share of it, in its unit; no name if nothing is used. Raises
+        KeyError as `ratio`."""
+        child, found = self._child(name, own=own), ("", 0)
         for resource, index in self._resources.items():
             has, part = child.used[index], child.share[index]
             if has and _ratio(has, part, self._total[index]) == child.ratio and not found[0]:

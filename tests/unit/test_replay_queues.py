@@ -126,6 +126,20 @@ def test_of_queues_with_equal_ratios_the_one_with_the_more_senior_job_goes_first
     assert ahead.decided_by == f"{ratios} (equal ones go by their first jobs: created 0.008 s earlier)"
 
 
+def test_between_a_queues_own_jobs_and_a_queue_below_it_the_use_of_the_own_jobs_decides() -> None:
+    there = world(gpus=8)
+    there.queue("all")
+    there.queue("rl", parent="all")
+    job(there, "runs", "rl", 2)
+    there.settle()
+    job(there, "below", "rl", 7, created=1)
+    job(there, "own", "all", 7, created=2)
+    there.cycle()
+    [ahead] = why(there, "below").ahead
+    assert ahead.job == "default/own"
+    assert ahead.decided_by == f"all's own jobs use 0% of their share, rl uses 50% of its share of {GPU}"
+
+
 def test_by_the_rules_of_older_logs_queues_with_equal_ratios_go_by_name() -> None:
     there = world(gpus=8)
     there.config = msgspec.structs.replace(there.config, verdicts=8)

@@ -1,6 +1,8 @@
 """The jobs before a waiting job in the queue, and the queue key that puts each of them there."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
+from typing import NamedTuple
 
 import msgspec
 
@@ -8,7 +10,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.text import counted
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
-from arranger.replay.explain.turns import HELD_BACK, by_seniority, seniority_of
+from arranger.replay.explain.turns import HELD_BACK, Seniority, by_seniority, seniority_of
 from arranger.replay.reading.describe import label
 from arranger.scheduling import (
     BUILT_IN,
@@ -32,6 +34,18 @@ class Ahead(msgspec.Struct, frozen=True):
     created_ms: int
     decided_by: str
     gets: str
+
+
+class _Side(NamedTuple):
+    """A line, a queue with those below it, or a queue's own jobs beside those."""
+
+    name: str
+    own: bool
+
+    @property
+    def words(self) -> tuple[str, str, str, str]:
+        """Who that is, and how it has and uses its share."""
+        return (f"{self.name}'s own jobs", "have", "use", "their") if self.own else (self.name, "has", "uses", "its")
 
 
 class QueueKeys:
@@ -82,32 +96,39 @@ class QueueKeys:
         of_other, of_job = self._line_of[other.uid], self._line_of[job.uid]
         if self._standing is None or self._order is None or of_other == of_job:
             return ""
-        ways = zip(self._standing.way(of_other), self._standing.way(of_job), strict=False)
-        one, two = next(((a, b) for a, b in ways if a != b), (of_other, of_job))
-        equal = self._order.ratio(one) == self._order.ratio(two)
-        return f"{self._used(one)}, {self._used(two)}{f' ({self._of_equals(one, two)})' if equal else ''}"
+        ways = zip_longest(self._standing.way(of_other), self._standing.way(of_job))
+        one, two = next((a, b) for a, b in ways if a != b)
+        # Where one way ends, the jobs of its own line have the turn beside the queues below it.
+        first, second = _Side(one or of_other, one is None), _Side(two or of_job, two is None)
+        at_first, at_second = (self._order.ratio(side.name, own=side.own) for side in (first, second))
+        of_equals = f" ({self._of_equals(first, second)})" if at_first == at_second else ""
+        return f"{self._used(first)}, {self._used(second)}{of_equals}"
 
-    def _of_equals(self, one: str, two: str) -> str:
+    def _of_equals(self, one: _Side, two: _Side) -> str:
         """Why a queue comes before another one with the same ratio."""
-        if self._by_name or self._standing is None:
+        if self._by_name:
             return "equal ones go by name"
-        way, first = self._standing.way, self._first.items()
-        of_one, of_two = (
-            min([job for line, job in first if queue in way(line)], key=seniority) for queue in (one, two)
-        )
-        return f"equal ones go by their first jobs: {by_seniority(seniority_of(of_one), seniority_of(of_two))}"
+        return f"equal ones go by their first jobs: {by_seniority(self._first_of(one), self._first_of(two))}"
 
-    def _used(self, line: str) -> str:
+    def _first_of(self, side: _Side) -> Seniority:
+        """How senior the first job of a queue and those below it is, or of its own jobs."""
+        assert self._standing is not None
+        ways = ((self._standing.way(line), job) for line, job in self._first.items())
+        jobs = [job for way, job in ways if (way[-1] == side.name if side.own else side.name in way)]
+        return seniority_of(min(jobs, key=seniority))
+
+    def _used(self, side: _Side) -> str:
         assert self._standing is not None and self._order is not None
-        if not any(self._standing.shares.get(line, {}).values()):
-            return f"{line} has no share now"
+        who, have, uses, its = side.words
+        if not self._order.has_share(side.name, own=side.own):
+            return f"{who} {have} no share now"
         order = self._standing.order(averages=False)
-        now, before = order.ratio(line), self._order.ratio(line)
-        with_before = f", {before / WHOLE:.0%} with what it used before" if before != now else ""
-        resource, share = order.dominant(line)
+        now, before = (each.ratio(side.name, own=side.own) for each in (order, self._order))
+        with_before = f", {before / WHOLE:.0%} with what was used before" if before != now else ""
+        resource, share = order.dominant(side.name, own=side.own)
         if resource and not share:
-            return f"{line} uses {resource}, of which it has no share now{with_before}"
-        return f"{line} uses {now / WHOLE:.0%} of its share{resource and f' of {resource}'}{with_before}"
+            return f"{who} {uses} {resource}, of which there is no share now{with_before}"
+        return f"{who} {uses} {now / WHOLE:.0%} of {its} share{resource and f' of {resource}'}{with_before}"
 
     def _by_share(self, verb: str, of_other: int, of_job: int) -> str:
         if of_other == of_job:
