@@ -22,7 +22,7 @@ from arranger.model.pod import PodShape
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
-from arranger.replay.forecast.score import Came, HorizonScore, Made, by_horizon
+from arranger.replay.forecast.score import HorizonScore, MadeForecast, ScoredStart, by_horizon
 from arranger.replay.forecast.starts import forecast
 from arranger.scheduling.cycle import VERSIONS, take_cycle
 from arranger.settings import Settings
@@ -68,10 +68,10 @@ def _errors(workload: Workload, variant: Variant) -> list[Figure]:
     return [figure for name, row in rows if row.number for figure in _row(f"{variant.name}, {name}", row)]
 
 
-def came_true(workload: Workload, variant: Variant) -> list[Came]:
+def came_true(workload: Workload, variant: Variant) -> list[ScoredStart]:
     """The forecasts of a workload, with the starts that came."""
     cluster = Cluster(workload, variant)
-    world, made, names = cluster.world, list[Made](), dict[str, str]()
+    world, made, names = cluster.world, list[MadeForecast](), dict[str, str]()
     began_ms = world.now_ms
     last_s = workload.jobs[-1].submitted_s
     moments = [began_ms + 1000 * last_s * number // _TIMES for number in range(1, _TIMES + 1)]
@@ -84,13 +84,13 @@ def came_true(workload: Workload, variant: Variant) -> list[Came]:
         found = forecast(world.state, world.config, world.now_ms, first=_FIRST)
         names.update((one.uid, one.job.rpartition("/")[2]) for one in found.jobs)
         made.extend(
-            Made(one.uid, world.now_ms, one.expected_ms, one.earliest_ms, one.latest_ms)
+            MadeForecast(one.uid, world.now_ms, one.expected_ms, one.earliest_ms, one.latest_ms)
             for one in found.jobs
             if one.expected_ms
         )
 
     cluster.run(look)
-    return [Came(one, began_ms + 1000 * cluster.starts_s[names[one.uid]]) for one in made]
+    return [ScoredStart(one, began_ms + 1000 * cluster.starts_s[names[one.uid]]) for one in made]
 
 
 def _row(row: str, of: HorizonScore) -> list[Figure]:

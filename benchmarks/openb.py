@@ -12,7 +12,7 @@ from statistics import fmean, median, stdev
 
 from arranger.cli.inputs.trace_files import read_nodes
 from arranger.model.config import CycleConfig
-from arranger.scheduling.experiment import POLICIES, Experiment, Outcome, TraceNode, TracePod
+from arranger.scheduling.experiment import POLICIES, Experiment, TraceNode, TraceOutcome, TracePod
 from benchmarks.openb_lists import DEFAULT, PodList, pod_lists
 from benchmarks.report import Figure
 from tests.servers import ServersUnavailable
@@ -29,7 +29,7 @@ _OURS = ("BinPack", "MinFragment", "LeaderFirst", "JobAntiAffinity")
 _SCANNED_LOAD = 0.2
 
 #: Each seed's outcome, and the seconds of a core that deciding took.
-Runs = list[tuple[Outcome, float]]
+Runs = list[tuple[TraceOutcome, float]]
 
 
 def run(*, quick: bool) -> list[Figure]:

@@ -28,10 +28,10 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
-from arranger.scheduling.kept import Kept
+from arranger.scheduling.kept import KeptRankings
 from arranger.scheduling.placement_try import PlacementTry
 from arranger.scheduling.placer import Placer
-from arranger.scheduling.preemption import Preemption
+from arranger.scheduling.preemption import PreemptionSearch
 from arranger.scheduling.queue import waiting_jobs
 from arranger.scheduling.registry import BUILT_IN
 from arranger.scheduling.reservations import Reservations
@@ -242,14 +242,14 @@ class _World:
 
     def room_ms(self, job: JobRecord, *, known: bool) -> tuple[float, bool]:
         """The search for victims for a job's quorum, and whether it found some."""
-        least_ms, found, kept = float("inf"), False, Kept()
+        least_ms, found, kept = float("inf"), False, KeptRankings()
         with _settled():
             for _ in range(_TIMES):
-                kept = kept if known else Kept()
+                kept = kept if known else KeptRankings()
                 placer = Placer(self.state, _ON, BUILT_IN, time_ms=_NOW_MS, kept=kept)
                 tried = placer.quorum(job)
                 waiting = waiting_jobs(self.state, _NOW_MS)
-                preemption = Preemption(self.state, _ON, placer, waiting, policies=BUILT_IN, time_ms=_NOW_MS)
+                preemption = PreemptionSearch(self.state, _ON, placer, waiting, policies=BUILT_IN, time_ms=_NOW_MS)
                 answers: list[bool] = []
                 spent_ms = _spent_ms(partial(_note, answers, preemption, tried))
                 least_ms, found = min(least_ms, spent_ms), answers[0]
@@ -257,10 +257,10 @@ class _World:
 
     def reservation_ms(self, job: JobRecord, *, known: bool) -> float:
         """The search for a reservation for a job's quorum."""
-        least_ms, kept = float("inf"), Kept()
+        least_ms, kept = float("inf"), KeptRankings()
         with _settled():
             for _ in range(_TIMES):
-                kept = kept if known else Kept()
+                kept = kept if known else KeptRankings()
                 placer = Placer(self.state, _ON, BUILT_IN, time_ms=_NOW_MS, kept=kept)
                 tried = placer.quorum(job)
                 reservations = Reservations(self.state, _ON, placer, [], time_ms=_NOW_MS)
@@ -269,7 +269,7 @@ class _World:
         return least_ms
 
 
-def _note(answers: list[bool], preemption: Preemption, tried: PlacementTry) -> None:
+def _note(answers: list[bool], preemption: PreemptionSearch, tried: PlacementTry) -> None:
     answers.append(preemption.make_room(tried, tuple) is not None)
 
 

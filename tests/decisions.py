@@ -10,7 +10,7 @@ from pathlib import Path
 
 from arranger.events import kinds as k
 from arranger.projections.state import State
-from arranger.replay.reading.listing import Filter, Listing
+from arranger.replay.reading.listing import EventFilter, Listing
 from tests.busy_log import Busy
 
 FILE = Path(__file__).with_name("histories") / "busy-hour.decisions"
@@ -21,7 +21,7 @@ _KINDS = (k.Placed, k.Preempted, k.Waits, k.Reserved, k.StageDecided, k.WorkersR
 
 def decisions() -> Iterator[str]:
     """Each decision: seconds since the log's beginning, kind, job, what was decided, and whether it counts."""
-    listing, entries = Listing(State(), Filter()), Busy().entries(_ROUNDS)
+    listing, entries = Listing(State(), EventFilter()), Busy().entries(_ROUNDS)
     for entry in entries:
         for line in listing.feed(entry):
             if isinstance(line.event, _KINDS):

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from arranger.sandbox.history import Collection
-from arranger.sandbox.kinds import Kind, custom_kinds
+from arranger.sandbox.kinds import ServedKind, custom_kinds
 from arranger.sandbox.store import Store
 from tests.servers import CRD_FILES, definition_of
 
 
 @functools.cache
-def _kinds_of(definition: Path) -> list[Kind]:
+def _kinds_of(definition: Path) -> list[ServedKind]:
     return custom_kinds(definition_of(definition))
 
 

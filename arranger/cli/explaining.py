@@ -16,7 +16,7 @@ from arranger.cli.moments import limited, refusal, serve, standard_input, write
 from arranger.errors import ArrangerError, EpochLost
 from arranger.events.log import Log
 from arranger.points import parse_at
-from arranger.replay.explain.job_history import Asked
+from arranger.replay.explain.job_history import AskedJob
 from arranger.replay.reading.history import Point
 from arranger.settings import Settings
 from arranger.web.moment_process import MomentRequest
@@ -50,7 +50,7 @@ class Explanations:
             if epoch and epoch != present:
                 raise EpochLost(f"the log is in epoch {present}, not {epoch}")
             namespace, job = namespace_and_name(values["job"])
-            asked = Asked(job, namespace, values.get("pod", ""), values.get("node", ""))
+            asked = AskedJob(job, namespace, values.get("pod", ""), values.get("node", ""))
             point = parse_at(values["at"], now_ms=0) if "at" in values else Point(offset=end)
             with contextlib.redirect_stderr(io.StringIO()):  # remarks are for who is at a terminal
                 return encoded(as_json(await self._explainer.explain(asked, point))), True

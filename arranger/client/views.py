@@ -97,7 +97,7 @@ class QueueDetail(View, queues.QueueDetail, frozen=True):
         return f"{said}; {of.message}" if of.message else said
 
 
-class Holdings(View, queues.Holdings, frozen=True):
+class Holdings(View, queues.QueueHoldings, frozen=True):
     """Who holds what. Its rows are the holders."""
 
     ROWS: ClassVar = "holders"

@@ -12,12 +12,12 @@ from arranger.replay.forecast.starts import Forecast, JobForecast, JobStarts
 from arranger.replay.ledger.preemptions import PreemptionList
 from arranger.replay.ledger.waits import WaitSums
 from arranger.replay.reading.overview import Overview
-from arranger.replay.reading.queues import Holdings, QueueDetail, QueueList
+from arranger.replay.reading.queues import QueueDetail, QueueHoldings, QueueList
 from arranger.replay.what_if.comparison import WhatIf
 from arranger.replay.what_if.one_cycle import Inputs
 
 #: An answer that has such words.
-Told = Explanation | Overview | QueueList | QueueDetail | Holdings | WaitSums | PreemptionList | JobStarts | WhatIf
+Told = Explanation | Overview | QueueList | QueueDetail | QueueHoldings | WaitSums | PreemptionList | JobStarts | WhatIf
 
 
 def words(answer: Told) -> str:
@@ -28,18 +28,18 @@ def words(answer: Told) -> str:
         match answer:
             case Explanation():
                 again = f"arranger explain {shlex.quote(answer.standing.job)} --at"
-                explain_page.Page(answer, again=again, everything=False).print()
+                explain_page.ExplanationPrinter(answer, again=again, everything=False).print()
             case Overview():
                 overview_page.print_overview(answer, everything=True)
             case QueueList():
                 queue_page.print_queues(answer, "")
             case QueueDetail():
                 queue_page.print_queue(answer, "", everything=True)
-            case Holdings():
+            case QueueHoldings():
                 queue_page.print_holdings(answer, everything=True)
             case WaitSums():
                 fields = [getattr(answer, name) for name in WaitSums.__struct_fields__]
-                ledger_page.Waits(*fields).print(everything=True)
+                ledger_page.WaitsAnswer(*fields).print(everything=True)
             case PreemptionList():
                 ledger_page.print_preemptions(answer, everything=True)
             case JobStarts():
@@ -50,7 +50,7 @@ def words(answer: Told) -> str:
 
 
 def _print_starts(answer: JobStarts) -> None:
-    from arranger.cli.rendering.forecast_page import Starts
+    from arranger.cli.rendering.forecast_page import ForecastAnswer
 
     jobs = [
         JobForecast(
@@ -67,14 +67,14 @@ def _print_starts(answer: JobStarts) -> None:
     ]
     # Of the jobs that weren't asked for, nothing is said.
     found = Forecast(answer.offset, answer.time_ms, tuple(jobs), len(jobs), answer.endless)
-    Starts(found, jobs).print(everything=True)
+    ForecastAnswer(found, jobs).print(everything=True)
 
 
 def _print_what_if(answer: WhatIf) -> None:
     from arranger.cli.rendering import output, what_if_page
 
     inputs = Inputs(answer.base, answer.time_ms, CycleConfig(), answer.cycle)
-    what_if_page.Answer(
+    what_if_page.WhatIfAnswer(
         inputs,
         answer.otherwise,
         answer.as_it_was,

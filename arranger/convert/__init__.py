@@ -8,17 +8,17 @@ note.
 """
 
 from arranger.convert.conversion import JOBS, QUEUES, Conversion, Skipped, converted
-from arranger.convert.fields import Note, NoteKind, Problem
+from arranger.convert.fields import ConversionProblem, Note, NoteKind
 from arranger.convert.reading import Document, Unreadable, documents
 
 __all__ = [
     "JOBS",
     "QUEUES",
     "Conversion",
+    "ConversionProblem",
     "Document",
     "Note",
     "NoteKind",
-    "Problem",
     "Skipped",
     "Unreadable",
     "converted",

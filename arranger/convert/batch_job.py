@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-from arranger.convert.fields import Fields, NoteKind, Problem
+from arranger.convert.fields import ConversionProblem, Fields, NoteKind
 from arranger.convert.parts import Head, deadline, point_out_hosts, precedence, suspended, tyjob, worker_set
 from arranger.convert.pod_rules import OF_THE_JOB, Pods, job_label, select_own
 from arranger.convert.templates import Json, Template, template_of
@@ -118,7 +118,7 @@ def jobs_of(root: Fields, around: Input) -> list[Json]:
     part = job_part(spec)
     if part.template.spec.get("restartPolicy") == "Always":
         words = "Unsupported value: a Job needs OnFailure or Never"
-        spec.notes.fault(Problem((f"{part.template.path}.spec.restartPolicy", words)))
+        spec.notes.fault(ConversionProblem((f"{part.template.path}.spec.restartPolicy", words)))
     if part.parallelism == 0:
         spec.changed("parallelism", "the TYJob is suspended: a Job with parallelism 0 runs no pods")
         suspend = True

@@ -40,7 +40,7 @@ class Note(msgspec.Struct, frozen=True):
     text: str
 
 
-class Problem(Exception):
+class ConversionProblem(Exception):
     """Why an object can't be converted: the words of each cause, by the path of its field. Whoever finds it notes it
     (`Notes.fault`), and goes on with something in its place: so the whole object is looked at."""
 
@@ -53,10 +53,10 @@ class Problem(Exception):
 UNKNOWN = "unknown field, left out"
 
 
-def wrong(faults: Iterable[Fault], value: Any = None) -> Problem:
+def wrong(faults: Iterable[Fault], value: Any = None) -> ConversionProblem:
     """Fields that the API server would refuse. Of a wrong type, it names the type alone; a scalar `value` is shown."""
     shown = f", and not {json.dumps(value)[:60]}" if isinstance(value, (str, int, float)) else ""
-    return Problem(
+    return ConversionProblem(
         *(
             (
                 of.field,
@@ -94,7 +94,7 @@ class Notes:
         """Paths of wrong fields, with words."""
         return list(self._faults)
 
-    def fault(self, problem: Problem, *, of: Iterable[str] = ()) -> None:
+    def fault(self, problem: ConversionProblem, *, of: Iterable[str] = ()) -> None:
         """Note why the object can't be converted. What follows from another fault isn't said: that of a field which is
         wrong itself or stands in a wrong one, or whose check is about others (`of`, their paths) of which one is."""
         if all(map(self.sound, of)):
@@ -233,9 +233,9 @@ class Fields:
         that of a field `of` (its path)."""
         self.notes.fault(self.problem(name, words), of=of)
 
-    def problem(self, name: str, words: str) -> Problem:
+    def problem(self, name: str, words: str) -> ConversionProblem:
         """Why the object can't be converted: this field."""
-        return Problem((self.at(name) if name else self.path, words))
+        return ConversionProblem((self.at(name) if name else self.path, words))
 
     def close(self) -> None:
         """Name all fields that nobody took."""

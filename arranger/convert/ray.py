@@ -267,14 +267,31 @@ def _groups(head: Head, spec: Fields, *, scaling: bool) -> tuple[list[Group], Gr
     names = head.named([_HEAD, *(of.name for of in groups)], [(spec, ""), *((of.fields, "groupName") for of in groups)])
     for of, name in zip(groups, names[1:], strict=True):
         of.name = name
-    if not scaling and _GANG & set(head.labels.names()):
-        for of in groups:  # a gang of KubeRay is the whole cluster as it is asked for
-            of.least = of.counts
+    if not scaling:
+        _together(head, groups)
     idle = [of for of in groups if not of.counts]
     for of in idle[1:]:
         words = "0 replicas: left out, because a TYJob has one set of 0 at most"
         of.fields.say(NoteKind.NO_EQUIVALENT, "", words)
     return [of for of in groups if of not in idle[1:]], idle[0] if idle else None
+
+
+def _together(head: Head, groups: list[Group]) -> None:
+    """Which workers start together, if Ray's autoscaler doesn't ask for them: a gang of KubeRay, and what Kueue admits,
+    is the whole cluster as it is asked for."""
+    gang = bool(_GANG & set(head.labels.names()))
+    for of in groups:
+        if of.least >= of.counts:
+            continue
+        if not gang and not head.kueue:
+            how = f"set minCount to {of.counts} for all or nothing"
+            words = f"{of.least} of {of.counts} workers start without the others, as KubeRay starts them: {how}"
+            of.fields.say(NoteKind.CHANGED, "minReplicas", words)
+            continue
+        of.least = of.counts
+        if not gang:
+            words = f"all {counted(of.counts, 'worker')} start together (minCount), as Kueue admits them"
+            of.fields.say(NoteKind.CHANGED, "minReplicas", words)
 
 
 def _params(fields: Fields) -> dict[str, str]:

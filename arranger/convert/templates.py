@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from arranger.convert.fields import Fields, NoteKind, Notes, Problem, wrong
+from arranger.convert.fields import ConversionProblem, Fields, NoteKind, Notes, wrong
 from arranger.convert.scheduler_keys import PREEMPTIBLE, instead_of, keeps_room
 from arranger.messages.faults import meant_text
 from arranger.model.checks import anything, below, items, keyed, record
@@ -188,7 +188,7 @@ def template_of(fields: Fields, name: str = "template") -> Template:
         _decimals(value.get("spec"))
         _without_unknown(template)
         _metadata(template)
-    except Problem as problem:
+    except ConversionProblem as problem:
         fields.notes.fault(problem)
         spec = value.get("spec") if isinstance(value, dict) else None
         policy = spec.get("restartPolicy") if isinstance(spec, dict) else None
@@ -334,4 +334,4 @@ def _without_schedulers(template: Template, metadata: Json) -> None:
                 template.notes.add(NoteKind.NO_EQUIVALENT, path, words)
 
 
-__all__ = ["Json", "Problem", "Template", "template_of"]
+__all__ = ["ConversionProblem", "Json", "Template", "template_of"]

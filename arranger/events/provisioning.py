@@ -2,7 +2,7 @@
 
 import msgspec
 
-from arranger.model.provisioning import Answer, Provisioning, RequestedPods
+from arranger.model.provisioning import NodesAnswer, Provisioning, RequestedPods
 
 
 class ProvisioningSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ProvisioningSeen.1"):
@@ -17,7 +17,7 @@ class ProvisioningSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, t
     job_uid: str
     number: int
     class_name: str
-    answer: Answer
+    answer: NodesAnswer
     message: str = ""
 
 

@@ -36,7 +36,7 @@ return held
 """
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class OutboxEvent(msgspec.Struct, frozen=True):
     """One event of the outbox. `since_ms` is the time of Redis at which it came, in milliseconds since 1970."""
 
     id: str
@@ -75,13 +75,13 @@ class Outbox:
                 await self._added.wait()
         self._added.clear()
 
-    async def first(self, most: int) -> list[Waiting]:
+    async def first(self, most: int) -> list[OutboxEvent]:
         """The oldest events."""
         with translated("the outbox"):
             found = await self._client.xrange(self._stream, count=most)
-        return [Waiting(entry.decode(), fields[_EVENT]) for entry, fields in found]
+        return [OutboxEvent(entry.decode(), fields[_EVENT]) for entry, fields in found]
 
-    async def remove(self, event: Waiting) -> None:
+    async def remove(self, event: OutboxEvent) -> None:
         with translated("the outbox"):
             await self._client.xdel(self._stream, event.id)
 

@@ -22,7 +22,7 @@ WHOLE = "start"
 PODS_MOST = 100
 
 
-class Span(msgspec.Struct, frozen=True):
+class StartSpan(msgspec.Struct, frozen=True):
     """A part of an attempt's start, from `begin_ms` to `end_ms` (milliseconds since 1970).
 
     `since_ms` is when the attempt began, by which attempts of one number differ after a suspension.
@@ -72,7 +72,7 @@ class Starts:
         self._changes = StageChanges(state)
         self._attempts: dict[str, _Start] = {}
 
-    def after(self, state: State, entry: Entry, changes: Changes) -> Iterator[Span]:
+    def after(self, state: State, entry: Entry, changes: Changes) -> Iterator[StartSpan]:
         """The spans that an entry completes; `state` is the state after it."""
         for event in entry.batch.events:
             if isinstance(event, PodSeen) and event.owner is not None:
@@ -82,7 +82,7 @@ class Starts:
         for uid in changes.jobs:
             self._note_suspension(state, uid)
 
-    def _stage(self, state: State, change: StageChange) -> Iterator[Span]:
+    def _stage(self, state: State, change: StageChange) -> Iterator[StartSpan]:
         attempt = self._attempts.get(change.uid)
         if change.deleted:
             self._attempts.pop(change.uid, None)
@@ -119,7 +119,7 @@ class Starts:
                 change.namespace, change.name, change.attempt, begin_ms, observed_ms=change.time_ms, pods={}
             )
 
-    def _pod(self, owner: PodOwner, seen: PodSeen, time_ms: int) -> Iterator[Span]:
+    def _pod(self, owner: PodOwner, seen: PodSeen, time_ms: int) -> Iterator[StartSpan]:
         attempt = self._attempts.get(owner.job_uid)
         if attempt is None or owner.attempt != attempt.number or not attempt.placed_ms:
             return
@@ -133,7 +133,7 @@ class Starts:
             if attempt.whole:
                 yield from _of_pod(owner.job_uid, attempt, pod)
 
-    def _ended(self, uid: str, attempt: _Start, time_ms: int, *, error: str = "") -> Iterator[Span]:
+    def _ended(self, uid: str, attempt: _Start, time_ms: int, *, error: str = "") -> Iterator[StartSpan]:
         """The spans of an attempt that runs, or that ends with an error before that."""
         attempt.whole = True
         yield _span(uid, attempt, WHOLE, "job", (attempt.begin_ms, time_ms), error=error)
@@ -149,7 +149,7 @@ class Starts:
             yield _span(uid, attempt, "decide that it runs", "controller", (min(last_ms, time_ms), time_ms))
 
 
-def _of_pod(uid: str, attempt: _Start, pod: _Pod) -> Iterator[Span]:
+def _of_pod(uid: str, attempt: _Start, pod: _Pod) -> Iterator[StartSpan]:
     yield _span(uid, attempt, "create the pod", "applier", (attempt.placed_ms, pod.seen_ms), pod=pod)
     yield _span(uid, attempt, "start the pod", "kubelet", (pod.seen_ms, pod.ready_ms), pod=pod)
 
@@ -163,9 +163,9 @@ def _span(
     *,
     pod: _Pod | None = None,
     error: str = "",
-) -> Span:
+) -> StartSpan:
     begin_ms, end_ms = times_ms
-    return Span(
+    return StartSpan(
         uid=uid,
         namespace=attempt.namespace,
         job=attempt.job,

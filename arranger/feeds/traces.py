@@ -20,7 +20,7 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 from arranger import __version__
 from arranger.events.log import Entry, Log
 from arranger.feeds.following import Cursor, Gap
-from arranger.feeds.starts import WHOLE, Span, Starts
+from arranger.feeds.starts import WHOLE, Starts, StartSpan
 from arranger.projections.state import Changes, State
 
 _NANOSECONDS = 1_000_000
@@ -33,7 +33,7 @@ class Traces:
     complete before it began: the process before it has.
     """
 
-    def __init__(self, log: Log, export: Callable[[Span], None]) -> None:
+    def __init__(self, log: Log, export: Callable[[StartSpan], None]) -> None:
         self._log = log
         self._export = export
         self._starts = Starts(State())
@@ -65,7 +65,7 @@ class OtlpExport:
         self._cluster = cluster
         self._processor = BatchSpanProcessor(OTLPSpanExporter())
 
-    def __call__(self, span: Span) -> None:
+    def __call__(self, span: StartSpan) -> None:
         self._processor.on_end(readable(span, self._cluster))
 
     async def close(self) -> None:
@@ -73,7 +73,7 @@ class OtlpExport:
         await asyncio.to_thread(self._processor.shutdown)
 
 
-def readable(span: Span, cluster: str) -> ReadableSpan:
+def readable(span: StartSpan, cluster: str) -> ReadableSpan:
     """A span as the library exports it."""
     attempt = f"{span.uid}/{span.attempt}/{span.since_ms}"
     trace_id = _number(16, attempt)

@@ -19,7 +19,7 @@ from arranger.errors import LogError, UsageError
 from arranger.events.log import Entry
 from arranger.feeds.cloud_events import CONTENT_TYPE, GAP, of_gap, of_stage
 from arranger.feeds.following import Cursor, Gap
-from arranger.feeds.outbox import WAITING_MOST, Outbox, Waiting
+from arranger.feeds.outbox import WAITING_MOST, Outbox, OutboxEvent
 from arranger.feeds.stage_changes import StageChanges, present
 from arranger.logs import log_event
 from arranger.metrics import Metrics
@@ -152,7 +152,7 @@ class Delivery:
         events = await self._outbox.first(_READ_MOST)
         self._since_ms = {event.id: event.since_ms for event in events}
         self._metrics.webhook_waiting.set(await self._outbox.waiting())
-        jobs: dict[str, list[tuple[_Sent, Waiting]]] = {}
+        jobs: dict[str, list[tuple[_Sent, OutboxEvent]]] = {}
         for event in events:
             head = msgspec.json.decode(event.content, type=_Sent)
             if head.type == GAP:  # before everything that comes after it
@@ -164,12 +164,14 @@ class Delivery:
         await self._deliver_all(session, jobs)
         return bool(events)
 
-    async def _deliver_all(self, session: aiohttp.ClientSession, jobs: dict[str, list[tuple[_Sent, Waiting]]]) -> None:
+    async def _deliver_all(
+        self, session: aiohttp.ClientSession, jobs: dict[str, list[tuple[_Sent, OutboxEvent]]]
+    ) -> None:
         async with asyncio.TaskGroup() as group:
             for events in jobs.values():
                 group.create_task(self._deliver(session, events))
 
-    async def _deliver(self, session: aiohttp.ClientSession, events: Sequence[tuple[_Sent, Waiting]]) -> None:
+    async def _deliver(self, session: aiohttp.ClientSession, events: Sequence[tuple[_Sent, OutboxEvent]]) -> None:
         """Deliver the events of one job, each after the one before was accepted."""
         for head, event in events:
             backoff = Backoff(self._clock, first_s=self._first_s, longest_s=_LONGEST_S)
@@ -188,7 +190,7 @@ class Delivery:
             await self._outbox.remove(event)
             del self._since_ms[event.id]
 
-    async def _try(self, session: aiohttp.ClientSession, event: Waiting) -> tuple[str, float]:
+    async def _try(self, session: aiohttp.ClientSession, event: OutboxEvent) -> tuple[str, float]:
         """Send an event; returns the problem, "" if it was accepted, and the wait that the receiver asks for."""
         headers = {"Content-Type": CONTENT_TYPE}
         try:

@@ -24,12 +24,12 @@ from arranger.clock import Clock, SystemClock
 from arranger.kube.cluster import (
     PODS,
     ApiError,
-    Change,
     ClusterUnavailable,
     Expired,
+    ListPage,
     Object,
-    Page,
     Resource,
+    WatchEvent,
     Withdrawn,
     always,
 )
@@ -156,7 +156,7 @@ class HttpCluster:
         self._watch_timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_s)
         self._lazy_session: aiohttp.ClientSession | None = None
 
-    async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
+    async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[ListPage, None]:
         next_page = ""
         moment = {"resourceVersion": at, "resourceVersionMatch": "Exact"} if at else {}
         while True:
@@ -164,7 +164,7 @@ class HttpCluster:
             query = {"limit": str(limit)} | ({"continue": next_page} if next_page else moment)
             raw = await self._call("list", resource, resource.path(self._listed), query=query)
             page = _decoded(_listing, raw)
-            yield Page(items=page.items or [], resource_version=page.metadata.resource_version)
+            yield ListPage(items=page.items or [], resource_version=page.metadata.resource_version)
             next_page = page.metadata.next_page
             if not next_page:
                 return
@@ -176,7 +176,7 @@ class HttpCluster:
         *,
         timeout_s: float = 300.0,
         accepted: Callable[[], object] = always,
-    ) -> AsyncGenerator[list[Change], None]:
+    ) -> AsyncGenerator[list[WatchEvent], None]:
         query = {
             "watch": "1",
             "resourceVersion": resource_version,
@@ -424,9 +424,9 @@ async def _complete_lines(stream: aiohttp.StreamReader, what: str) -> AsyncGener
                 raise ClusterUnavailable(f"{what} sent a line of more than {LONGEST_LINE_BYTES} bytes")
 
 
-def _change(line: _Line, received_ms: int) -> Change:
+def _change(line: _Line, received_ms: int) -> WatchEvent:
     version = (line.object.get("metadata") or {}).get("resourceVersion", "")
-    return Change(type=line.type, object=line.object, resource_version=version, received_ms=received_ms)
+    return WatchEvent(type=line.type, object=line.object, resource_version=version, received_ms=received_ms)
 
 
 def _decoded(

@@ -97,14 +97,14 @@ class Expired(ApiError):
     """410: the resourceVersion is too old to watch from; list again."""
 
 
-class Page(msgspec.Struct, frozen=True):
+class ListPage(msgspec.Struct, frozen=True):
     """One page of a listing and the resourceVersion of the whole listing."""
 
     items: list[Object]
     resource_version: str
 
 
-class Change(msgspec.Struct, frozen=True):
+class WatchEvent(msgspec.Struct, frozen=True):
     """One watch event. `type` is ADDED, MODIFIED, DELETED or BOOKMARK (then only `resource_version` counts).
 
     `received_ms` is when it arrived, on this machine's wall clock.
@@ -119,7 +119,7 @@ class Change(msgspec.Struct, frozen=True):
 class Watchable(Protocol):
     """The methods that list and watch. Every method may raise `ApiError` or `ClusterUnavailable`."""
 
-    def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
+    def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[ListPage, None]:
         """All objects of a resource, cluster-wide, a consistent listing in pages.
 
         Never served from a stale cache (no resourceVersion=0). Raises `Expired` if the listing takes longer than its
@@ -134,7 +134,7 @@ class Watchable(Protocol):
         *,
         timeout_s: float = 300.0,
         accepted: Callable[[], object] = always,
-    ) -> AsyncGenerator[list[Change], None]:
+    ) -> AsyncGenerator[list[WatchEvent], None]:
         """Changes after a resourceVersion, cluster-wide, with bookmarks, in order, in lists as they arrive. `accepted`
         is called once the server has accepted the watch, which may have no changes for a minute.
 

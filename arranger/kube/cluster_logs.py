@@ -30,7 +30,7 @@ class LogId(msgspec.Struct, frozen=True):
         return cls(name, int(epoch)) if at and name and epoch.isdecimal() else cls(text)
 
 
-class Holder(msgspec.Struct, frozen=True, rename="camel"):
+class LogHolder(msgspec.Struct, frozen=True, rename="camel"):
     """A log that holds a namespace; without one, the whole cluster. Times are RFC 3339.
 
     `renewed` is when one of its processes was last at work, `hand_over_to` the log that is to be the next; both are
@@ -61,21 +61,21 @@ class Holder(msgspec.Struct, frozen=True, rename="camel"):
         return self.hand_over_to in (log.name, str(log))
 
 
-def holders(cluster_log: Object) -> tuple[Holder, ...]:
+def holders(cluster_log: Object) -> tuple[LogHolder, ...]:
     """The holders in a ClusterLog. Raises `msgspec.ValidationError` if somebody has written something else there."""
-    return msgspec.convert(tuple(cluster_log.get("holders") or ()), tuple[Holder, ...])
+    return msgspec.convert(tuple(cluster_log.get("holders") or ()), tuple[LogHolder, ...])
 
 
-def with_holders(of: Sequence[Holder]) -> Object:
+def with_holders(of: Sequence[LogHolder]) -> Object:
     """The part of a ClusterLog with these holders, by namespace."""
     return {"holders": [_object(each) for each in sorted(of, key=lambda each: each.namespace)]}
 
 
-def _object(holder: Holder) -> Object:
+def _object(holder: LogHolder) -> Object:
     fields = msgspec.to_builtins(holder)
     return {name: value for name, value in fields.items() if value or name == "namespace"}
 
 
-def is_of(holder: Holder, log: LogId, namespace: str) -> bool:
+def is_of(holder: LogHolder, log: LogId, namespace: str) -> bool:
     """Whether a log with this namespace is that holder."""
     return (holder.epoch, holder.namespace) == (log.epoch, namespace)

@@ -29,7 +29,7 @@ _STAGES = frozenset(map(str, Stage))
 _SCHEDULE_STATES = frozenset(map(str, ScheduleState))
 
 
-class Verdict(StrEnum):
+class CrdVerdict(StrEnum):
     """How the definition in a cluster compares with this version's."""
 
     CURRENT = "current"
@@ -48,7 +48,7 @@ class Definition(msgspec.Struct, frozen=True):
     """One definition: its name, the verdict, and what it lacks or has beyond this version's, the first ten of each."""
 
     name: str
-    verdict: Verdict
+    verdict: CrdVerdict
     lacks: tuple[str, ...] = ()
     beyond: tuple[str, ...] = ()
 
@@ -87,17 +87,17 @@ def compare(ours: Object, theirs: Object | None) -> Definition:
     """Compare this version's definition with one in a cluster; None is one that isn't there."""
     name = ours["metadata"]["name"]
     if theirs is None:
-        return Definition(name, Verdict.MISSING)
+        return Definition(name, CrdVerdict.MISSING)
     if theirs["metadata"].get("deletionTimestamp"):
         kept_by = theirs["metadata"].get("finalizers") or ()
-        return Definition(name, Verdict.DELETED, beyond=tuple(f"finalizer {each}" for each in kept_by))
+        return Definition(name, CrdVerdict.DELETED, beyond=tuple(f"finalizer {each}" for each in kept_by))
     versions = {version["name"] for version in ours["spec"]["versions"]}
     stored = [each for each in (theirs.get("status") or {}).get("storedVersions") or () if each not in versions]
     if stored:
-        return Definition(name, Verdict.BLOCKED, beyond=tuple(f"stored version {each}" for each in stored))
+        return Definition(name, CrdVerdict.BLOCKED, beyond=tuple(f"stored version {each}" for each in stored))
     lacks = tuple(islice(_lacking(ours, theirs), _NAMED))
     beyond = tuple(islice(_lacking(theirs, ours), _NAMED))
-    verdict = Verdict.OLDER if lacks else Verdict.LATER if beyond else Verdict.CURRENT
+    verdict = CrdVerdict.OLDER if lacks else CrdVerdict.LATER if beyond else CrdVerdict.CURRENT
     return Definition(name, verdict, lacks, beyond)
 
 

@@ -10,7 +10,7 @@ from arranger.kube.manifests import pod_manifest
 from arranger.kube.owners import owner_reference
 from arranger.kube.translate import controlling_job
 from arranger.model.names import known_labels
-from arranger.model.provisioning import NUMBER_LABEL, Answer, request_name, request_number
+from arranger.model.provisioning import NUMBER_LABEL, NodesAnswer, request_name, request_number
 from arranger.model.text import one_line
 
 #: By these annotations a pod says that its node was provided for a request.
@@ -20,7 +20,8 @@ CONSUMES, CLASS = (
 )
 #: The conditions that are answers. The first one that is true counts.
 _ANSWERS = (
-    Answer.FAILED, Answer.CAPACITY_REVOKED, Answer.BOOKING_EXPIRED, Answer.PROVISIONED, Answer.ACCEPTED,
+    NodesAnswer.FAILED, NodesAnswer.CAPACITY_REVOKED, NodesAnswer.BOOKING_EXPIRED, NodesAnswer.PROVISIONED,
+    NodesAnswer.ACCEPTED,
 )  # fmt: skip
 #: The limit of a condition's message in the log, in characters.
 _LONGEST = 500
@@ -46,13 +47,13 @@ def provisioning_seen(item: Object, term: int) -> ProvisioningSeen:
     )
 
 
-def _answer(item: Object) -> tuple[Answer, str]:
+def _answer(item: Object) -> tuple[NodesAnswer, str]:
     found = (item.get("status") or {}).get("conditions") or []
     true = {of.get("type"): of for of in found if of.get("status") == "True"}
     for answer in _ANSWERS:
         if answer in true:
             return answer, one_line(str(true[answer].get("message") or ""))[:_LONGEST]
-    return Answer.NONE, ""
+    return NodesAnswer.NONE, ""
 
 
 def request_manifest(job: Object, decided: NodesRequested) -> Object:

@@ -1,18 +1,18 @@
 """A job's request for nodes, and what the autoscaler answered, in one line."""
 
-from arranger.model.provisioning import Answer, Provisioning
+from arranger.model.provisioning import NodesAnswer, Provisioning
 from arranger.model.text import one_line
 from arranger.projections.jobs import JobRecord
 from arranger.projections.provisioning import name_of, present_request
 from arranger.projections.state import State
 
 _WORDS = {
-    Answer.NONE: "an autoscaler is asked for nodes",
-    Answer.ACCEPTED: "an autoscaler has accepted to provide nodes",
-    Answer.PROVISIONED: "an autoscaler has provided nodes",
-    Answer.FAILED: "an autoscaler has no nodes",
-    Answer.BOOKING_EXPIRED: "the nodes of an autoscaler were kept no longer",
-    Answer.CAPACITY_REVOKED: "the nodes of an autoscaler were taken back",
+    NodesAnswer.NONE: "an autoscaler is asked for nodes",
+    NodesAnswer.ACCEPTED: "an autoscaler has accepted to provide nodes",
+    NodesAnswer.PROVISIONED: "an autoscaler has provided nodes",
+    NodesAnswer.FAILED: "an autoscaler has no nodes",
+    NodesAnswer.BOOKING_EXPIRED: "the nodes of an autoscaler were kept no longer",
+    NodesAnswer.CAPACITY_REVOKED: "the nodes of an autoscaler were taken back",
 }
 
 

@@ -26,7 +26,7 @@ class Provisioning(StrEnum):
     PENDING = "Pending"
 
 
-class Answer(StrEnum):
+class NodesAnswer(StrEnum):
     """An autoscaler's last word on a request: the condition of the ProvisioningRequest that counts."""
 
     NONE = ""
@@ -39,12 +39,16 @@ class Answer(StrEnum):
     @property
     def under_way(self) -> bool:
         """Whether the autoscaler may still provide the nodes."""
-        return self in (Answer.NONE, Answer.ACCEPTED)
+        return self in (NodesAnswer.NONE, NodesAnswer.ACCEPTED)
 
     @property
     def in_vain(self) -> bool:
         """Whether there will be no nodes by this request, or none any more."""
-        return self in (Answer.FAILED, Answer.BOOKING_EXPIRED, Answer.CAPACITY_REVOKED)
+        return self in (
+            NodesAnswer.FAILED,
+            NodesAnswer.BOOKING_EXPIRED,
+            NodesAnswer.CAPACITY_REVOKED,
+        )
 
 
 class RequestedPods(msgspec.Struct, frozen=True, array_like=True, gc=False):

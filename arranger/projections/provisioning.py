@@ -11,7 +11,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.model.job import Stage
-from arranger.model.provisioning import NUMBER_LABEL, Answer, Provisioning, request_name, request_number
+from arranger.model.provisioning import NUMBER_LABEL, NodesAnswer, Provisioning, request_name, request_number
 from arranger.model.queue import DEFAULT_SPEC
 from arranger.projections.forecasts import forget_start
 from arranger.projections.job_parts import ASK
@@ -71,7 +71,7 @@ def entered(state: State, job: JobRecord) -> None:
     request = present_request(state, job)
     if request is None:
         return
-    if job.stage != Stage.RUNNING and (job.stage != Stage.STARTING or request.answer != Answer.PROVISIONED):
+    if job.stage != Stage.RUNNING and (job.stage != Stage.STARTING or request.answer != NodesAnswer.PROVISIONED):
         state.requests[job.uid] = msgspec.structs.replace(request, over=True)
 
 
@@ -127,7 +127,7 @@ def refused(fold: Any, job: JobRecord, event: k.EffectFailed) -> bool:
     request = present_request(fold.state, job)
     if request is not None and request.answer.under_way and job.stage in _WAITING:
         message = f"the API server refuses it: {event.message}"
-        _answered(fold, job, request.decided.number, Answer.FAILED, message)
+        _answered(fold, job, request.decided.number, NodesAnswer.FAILED, message)
     return True
 
 
@@ -169,7 +169,7 @@ def _gone(fold: Any, _offset: int, event: k.ProvisioningGone) -> None:
     fold.changes.jobs[job.uid] = None
 
 
-def _answered(fold: Any, job: JobRecord, number: int, answer: Answer, message: str) -> None:
+def _answered(fold: Any, job: JobRecord, number: int, answer: NodesAnswer, message: str) -> None:
     state: State = fold.state
     fold.changes.jobs[job.uid] = None
     request = state.requests.get(job.uid)

@@ -28,7 +28,7 @@ from arranger.events.kinds import (
     Watched,
 )
 from arranger.model.pod import TERMINAL, PodOwner
-from arranger.model.provisioning import Answer
+from arranger.model.provisioning import NodesAnswer
 from arranger.model.queue import DEFAULT_QUEUE
 from arranger.projections.device_table import DeviceTable
 from arranger.projections.job_parts import SlotKey
@@ -96,7 +96,7 @@ class NodesRequest(msgspec.Struct, frozen=True, array_like=True):
     decided: NodesRequested
     time_ms: int
     failures: int = 0
-    answer: Answer = Answer.NONE
+    answer: NodesAnswer = NodesAnswer.NONE
     answered_ms: int = 0
     message: str = ""
     over: bool = False

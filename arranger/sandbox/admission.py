@@ -12,7 +12,7 @@ import msgspec
 from arranger.kube.cluster import CRDS, PODS, ApiError, Object
 from arranger.sandbox import builtin, garbage
 from arranger.sandbox.history import Stored
-from arranger.sandbox.kinds import Kind, definition_errors
+from arranger.sandbox.kinds import ServedKind, definition_errors
 from arranger.sandbox.status import FieldError, bad_request, forbidden, invalid
 
 _KEPT_METADATA = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
@@ -26,7 +26,7 @@ class WriteOptions(msgspec.Struct, frozen=True):
     strictness: str = "Warn"
 
 
-def identified(kind: Kind, body: Object) -> Object:
+def identified(kind: ServedKind, body: Object) -> Object:
     """The body with its kind first and a copied metadata; raises `Refusal` 400 for another kind's object."""
     resource = kind.resource
     given = body.get("apiVersion")
@@ -49,7 +49,7 @@ def identified(kind: Kind, body: Object) -> Object:
     return head | (builtin.without_nulls(rest) if kind.typed else rest)
 
 
-def place(kind: Kind, namespace: str, metadata: dict[str, Any]) -> None:
+def place(kind: ServedKind, namespace: str, metadata: dict[str, Any]) -> None:
     """Put an object into the namespace of the request; raises `Refusal` 400 if it names another."""
     if not kind.resource.namespaced:
         metadata.pop("namespace", None)
@@ -72,7 +72,7 @@ def hold_identity(old: Stored, new: Object) -> None:
             raise invalid(resource.kind, resource.group, old.name, [error])
 
 
-def drop_unknown(kind: Kind, body: Object, options: WriteOptions) -> tuple[str, ...]:
+def drop_unknown(kind: ServedKind, body: Object, options: WriteOptions) -> tuple[str, ...]:
     """Remove unknown fields; returns warnings about them, or raises `Refusal` 400 if the request is strict."""
     metadata = body["metadata"]
     unknown = [f"metadata.{name}" for name in metadata if name not in builtin.METADATA_FIELDS]
@@ -172,7 +172,7 @@ def _rejected(pod: Object, why: str) -> ApiError:
     return forbidden("pods", "", pod["metadata"].get("name", ""), f"pod rejected: {why}")
 
 
-def separated(kind: Kind, old: Object, new: Object, metadata: dict[str, Any], subresource: str) -> Object:
+def separated(kind: ServedKind, old: Object, new: Object, metadata: dict[str, Any], subresource: str) -> Object:
     """The object to write: status writes change only the status, others everything but the status.
 
     `metadata` is a copy of that of `new` and is modified.
@@ -199,7 +199,7 @@ def separated(kind: Kind, old: Object, new: Object, metadata: dict[str, Any], su
     return settled
 
 
-def check(kind: Kind, new: Object, old: Object | None) -> None:
+def check(kind: ServedKind, new: Object, old: Object | None) -> None:
     """Fill in defaults and refuse, with 422, an invalid object. `old` is the state that it replaces."""
     resource = kind.resource
     found = builtin.metadata_errors(new["metadata"], resource.kind)
@@ -225,7 +225,7 @@ def check(kind: Kind, new: Object, old: Object | None) -> None:
         raise invalid(resource.kind, resource.group, new["metadata"].get("name", ""), found)
 
 
-def content(obj: Object, kind: Kind) -> Object:
+def content(obj: Object, kind: ServedKind) -> Object:
     """The part of an object whose changes a generation counts: the spec, and all else except metadata and status."""
     ignored = ("metadata", "status") if kind.has_status else ("metadata",)
     return {name: value for name, value in obj.items() if name not in ignored}

@@ -11,10 +11,10 @@ from arranger.kube.cluster import Object, Resource
 from arranger.sandbox import protobuf
 from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.garbage import DeleteOptions
-from arranger.sandbox.kinds import Kind
+from arranger.sandbox.kinds import ServedKind
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.patching import APPLY
-from arranger.sandbox.status import Refusal, bad_request, invalid, unsupported_media_type
+from arranger.sandbox.status import ApiRefusal, bad_request, invalid, unsupported_media_type
 from arranger.sandbox.validation import unsupported
 
 JSON = "application/json"
@@ -53,7 +53,7 @@ def delete_options_of(body: Any) -> DeleteOptions:
 
 
 async def decoded(request: web.Request) -> Any:
-    """The body of a request, None for an empty one; raises `Refusal` 415 for an unknown format."""
+    """The body of a request, None for an empty one; raises `ApiRefusal` 415 for an unknown format."""
     raw = await request.read()
     if not raw:
         return None
@@ -67,7 +67,7 @@ async def decoded(request: web.Request) -> Any:
 
 
 def one_object(body: Any) -> Object:
-    """A body that must be an object; raises `Refusal` 400 otherwise."""
+    """A body that must be an object; raises `ApiRefusal` 400 otherwise."""
     if not isinstance(body, dict):
         raise bad_request("the request's body must be one object")
     return body
@@ -77,7 +77,7 @@ class Call(msgspec.Struct, frozen=True):
     """A request, the resource that its path names, and the rest of the path; missing parts are empty."""
 
     request: web.Request
-    kind: Kind
+    kind: ServedKind
     namespace: str = ""
     name: str = ""
     subresource: str = ""
@@ -95,7 +95,7 @@ class Call(msgspec.Struct, frozen=True):
         return self.query.get(name) in ("true", "1")
 
     def number(self, name: str) -> int | None:
-        """A query parameter that is a whole number; raises `Refusal` 400 otherwise."""
+        """A query parameter that is a whole number; raises `ApiRefusal` 400 otherwise."""
         text = self.query.get(name)
         if not text:
             return None
@@ -116,7 +116,7 @@ class Call(msgspec.Struct, frozen=True):
             form = dict(piece.partition("=")[::2] for piece in parameters).get("as", "")
             if media in (JSON, "application/*", "*/*") and form in _FORMS:
                 return form.removesuffix("List")
-        raise Refusal(406, "NotAcceptable", f"only the following media types are accepted: {JSON}")
+        raise ApiRefusal(406, "NotAcceptable", f"only the following media types are accepted: {JSON}")
 
     def write_options(self) -> WriteOptions:
         return WriteOptions(dry_run=self._dry_run(), strictness=self.query.get("fieldValidation") or "Warn")

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from arranger.clock import Clock, SystemClock
-from arranger.kube.cluster import ApiError, Change, Object, Page, Resource, Withdrawn, always
+from arranger.kube.cluster import ApiError, ListPage, Object, Resource, WatchEvent, Withdrawn, always
 from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.eviction import evict
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.history import Event, Stored
 from arranger.sandbox.listing import Selection
-from arranger.sandbox.status import Refusal
+from arranger.sandbox.status import ApiRefusal
 from arranger.sandbox.store import Store
 
 #: A silent watch sends a bookmark this often.
@@ -36,12 +36,12 @@ class DirectCluster:
         self._options = WriteOptions(strictness="Strict" if strict else "Warn")
         self._clock = clock or SystemClock()
 
-    async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
+    async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[ListPage, None]:
         continuation = ""
         while True:
             exactly = "" if continuation else at
             page = self._store.page(resource, Selection(), limit=limit, continuation=continuation, exactly=exactly)
-            yield Page([_listed(stored) for stored in page.items], str(page.version))
+            yield ListPage([_listed(stored) for stored in page.items], str(page.version))
             continuation = page.continuation
             if not continuation:
                 return
@@ -53,7 +53,7 @@ class DirectCluster:
         *,
         timeout_s: float = 300.0,
         accepted: Callable[[], object] = always,
-    ) -> AsyncGenerator[list[Change], None]:
+    ) -> AsyncGenerator[list[WatchEvent], None]:
         news = asyncio.Event()
         deadline_s = self._clock.monotonic_s() + timeout_s
         store = self._store  # a watch stays with the server that opened it
@@ -87,13 +87,13 @@ class DirectCluster:
             ending.cancel()
         return not late
 
-    def _change(self, event: Event) -> Change:
-        return Change(event.type, _decoded(event.stored.raw), str(event.stored.version), self._clock.now_ms())
+    def _change(self, event: Event) -> WatchEvent:
+        return WatchEvent(event.type, _decoded(event.stored.raw), str(event.stored.version), self._clock.now_ms())
 
-    def _bookmark(self, resource: Resource, version: int) -> Change:
+    def _bookmark(self, resource: Resource, version: int) -> WatchEvent:
         metadata = {"resourceVersion": str(version)}
         obj = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
-        return Change("BOOKMARK", obj, str(version), self._clock.now_ms())
+        return WatchEvent("BOOKMARK", obj, str(version), self._clock.now_ms())
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
         return _decoded(self._store.get(resource, namespace or "", name).raw)
@@ -131,7 +131,7 @@ class DirectCluster:
     async def evict(self, namespace: str, name: str, *, uid: str) -> None:
         try:
             evict(self._store, namespace, name, {}, DeleteOptions(uid))
-        except Refusal as refused:  # as the HTTP client does
+        except ApiRefusal as refused:  # as the HTTP client does
             causes = (refused.details or {}).get("causes") or ()
             told = [of["message"] for of in causes if of["reason"] == "DisruptionBudget"]
             raise ApiError(refused.code, refused.reason or "Unknown", " ".join([refused.detail, *told])) from refused

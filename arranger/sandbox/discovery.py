@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from arranger.kube.cluster import Object
-from arranger.sandbox.kinds import Kind
+from arranger.sandbox.kinds import ServedKind
 
 #: The version whose behaviour the embedded server imitates.
 VERSION = {
@@ -44,7 +44,7 @@ _POD_SUBRESOURCES = (
 )
 
 
-def _resources(kind: Kind) -> list[dict[str, Any]]:
+def _resources(kind: ServedKind) -> list[dict[str, Any]]:
     resource = kind.resource
     entry: dict[str, Any] = {
         "name": resource.plural,
@@ -81,7 +81,7 @@ def _order(version: str) -> tuple[object, ...]:
     return (0, ("beta", "alpha").index(stage) + 1 if stage else 0, -int(major), -int(minor or 0))
 
 
-def _groups(kinds: Iterable[Kind]) -> dict[str, list[str]]:
+def _groups(kinds: Iterable[ServedKind]) -> dict[str, list[str]]:
     """API groups and the versions of each, the preferred one first, without the core group."""
     found: dict[str, set[str]] = {}
     for kind in kinds:
@@ -96,17 +96,17 @@ def _group(name: str, versions: list[str]) -> dict[str, Any]:
     return {"name": name, "versions": entries, "preferredVersion": entries[0]}
 
 
-def _group_list(kinds: Iterable[Kind]) -> Object:
+def _group_list(kinds: Iterable[ServedKind]) -> Object:
     listed = [_group(name, versions) for name, versions in _groups(kinds).items()]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
 
 
-def _one_group(kinds: Iterable[Kind], *, group: str) -> Object | None:
+def _one_group(kinds: Iterable[ServedKind], *, group: str) -> Object | None:
     versions = _groups(kinds).get(group)
     return None if versions is None else {"kind": "APIGroup", "apiVersion": "v1", **_group(group, versions)}
 
 
-def resource_list(kinds: Iterable[Kind], *, version: str, group: str = "") -> Object | None:
+def resource_list(kinds: Iterable[ServedKind], *, version: str, group: str = "") -> Object | None:
     """The resources of a version of a group (empty: the core group); None if it isn't served."""
     if (group, version) == ("authorization.k8s.io", "v1"):
         entries = _REVIEWS
@@ -119,16 +119,16 @@ def resource_list(kinds: Iterable[Kind], *, version: str, group: str = "") -> Ob
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": entries}
 
 
-def _documents(kinds: Iterable[Kind]) -> dict[str, Object]:
+def _documents(kinds: Iterable[ServedKind]) -> dict[str, Object]:
     """The OpenAPI document of each group."""
-    groups: dict[str, list[Kind]] = {}
+    groups: dict[str, list[ServedKind]] = {}
     for kind in kinds:
         base = "apis" if kind.resource.group else "api"
         groups.setdefault(f"{base}/{kind.resource.api_version}", []).append(kind)
     return {name: _document(served) for name, served in groups.items()}
 
 
-def _openapi_index(kinds: Iterable[Kind]) -> Object:
+def _openapi_index(kinds: Iterable[ServedKind]) -> Object:
     """The location of each group's document, with a hash of its content."""
     paths = {}
     for name, document in _documents(kinds).items():
@@ -137,7 +137,7 @@ def _openapi_index(kinds: Iterable[Kind]) -> Object:
     return {"paths": paths}
 
 
-def _document(kinds: list[Kind]) -> Object:
+def _document(kinds: list[ServedKind]) -> Object:
     paths, schemas = {}, {}
     for kind in kinds:
         paths[kind.resource.path("{namespace}", "{name}")] = _operations(kind)
@@ -146,16 +146,16 @@ def _document(kinds: list[Kind]) -> Object:
     return {"openapi": "3.0.0", "info": _INFO, "paths": paths, "components": {"schemas": schemas}}
 
 
-def _schema_name(kind: Kind) -> str:
+def _schema_name(kind: ServedKind) -> str:
     reverse = ".".join(reversed(kind.resource.group.split(".")))
     return f"{reverse}.{kind.resource.version}.{kind.resource.kind}"
 
 
-def _gvk(kind: Kind) -> dict[str, str]:
+def _gvk(kind: ServedKind) -> dict[str, str]:
     return {"group": kind.resource.group, "version": kind.resource.version, "kind": kind.resource.kind}
 
 
-def _operations(kind: Kind) -> Object:
+def _operations(kind: ServedKind) -> Object:
     """The operations that kubectl checks: whether the server can validate writes."""
     query = [
         {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
@@ -177,7 +177,7 @@ def _operations(kind: Kind) -> Object:
     }
 
 
-def _described(kind: Kind, declared: dict[str, Any]) -> dict[str, Any]:
+def _described(kind: ServedKind, declared: dict[str, Any]) -> dict[str, Any]:
     """A CRD's schema with the fields that every object has."""
     implied = {
         "apiVersion": {"type": "string", "description": "The version of this representation of the object."},

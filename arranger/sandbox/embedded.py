@@ -9,7 +9,7 @@ import yaml
 
 from arranger.kube.cluster import CRDS
 from arranger.sandbox.direct import DirectCluster
-from arranger.sandbox.http import ApiServer
+from arranger.sandbox.http import EmbeddedApiServer
 from arranger.sandbox.kubelet import SimulatedKubelets
 from arranger.sandbox.nodes import NodeTemplate
 from arranger.sandbox.store import Store
@@ -32,7 +32,7 @@ class EmbeddedCluster:
         self.store = Store(now=time.time)
         self.direct = DirectCluster(self.store)
         self.kubelets = SimulatedKubelets(self.direct, nodes=nodes)
-        self._server = ApiServer(self.store, now=time.time, bookmark_s=bookmark_s)
+        self._server = EmbeddedApiServer(self.store, now=time.time, bookmark_s=bookmark_s)
         self._crds = list(crds)
 
     @property

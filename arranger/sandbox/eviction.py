@@ -15,7 +15,7 @@ from arranger.sandbox.garbage import DeleteOptions, hold_conditions
 from arranger.sandbox.history import Stored
 from arranger.sandbox.kinds import POD_DISRUPTION_BUDGETS
 from arranger.sandbox.patching import strategic_merge
-from arranger.sandbox.status import Refusal, bad_request
+from arranger.sandbox.status import ApiRefusal, bad_request
 from arranger.sandbox.store import Store
 
 _ENDED = ("Succeeded", "Failed")
@@ -28,8 +28,8 @@ _SEVERAL = "This pod has more than one PodDisruptionBudget, which the eviction s
 
 
 def evict(store: Store, namespace: str, name: str, body: Object, options: DeleteOptions) -> None:
-    """Evict a pod. Raises `Refusal`: 404 without the pod, 409 if it is another one, 429 if its budget doesn't allow it,
-    500 if it has several budgets."""
+    """Evict a pod. Raises `ApiRefusal`: 404 without the pod, 409 if it is another one, 429 if its budget doesn't allow
+    it, 500 if it has several budgets."""
     if (body.get("metadata") or {}).get("name", name) != name:
         raise bad_request("name in URL does not match name in Eviction object")
     pod = store.get(PODS, namespace, name)
@@ -52,7 +52,7 @@ def _hold_budget(store: Store, pod: Stored) -> None:
     budgets = store.collection(POD_DISRUPTION_BUDGETS).objects
     found = [of for key, of in sorted(budgets.items()) if key[0] == pod.namespace and _covers(of.object, pod.object)]
     if len(found) > 1:
-        raise Refusal(500, "", _SEVERAL)
+        raise ApiRefusal(500, "", _SEVERAL)
     for budget in found:
         status = counted(budget.object, [of.object for of in store.collection(PODS).objects.values()])
         store.patch(
@@ -64,7 +64,7 @@ def _hold_budget(store: Store, pod: Stored) -> None:
             needs, has = status["desiredHealthy"], status["currentHealthy"]
             told = f"The disruption budget {budget.name} needs {needs} healthy pods and has {has} currently"
             causes = [{"reason": "DisruptionBudget", "message": told}]
-            raise Refusal(429, "TooManyRequests", _REFUSED, {"causes": causes})
+            raise ApiRefusal(429, "TooManyRequests", _REFUSED, {"causes": causes})
 
 
 def _may_go_unready(budget: Object, status: dict[str, int]) -> bool:

@@ -8,7 +8,7 @@ import msgspec
 
 from arranger.kube.cluster import PODS, Object, Resource
 from arranger.sandbox.history import Collection, Stored
-from arranger.sandbox.kinds import Kind
+from arranger.sandbox.kinds import ServedKind
 from arranger.sandbox.status import FieldError, conflict
 
 #: The finalizer of an object whose dependents must be deleted first.
@@ -130,7 +130,7 @@ def _grace_s(obj: Object, resource: Resource, asked_s: int | None) -> int:
     return max(0, grace_s)
 
 
-def hold_conditions(kind: Kind, old: Stored, options: DeleteOptions) -> None:
+def hold_conditions(kind: ServedKind, old: Stored, options: DeleteOptions) -> None:
     """Refuse, with 409, a deletion that was meant for another object or another state of the object."""
     resource = kind.resource
     held = (

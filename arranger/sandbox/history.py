@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from arranger.kube.cluster import Object
-from arranger.sandbox.kinds import Kind
+from arranger.sandbox.kinds import ServedKind
 from arranger.sandbox.selectors import Matches
 from arranger.sandbox.status import too_old
 
@@ -16,7 +16,7 @@ class Stored:
 
     __slots__ = ("kind", "name", "namespace", "object", "raw", "uid", "version")
 
-    def __init__(self, kind: Kind, obj: Object, version: int) -> None:
+    def __init__(self, kind: ServedKind, obj: Object, version: int) -> None:
         self.kind = kind
         self.object = obj
         self.version = version
@@ -27,11 +27,11 @@ class Stored:
         self.uid: str = obj["metadata"]["uid"]
 
     @classmethod
-    def stamped(cls, kind: Kind, obj: Object, version: int) -> "Stored":
+    def stamped(cls, kind: ServedKind, obj: Object, version: int) -> "Stored":
         """A copy of the object with this version in its metadata, as a stored state."""
         return cls(kind, {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version)}}, version)
 
-    def seen_as(self, kind: Kind) -> "Stored":
+    def seen_as(self, kind: ServedKind) -> "Stored":
         """The state in another version of its resource: only the `apiVersion` differs."""
         if kind is self.kind or kind.resource == self.kind.resource:
             return self
@@ -56,7 +56,7 @@ class Event:
             self._line = b'{"type":"%s","object":%s}\n' % (self.type.encode(), self.stored.raw)
         return self._line
 
-    def seen_as(self, kind: Kind) -> "Event":
+    def seen_as(self, kind: ServedKind) -> "Event":
         """The event for a watch of another version of the resource."""
         stored = self.stored.seen_as(kind)
         return self if stored is self.stored else Event(self.type, stored, self.before)
@@ -132,7 +132,7 @@ class Watch:
         history: History,
         position: int,
         *,
-        kind: Kind,
+        kind: ServedKind,
         initial: list[Stored],
         matches: Matches | None,
         wake: Callable[[], None],
@@ -167,16 +167,16 @@ class Collection:
     `kinds` are the resource in each served version. Objects are stored in the first one, which is `kind`.
     """
 
-    def __init__(self, kinds: Sequence[Kind], history_limit: int) -> None:
+    def __init__(self, kinds: Sequence[ServedKind], history_limit: int) -> None:
         self.kinds = kinds
         self.objects: dict[tuple[str, str], Stored] = {}
         self.history = History(history_limit)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ServedKind:
         return self.kinds[0]
 
-    def version(self, name: str) -> Kind | None:
+    def version(self, name: str) -> ServedKind | None:
         """The resource in the version of this name; None if that isn't served."""
         return next((kind for kind in self.kinds if kind.resource.version == name), None)
 

@@ -16,9 +16,9 @@ from aiohttp import web
 from arranger.kube.cluster import Object
 from arranger.sandbox import discovery
 from arranger.sandbox.call import Call, decoded, one_object
-from arranger.sandbox.kinds import Kind
+from arranger.sandbox.kinds import ServedKind
 from arranger.sandbox.serving import Serving
-from arranger.sandbox.status import Refusal, bad_request, no_such_resource
+from arranger.sandbox.status import ApiRefusal, bad_request, no_such_resource
 from arranger.sandbox.store import Store
 from arranger.sandbox.view import json_response
 from arranger.sandbox.watching import BOOKMARK_S
@@ -34,7 +34,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _Serve = Callable[[Call], Awaitable[web.StreamResponse]]
 
 
-class ApiServer:
+class EmbeddedApiServer:
     """Serves a `Store` on 127.0.0.1. `now` returns seconds since 1970, for ages in tables."""
 
     def __init__(self, store: Store, *, now: Callable[[], float], bookmark_s: float = BOOKMARK_S) -> None:
@@ -104,7 +104,7 @@ class ApiServer:
         return handler
 
     def _call(self, request: web.Request) -> Call:
-        """Parse a request; raises `Refusal` 404 for an unknown resource, HTTP's own 404 for an unknown group."""
+        """Parse a request; raises `ApiRefusal` 404 for an unknown resource, HTTP's own 404 for an unknown group."""
         path = request.match_info
         group = path.get("group", "")
         collection = self.store.collections.get((group, path.get("plural", "")))
@@ -118,7 +118,7 @@ class ApiServer:
             raise no_such_resource()
         return Call(request, kind, path.get("namespace", ""), path.get("name", ""), subresource)
 
-    def _kinds(self) -> list[Kind]:
+    def _kinds(self) -> list[ServedKind]:
         return [kind for collection in self.store.collections.values() for kind in collection.kinds]
 
     def _described(self, describe: Callable[..., Object | None]) -> _Handler:
@@ -139,28 +139,28 @@ class ApiServer:
         try:
             self._hold_token(request)
             return await handler(request)
-        except Refusal as refusal:
+        except ApiRefusal as refusal:
             return _refused(refusal)
         except web.HTTPNotFound:
             return web.Response(text="404 page not found\n", status=404)
         except web.HTTPRequestEntityTooLarge:
             message = f"Request entity too large: limit is {REQUEST_LIMIT_BYTES}"
-            return _refused(Refusal(413, "RequestEntityTooLarge", message))
+            return _refused(ApiRefusal(413, "RequestEntityTooLarge", message))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
             return _refused(bad_request(f"the body of the request can't be decoded: {error}"))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             log.exception("sandbox API failed at %s %s", request.method, request.path)
-            return _refused(Refusal(500, "InternalError", f"Internal error occurred: {error!r}"))
+            return _refused(ApiRefusal(500, "InternalError", f"Internal error occurred: {error!r}"))
 
     def _hold_token(self, request: web.Request) -> None:
         first = request.path.split("/", 2)[1]
         if hmac.compare_digest(first.encode(), self.token.encode()) or request.path.rstrip("/") in _HEALTH:
             return
         if not hmac.compare_digest(request.headers.get("Authorization", "").encode(), self._expected):
-            raise Refusal(401, "Unauthorized", "Unauthorized")
+            raise ApiRefusal(401, "Unauthorized", "Unauthorized")
 
 
-def _refused(refusal: Refusal) -> web.Response:
+def _refused(refusal: ApiRefusal) -> web.Response:
     response = json_response(refusal.status(), refusal.code)
     if refusal.code in (429, 504):
         response.headers["Retry-After"] = "1"
@@ -168,7 +168,7 @@ def _refused(refusal: Refusal) -> web.Response:
 
 
 async def _not_allowed(_: web.Request | Call) -> web.StreamResponse:
-    raise Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
+    raise ApiRefusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
 async def _health(_: web.Request) -> web.StreamResponse:

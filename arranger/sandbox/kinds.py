@@ -54,7 +54,7 @@ class ScalePaths(msgspec.Struct, frozen=True):
     selector: str = ""
 
 
-class Kind(msgspec.Struct, frozen=True, eq=False):
+class ServedKind(msgspec.Struct, frozen=True, eq=False):
     """A served resource.
 
     `typed`: the server itself knows the fields (no nulls, strategic merge); `counts_generations`:
@@ -95,30 +95,30 @@ POD_DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDi
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 
 BUILT_IN = (
-    Kind(NAMESPACES, "namespace", ("ns",), has_status=True),
-    Kind(NODES, "node", ("no",), has_status=True),
-    Kind(PODS, "pod", ("po",), ("all",), has_status=True, counts_generations=True),
-    Kind(EVENTS, "event", ("ev",)),
-    Kind(CONFIG_MAPS, "configmap", ("cm",)),
-    Kind(SECRETS, "secret"),
-    Kind(SERVICE_ACCOUNTS, "serviceaccount", ("sa",)),
-    Kind(SERVICES, "service", ("svc",), ("all",), has_status=True),
-    Kind(POD_TEMPLATES, "podtemplate"),
-    Kind(QUOTAS, "resourcequota", ("quota",), has_status=True),
-    Kind(LIMIT_RANGES, "limitrange", ("limits",)),
-    Kind(LEASES, "lease"),
-    Kind(POD_DISRUPTION_BUDGETS, "poddisruptionbudget", ("pdb",), has_status=True, counts_generations=True),
-    Kind(PRIORITY_CLASSES, "priorityclass", ("pc",), counts_generations=True),
-    Kind(RUNTIME_CLASSES, "runtimeclass"),
-    Kind(CLAIMS, "persistentvolumeclaim", ("pvc",), has_status=True),
-    Kind(VOLUMES, "persistentvolume", ("pv",), has_status=True),
-    Kind(STORAGE_CLASSES, "storageclass", ("sc",)),
-    Kind(CSI_NODES, "csinode"),
-    Kind(RESOURCE_SLICES, "resourceslice", counts_generations=True),
-    Kind(DEVICE_CLASSES, "deviceclass", counts_generations=True),
-    Kind(RESOURCE_CLAIMS, "resourceclaim", has_status=True),
-    Kind(RESOURCE_CLAIM_TEMPLATES, "resourceclaimtemplate"),
-    Kind(CRDS, "customresourcedefinition", ("crd", "crds"), ("api-extensions",), True, counts_generations=True),
+    ServedKind(NAMESPACES, "namespace", ("ns",), has_status=True),
+    ServedKind(NODES, "node", ("no",), has_status=True),
+    ServedKind(PODS, "pod", ("po",), ("all",), has_status=True, counts_generations=True),
+    ServedKind(EVENTS, "event", ("ev",)),
+    ServedKind(CONFIG_MAPS, "configmap", ("cm",)),
+    ServedKind(SECRETS, "secret"),
+    ServedKind(SERVICE_ACCOUNTS, "serviceaccount", ("sa",)),
+    ServedKind(SERVICES, "service", ("svc",), ("all",), has_status=True),
+    ServedKind(POD_TEMPLATES, "podtemplate"),
+    ServedKind(QUOTAS, "resourcequota", ("quota",), has_status=True),
+    ServedKind(LIMIT_RANGES, "limitrange", ("limits",)),
+    ServedKind(LEASES, "lease"),
+    ServedKind(POD_DISRUPTION_BUDGETS, "poddisruptionbudget", ("pdb",), has_status=True, counts_generations=True),
+    ServedKind(PRIORITY_CLASSES, "priorityclass", ("pc",), counts_generations=True),
+    ServedKind(RUNTIME_CLASSES, "runtimeclass"),
+    ServedKind(CLAIMS, "persistentvolumeclaim", ("pvc",), has_status=True),
+    ServedKind(VOLUMES, "persistentvolume", ("pv",), has_status=True),
+    ServedKind(STORAGE_CLASSES, "storageclass", ("sc",)),
+    ServedKind(CSI_NODES, "csinode"),
+    ServedKind(RESOURCE_SLICES, "resourceslice", counts_generations=True),
+    ServedKind(DEVICE_CLASSES, "deviceclass", counts_generations=True),
+    ServedKind(RESOURCE_CLAIMS, "resourceclaim", has_status=True),
+    ServedKind(RESOURCE_CLAIM_TEMPLATES, "resourceclaimtemplate"),
+    ServedKind(CRDS, "customresourcedefinition", ("crd", "crds"), ("api-extensions",), True, counts_generations=True),
 )
 
 
@@ -137,7 +137,7 @@ def _column(declared: dict[str, Any]) -> Column:
 _AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 
-def custom_kinds(crd: dict[str, Any]) -> list[Kind]:
+def custom_kinds(crd: dict[str, Any]) -> list[ServedKind]:
     """The kind in each version that a CRD serves, the stored one first. Raises `ValueError` for an unusable schema."""
     served = [each for each in crd["spec"].get("versions") or [] if each.get("served")]
     if not any(each.get("storage") for each in served):
@@ -145,12 +145,12 @@ def custom_kinds(crd: dict[str, Any]) -> list[Kind]:
     return [_custom_kind(crd["spec"], each) for each in sorted(served, key=lambda each: not each.get("storage"))]
 
 
-def _custom_kind(spec: dict[str, Any], version: dict[str, Any]) -> Kind:
+def _custom_kind(spec: dict[str, Any], version: dict[str, Any]) -> ServedKind:
     names = spec["names"]
     namespaced = spec["scope"] == "Namespaced"
     declared = version.get("additionalPrinterColumns") or [_AGE]
     subresources = version.get("subresources") or {}
-    return Kind(
+    return ServedKind(
         Resource(spec["group"], version["name"], names["plural"], names["kind"], namespaced),
         names.get("singular") or names["kind"].lower(),
         tuple(names.get("shortNames") or ()),
@@ -184,7 +184,7 @@ def definition_errors(crd: Object) -> list[FieldError]:
     return []
 
 
-def established(crd: Object, kind: Kind, moment: str, *, served_before: bool) -> Object:
+def established(crd: Object, kind: ServedKind, moment: str, *, served_before: bool) -> Object:
     """The CRD as it is stored while its kind is served: with its names filled in and a status with the present time.
 
     A kind that was `served_before` this write keeps its status.

@@ -30,16 +30,16 @@ from arranger.kube.cluster import (
     PODS,
     RESOURCE_CLAIMS,
     ApiError,
-    Change,
     Cluster,
     ClusterUnavailable,
     Expired,
     Object,
+    WatchEvent,
 )
 from arranger.model.quantity import amount
 from arranger.sandbox.garbage import timestamp
 from arranger.sandbox.nodes import RETRY_S, NodeTemplate, Requests, SimulatedNodes
-from arranger.sandbox.pod_run import Run
+from arranger.sandbox.pod_run import PodRun
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class SimulatedKubelets:
         self._stop_s = stop_s
         self._restart_s = restart_s
         self._addresses = itertools.count(1)
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, PodRun] = {}
         self._used: dict[str, Counter[str]] = {}
         self._holds: dict[str, dict[str, int]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -158,7 +158,7 @@ class SimulatedKubelets:
             self._forget(uid)
         return version
 
-    def _see(self, change: Change) -> None:
+    def _see(self, change: WatchEvent) -> None:
         if change.type == "DELETED":
             self._forget(change.object["metadata"]["uid"])
         elif change.type != "BOOKMARK":
@@ -177,7 +177,7 @@ class SimulatedKubelets:
                 if run.task is not None:
                     run.task.cancel()
         elif run is None:
-            run = self._runs[pod["metadata"]["uid"]] = Run(pod)
+            run = self._runs[pod["metadata"]["uid"]] = PodRun(pod)
             lacking = self._lacking(run)
             if lacking:
                 run.requests = {}
@@ -186,16 +186,16 @@ class SimulatedKubelets:
                 self._spawn(self._guarded(partial(self._warn, run)))
             self._replace(run, partial(self._refuse, run, *lacking) if lacking else partial(self._live, run))
 
-    def _see_deletion(self, pod: Object, run: Run | None) -> None:
+    def _see_deletion(self, pod: Object, run: PodRun | None) -> None:
         if run is None:
-            run = self._runs[pod["metadata"]["uid"]] = Run(pod)
+            run = self._runs[pod["metadata"]["uid"]] = PodRun(pod)
             run.requests = {}
         if not run.stopping:
             run.stopping = True
             grace_s = pod["metadata"].get("deletionGracePeriodSeconds", 0)
             self._replace(run, partial(self._end, run, grace_s))
 
-    def _replace(self, run: Run, work: Callable[[], Awaitable[None]]) -> None:
+    def _replace(self, run: PodRun, work: Callable[[], Awaitable[None]]) -> None:
         if run.task is not None:
             run.task.cancel()
         run.task = self._spawn(self._guarded(work))
@@ -208,7 +208,7 @@ class SimulatedKubelets:
             if error.code not in (404, 409):
                 log.warning("simulated kubelet: %s", error)
 
-    def _release(self, run: Run) -> None:
+    def _release(self, run: PodRun) -> None:
         self._used[run.node].subtract(run.requests)
         run.requests = {}
 
@@ -219,7 +219,7 @@ class SimulatedKubelets:
             if run.task is not None:
                 run.task.cancel()
 
-    def _lacking(self, run: Run) -> tuple[str, str] | None:
+    def _lacking(self, run: PodRun) -> tuple[str, str] | None:
         """The reason and message with which the node refuses the pod; None if it fits."""
         used = self._used[run.node]
         holds = self._holds[run.node]
@@ -230,13 +230,13 @@ class SimulatedKubelets:
                 return f"OutOf{name}", f"Node didn't have enough resource: {name}, {numbers}"
         return None
 
-    async def _patch(self, run: Run, status: Object) -> None:
+    async def _patch(self, run: PodRun, status: Object) -> None:
         """Write a pod's status, provided that it is still the same pod."""
         namespace, name = run.key
         body = {"metadata": {"uid": run.uid}, "status": status}
         await self._request(lambda: self._cluster.patch(PODS, namespace, name, body, subresource="status"))
 
-    async def _warn(self, run: Run) -> None:
+    async def _warn(self, run: PodRun) -> None:
         """Tell in Events what is wrong with the pod's annotations, once for each pod."""
         namespace, name = run.key
         about = {"apiVersion": "v1", "kind": PODS.kind, "namespace": namespace, "name": name, "uid": run.uid}
@@ -257,14 +257,14 @@ class SimulatedKubelets:
             }
             await self._request(partial(self._cluster.create, EVENTS, namespace, event))
 
-    async def _refuse(self, run: Run, reason: str, message: str) -> None:
+    async def _refuse(self, run: PodRun, reason: str, message: str) -> None:
         status = {"phase": "Failed", "reason": reason, "message": f"Pod was rejected: {message}"}
         await self._patch(run, status | {"startTime": self._timestamp()})
 
     def _timestamp(self) -> str:
         return timestamp(self._clock.now_ms() // 1000)
 
-    async def _live(self, run: Run) -> None:
+    async def _live(self, run: PodRun) -> None:
         """Run the pod from Pending to its end."""
         does, status = run.behaviour, run.pod.get("status") or {}
         run.started = status.get("startTime") or self._timestamp()
@@ -289,7 +289,7 @@ class SimulatedKubelets:
                 await self._clock.sleep(does.start_s)
         await self._containers(run, elapsed_s)
 
-    async def _reserved(self, run: Run, claim: str) -> None:
+    async def _reserved(self, run: PodRun, claim: str) -> None:
         """Wait until a resource claim has devices and is reserved for the pod, which no kubelet starts before."""
         while True:
             try:
@@ -303,7 +303,7 @@ class SimulatedKubelets:
                 return
             await self._clock.sleep(_CLAIM_S)
 
-    async def _containers(self, run: Run, elapsed_s: float) -> None:
+    async def _containers(self, run: PodRun, elapsed_s: float) -> None:
         """Run the containers, again after each failure as the restart policy allows."""
         does = run.behaviour
         policy = run.pod["spec"].get("restartPolicy", "Always")
@@ -328,16 +328,16 @@ class SimulatedKubelets:
             await self._patch(run, self._backing_off(run, code))
             await self._clock.sleep(pause_s)
 
-    async def _end(self, run: Run, grace_s: int) -> None:
+    async def _end(self, run: PodRun, grace_s: int) -> None:
         """Stop a pod that is being deleted, and confirm its deletion."""
         await self._clock.sleep(min(self._stop_s, grace_s))
         namespace, name = run.key
         await self._request(lambda: self._cluster.delete(PODS, namespace, name, uid=run.uid, grace_s=0))
 
-    def _ended(self, run: Run, code: int) -> Object:
+    def _ended(self, run: PodRun, code: int) -> Object:
         return run.ended(code, self._timestamp())
 
-    def _backing_off(self, run: Run, code: int) -> Object:
+    def _backing_off(self, run: PodRun, code: int) -> Object:
         return run.backing_off(code, self._timestamp())
 
     def _address(self) -> str:

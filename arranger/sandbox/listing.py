@@ -8,7 +8,7 @@ import msgspec
 
 from arranger.sandbox.history import Stored
 from arranger.sandbox.selectors import Matches, every, field_selector, label_selector
-from arranger.sandbox.status import TooOld, bad_request
+from arranger.sandbox.status import HistoryExpired, bad_request
 
 #: How long a continuation is valid, and how many listings may be open at once.
 CONTINUATION_S = 300.0
@@ -31,7 +31,7 @@ class Selection(msgspec.Struct, frozen=True):
         return every(requirements)
 
 
-class Listing(msgspec.Struct, frozen=True):
+class ListedPage(msgspec.Struct, frozen=True):
     """One page, the resourceVersion of the whole listing, and the continuation (empty: it was the last page)."""
 
     items: list[Stored]
@@ -54,17 +54,17 @@ class Pages:
         self._open: dict[int, _Open] = {}
         self._numbers = itertools.count(1)
 
-    def first(self, items: list[Stored], version: int, limit: int) -> Listing:
+    def first(self, items: list[Stored], version: int, limit: int) -> ListedPage:
         """The first page of a new listing; a limit of 0 means no limit."""
         if not limit or len(items) <= limit:
-            return Listing(items, version)
+            return ListedPage(items, version)
         number = next(self._numbers)
         self._open[number] = _Open(items, version, self._now())
         if len(self._open) > OPEN_LISTINGS:
             del self._open[next(iter(self._open))]
         return self._page(number, 0, limit)
 
-    def more(self, continuation: str, limit: int) -> Listing:
+    def more(self, continuation: str, limit: int) -> ListedPage:
         """The next page; raises `Refusal` 400 for a malformed token, 410 if its listing is forgotten."""
         try:
             number, start, version = msgspec.json.decode(
@@ -74,20 +74,20 @@ class Pages:
             raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error
         listing = self._open.get(number)
         if listing is None or listing.version != version or self._now() - listing.opened_s > CONTINUATION_S:
-            raise TooOld(
+            raise HistoryExpired(
                 "The provided continue parameter is too old to display a consistent list result. You can start a new "
                 "list without the continue parameter."
             )
         return self._page(number, start, limit or len(listing.items))
 
-    def _page(self, number: int, start: int, limit: int) -> Listing:
+    def _page(self, number: int, start: int, limit: int) -> ListedPage:
         listing = self._open[number]
         items = listing.items[start : start + limit]
         remaining = len(listing.items) - start - len(items)
         if not remaining:
-            return Listing(items, listing.version)
+            return ListedPage(items, listing.version)
         token = msgspec.json.encode((number, start + len(items), listing.version))
-        return Listing(items, listing.version, base64.urlsafe_b64encode(token).decode(), remaining)
+        return ListedPage(items, listing.version, base64.urlsafe_b64encode(token).decode(), remaining)
 
     def clear(self) -> None:
         self._open.clear()

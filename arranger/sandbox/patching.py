@@ -8,7 +8,7 @@ from typing import Any
 from jsonpatch import JsonPatch, JsonPatchException
 from jsonpointer import JsonPointerException
 
-from arranger.sandbox.status import Refusal, bad_request, unsupported_media_type
+from arranger.sandbox.status import ApiRefusal, bad_request, unsupported_media_type
 
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -102,7 +102,7 @@ def _merge_list(
 
 
 def json_patch(document: Any, operations: Any) -> Any:
-    """Apply a JSON patch; raises `Refusal` 422 if a path doesn't exist or a test fails."""
+    """Apply a JSON patch; raises `ApiRefusal` 422 if a path doesn't exist or a test fails."""
     if not isinstance(operations, list):
         raise bad_request("error decoding patch: a JSON patch is a list of operations")
     if not all(isinstance(step, dict) and isinstance(step.get("path", ""), str) for step in operations):
@@ -111,13 +111,13 @@ def json_patch(document: Any, operations: Any) -> Any:
         return JsonPatch(operations).apply(document)
     except (JsonPatchException, JsonPointerException) as error:
         message = "the server rejected our request due to an error in our request"
-        raise Refusal(422, "Invalid", message, {}) from error
+        raise ApiRefusal(422, "Invalid", message, {}) from error
 
 
 def patched(target: Any, patch: Any, media_type: str, *, typed: bool) -> Any:
     """Apply a patch in the format of its media type to an object; a server-side apply is a merge here.
 
-    Only kinds whose fields the server knows (`typed`) accept a strategic merge. Raises `Refusal` 415 for another
+    Only kinds whose fields the server knows (`typed`) accept a strategic merge. Raises `ApiRefusal` 415 for another
     format, 400 if the result isn't an object.
     """
     if media_type == JSON_PATCH:

@@ -94,7 +94,7 @@ class Behaviour(msgspec.Struct, frozen=True):
         )
 
 
-class Run:
+class PodRun:
     """One pod on one of the nodes, with its state."""
 
     def __init__(self, pod: Object) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from arranger.kube.cluster import Object
-from arranger.sandbox.status import Refusal, bad_request
+from arranger.sandbox.status import ApiRefusal, bad_request
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
@@ -138,7 +138,7 @@ def _message(raw: bytes, fields: _Fields) -> dict[str, Any]:
 
 
 def decode(raw: bytes) -> Object:
-    """The object in a protobuf body; raises `Refusal` 415 for an unknown kind, 400 for damage."""
+    """The object in a protobuf body; raises `ApiRefusal` 415 for an unknown kind, 400 for damage."""
     if not raw.startswith(_MAGIC):
         raise bad_request("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
     try:
@@ -147,7 +147,7 @@ def decode(raw: bytes) -> Object:
         fields = _KINDS.get(head["kind"])
         if fields is None:
             message = f"{head['kind']} objects are only taken as application/json here, not as {MEDIA_TYPE}"
-            raise Refusal(415, "UnsupportedMediaType", message)
+            raise ApiRefusal(415, "UnsupportedMediaType", message)
         return head | _message(bytes(envelope.get(2, b"")), fields)
     except (IndexError, KeyError, UnicodeDecodeError, TypeError) as error:
         raise bad_request(f"the protobuf body of the request is damaged: {error!r}") from error

@@ -13,7 +13,7 @@ from arranger.model.quantity import QuantityError, quantity
 from arranger.model.quota import QuotaScope, quota_amounts, quota_scopes, unit_of, usage
 from arranger.model.template import effective_limits, effective_requests, qos_class
 from arranger.sandbox.history import Stored
-from arranger.sandbox.status import Refusal, forbidden
+from arranger.sandbox.status import ApiRefusal, forbidden
 
 _ENDED = ("Succeeded", "Failed")
 #: Resources that every container must declare if a quota names them.
@@ -21,7 +21,7 @@ _DECLARED = {f"{of}{name}" for of in ("", "requests.", "limits.") for name in ("
 
 
 def admit(quotas: Iterable[Stored], pod: Object) -> list[tuple[Stored, Object]]:
-    """The quotas that cover a new pod, with their new state; raises `Refusal` 403 for the first that refuses it."""
+    """The quotas that cover a new pod, with their new state; raises `ApiRefusal` 403 for the first that refuses it."""
     used = _used(pod)
     changed = []
     for stored in quotas:
@@ -103,5 +103,5 @@ def _text(amounts: Mapping[str, int]) -> str:
     return ",".join(f"{name}={quantity(unit_of(name), value)}" for name, value in sorted(amounts.items()))
 
 
-def _refused(pod: Object, why: str) -> Refusal:
+def _refused(pod: Object, why: str) -> ApiRefusal:
     return forbidden("pods", "", pod["metadata"]["name"], why)

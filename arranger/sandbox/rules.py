@@ -95,7 +95,7 @@ class Scope:
     that no rule reads aren't passed.
     """
 
-    def __init__(self, rules: "Iterable[Rule]") -> None:
+    def __init__(self, rules: "Iterable[CelRule]") -> None:
         expressions = [expression for rule in rules for expression in rule.expressions]
         self._reads = {name: _fields_of(expressions, name) for name in ("self", "oldSelf")}
         self._context = cel.Context()
@@ -119,7 +119,7 @@ class Scope:
         self.is_new = old is None
         self._held = ""
 
-    def context(self, rule: "Rule") -> cel.Context:
+    def context(self, rule: "CelRule") -> cel.Context:
         """The context of one rule, with the form of `oldSelf` that it needs."""
         expected = "optional" if rule.optional_old else "plain" if rule.is_transition else self._held
         if expected != self._held:
@@ -135,7 +135,7 @@ class Scope:
 _FAILURES = (ValueError, TypeError, RuntimeError, KeyError, IndexError, ArithmeticError)
 
 
-class Rule:
+class CelRule:
     """One compiled rule. Raises `ValueError` if its expression can't be compiled."""
 
     def __init__(self, declared: dict[str, Any]) -> None:

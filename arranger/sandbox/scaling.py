@@ -6,15 +6,15 @@ import msgspec
 
 from arranger.kube.cluster import Object, Resource
 from arranger.sandbox.history import Stored
-from arranger.sandbox.kinds import Column, Kind, ScalePaths
+from arranger.sandbox.kinds import Column, ScalePaths, ServedKind
 from arranger.sandbox.patching import patched
-from arranger.sandbox.status import Refusal, bad_request, conflict
+from arranger.sandbox.status import ApiRefusal, bad_request, conflict
 
 #: What a patch finds in place of a missing number, as on a real server.
 _ABSENT = -(2**31)
 _COPIED = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
-SCALE = Kind(
+SCALE = ServedKind(
     Resource("autoscaling", "v1", "scales", "Scale"),
     "scale",
     typed=False,
@@ -27,18 +27,18 @@ SCALE = Kind(
 
 
 def scale_of(stored: Stored) -> Stored:
-    """The scale of a custom resource. Raises `Refusal` 500 if the object lacks the number."""
+    """The scale of a custom resource. Raises `ApiRefusal` 500 if the object lacks the number."""
     scale = _scale(stored)
     if scale["spec"].get("replicas") == _ABSENT:
         why = f'the spec replicas field "{_paths(stored).spec}" does not exist'
-        raise Refusal(500, "InternalError", f"Internal error occurred: {why}", {"causes": [{"message": why}]})
+        raise ApiRefusal(500, "InternalError", f"Internal error occurred: {why}", {"causes": [{"message": why}]})
     return Stored(SCALE, scale, stored.version)
 
 
 def rescaled(old: Stored, body: Any, media_type: str) -> Object:
     """The object with the number of a scale, which replaces the old one or is a patch of a media type.
 
-    Raises `Refusal`: 400 for another object's scale and without a number, 409 after a change since that scale.
+    Raises `ApiRefusal`: 400 for another object's scale and without a number, 409 after a change since that scale.
     """
     paths = _paths(old)
     new = patched(_scale(old), body, media_type, typed=False) if media_type else body
@@ -49,7 +49,7 @@ def rescaled(old: Stored, body: Any, media_type: str) -> Object:
         raise bad_request(f"the name of the object ({old.name} based on URL) was undeterminable: name must be provided")
     replicas = spec.get("replicas", 0) if isinstance(spec, dict) else None
     if type(replicas) is not int:
-        raise Refusal(422 if media_type else 400, "Invalid" if media_type else "BadRequest", _NO_NUMBER)
+        raise ApiRefusal(422 if media_type else 400, "Invalid" if media_type else "BadRequest", _NO_NUMBER)
     if replicas == _ABSENT:
         raise bad_request(f'the spec replicas field "{paths.spec}" cannot be empty')
     if metadata.get("uid") not in (None, "", old.uid):

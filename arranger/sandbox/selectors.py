@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from arranger.kube.cluster import Object
-from arranger.sandbox.status import Refusal, bad_request
+from arranger.sandbox.status import ApiRefusal, bad_request
 
 #: Returns whether an object is selected.
 Matches = Callable[[Object], bool]
@@ -67,7 +67,7 @@ def _split(text: str) -> list[str]:
 
 
 def label_selector(text: str) -> list[Matches]:
-    """The requirements of a label selector, equality- and set-based; raises `Refusal` 400 if it can't be parsed."""
+    """The requirements of a label selector, equality- and set-based; raises `ApiRefusal` 400 if it can't be parsed."""
     return [_label_requirement(part, text) for part in _split(text)]
 
 
@@ -99,10 +99,10 @@ def _field_requirement(plural: str, part: str) -> Matches:
 
 
 def field_selector(plural: str, text: str) -> list[Matches]:
-    """The requirements of a field selector; raises `Refusal` 400 for an unsupported field."""
+    """The requirements of a field selector; raises `ApiRefusal` 400 for an unsupported field."""
     try:
         return [_field_requirement(plural, part) for part in _split(text)]
-    except Refusal as refusal:
+    except ApiRefusal as refusal:
         if refusal.detail.startswith("field label"):
             raise
         raise bad_request(f'unable to parse "{text}": {refusal.detail}') from refusal

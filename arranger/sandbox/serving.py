@@ -9,12 +9,12 @@ from arranger.kube.cluster import Object
 from arranger.sandbox.call import Call, decoded, delete_options_of
 from arranger.sandbox.eviction import evict
 from arranger.sandbox.history import Stored
-from arranger.sandbox.listing import Listing
+from arranger.sandbox.listing import ListedPage
 from arranger.sandbox.scaling import SCALE, scale_of
 from arranger.sandbox.status import bad_request, invalid
-from arranger.sandbox.store import Answer, Store
+from arranger.sandbox.store import Store, WriteResult
 from arranger.sandbox.validation import required
-from arranger.sandbox.view import View, json_response
+from arranger.sandbox.view import KindView, json_response
 from arranger.sandbox.watching import stream
 
 _RETURNED_WHOLE = ("pods", "namespaces")
@@ -32,13 +32,13 @@ class Serving:
         self._now = now
         self._bookmark_s = bookmark_s
 
-    def _view(self, call: Call) -> View:
-        return View(call.kind, call.form(), call.query.get("includeObject") or "Metadata", self._now)
+    def _view(self, call: Call) -> KindView:
+        return KindView(call.kind, call.form(), call.query.get("includeObject") or "Metadata", self._now)
 
     def _one(self, call: Call, stored: Stored, status: int = 200, warnings: tuple[str, ...] = ()) -> web.Response:
         return json_response(self._view(call).one(stored), status, warnings)
 
-    def _written(self, call: Call, answer: Answer) -> web.Response:
+    def _written(self, call: Call, answer: WriteResult) -> web.Response:
         return self._one(call, answer.stored, 201 if answer.created else 200, answer.warnings)
 
     async def get(self, call: Call) -> web.StreamResponse:
@@ -99,12 +99,12 @@ class Serving:
     async def delete_collection(self, call: Call) -> web.StreamResponse:
         view, options = self._view(call), await call.delete_options()
         deleted = self._store.delete_collection(call.resource, call.selection(), options)
-        return json_response(view.many(Listing(deleted, self._store.version)))
+        return json_response(view.many(ListedPage(deleted, self._store.version)))
 
     # The scale of a custom resource
 
     def _scale(self, call: Call, stored: Stored) -> web.Response:
-        view = View(SCALE, call.form(), call.query.get("includeObject") or "Metadata", self._now)
+        view = KindView(SCALE, call.form(), call.query.get("includeObject") or "Metadata", self._now)
         return json_response(view.one(scale_of(stored)))
 
     async def get_scale(self, call: Call) -> web.StreamResponse:

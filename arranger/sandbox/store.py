@@ -25,13 +25,13 @@ from arranger.sandbox import admission, garbage, quota
 from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.history import Collection, Event, Stored, Watch
-from arranger.sandbox.kinds import BUILT_IN, Kind, custom_kinds, established
-from arranger.sandbox.listing import Listing, Pages, Selection
+from arranger.sandbox.kinds import BUILT_IN, ServedKind, custom_kinds, established
+from arranger.sandbox.listing import ListedPage, Pages, Selection
 from arranger.sandbox.patching import APPLY, MERGE, patched, strategic_merge
 from arranger.sandbox.scaling import rescaled
 from arranger.sandbox.status import (
+    ApiRefusal,
     FieldError,
-    Refusal,
     already_exists,
     conflict,
     forbidden,
@@ -48,7 +48,7 @@ _PLAIN = WriteOptions()
 _BACKGROUND = DeleteOptions()
 
 
-class Answer(msgspec.Struct, frozen=True):
+class WriteResult(msgspec.Struct, frozen=True):
     """The result of a write. `created` or `removed` is its effect; `warnings` are for the response's header."""
 
     stored: Stored
@@ -86,10 +86,10 @@ class Store:
     # Reading
 
     def collection(self, resource: Resource) -> Collection:
-        """The objects of a resource; raises `Refusal` 404 if it isn't served."""
+        """The objects of a resource; raises `ApiRefusal` 404 if it isn't served."""
         return self._served(resource)[0]
 
-    def _served(self, resource: Resource) -> tuple[Collection, Kind]:
+    def _served(self, resource: Resource) -> tuple[Collection, ServedKind]:
         found = self.collections.get((resource.group, resource.plural))
         kind = None if found is None else found.version(resource.version)
         if found is None or kind is None:
@@ -97,7 +97,7 @@ class Store:
         return found, kind
 
     def get(self, resource: Resource, namespace: str, name: str) -> Stored:
-        """One object, in the version of the resource; raises `Refusal` 404 if it doesn't exist."""
+        """One object, in the version of the resource; raises `ApiRefusal` 404 if it doesn't exist."""
         collection, kind = self._served(resource)
         stored = collection.objects.get((namespace, name))
         if stored is None:
@@ -113,10 +113,10 @@ class Store:
         continuation: str = "",
         at_least: str = "",
         exactly: str = "",
-    ) -> Listing:
+    ) -> ListedPage:
         """A consistent page of objects, as they are or were `exactly` at a resourceVersion.
 
-        Raises `Refusal` 410 if the continuation, or the state at that version, is forgotten.
+        Raises `ApiRefusal` 410 if the continuation, or the state at that version, is forgotten.
         """
         collection, kind = self._served(resource)
         self._reached(at_least or exactly)
@@ -147,7 +147,7 @@ class Store:
         if version > self.version:
             message = f"Timeout: Too large resource version: {version}, current: {self.version}"
             cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-            raise Refusal(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})
+            raise ApiRefusal(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})
 
     def _selected(self, objects: dict[tuple[str, str], Stored], selection: Selection) -> list[Stored]:
         matches = selection.matches()
@@ -165,13 +165,13 @@ class Store:
     def _timestamp(self) -> str:
         return garbage.timestamp(int(self._now()))
 
-    def create(self, resource: Resource, namespace: str, body: Object, options: WriteOptions = _PLAIN) -> Answer:
+    def create(self, resource: Resource, namespace: str, body: Object, options: WriteOptions = _PLAIN) -> WriteResult:
         """Create an object. 404 without its namespace, 409 if the name is taken, 422 if the object is invalid."""
         collection, kind = self._served(resource)
         body = admission.identified(kind, body)
         metadata = body["metadata"]
         if metadata.get("resourceVersion"):
-            raise Refusal(500, "", "resourceVersion should not be set on objects to be created")
+            raise ApiRefusal(500, "", "resourceVersion should not be set on objects to be created")
         admission.place(kind, namespace, metadata)
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = metadata["generateName"] + self._new_uid().replace("-", "")[-5:]
@@ -199,7 +199,7 @@ class Store:
             self._commit(self.collection(QUOTAS), counted, of_quota, dry_run=options.dry_run)
         stored = self._commit(collection, body, None, dry_run=options.dry_run)
         self._count_quotas(resource, namespace)
-        return Answer(stored.seen_as(kind), created=True, warnings=warnings)
+        return WriteResult(stored.seen_as(kind), created=True, warnings=warnings)
 
     def update(
         self,
@@ -210,7 +210,7 @@ class Store:
         *,
         subresource: str = "",
         options: WriteOptions = _PLAIN,
-    ) -> Answer:
+    ) -> WriteResult:
         """Replace an object or its status. 409 if it has changed since the resourceVersion in the body."""
         collection, kind = self._served(resource)
         old = self.get(resource, namespace, name)
@@ -232,7 +232,7 @@ class Store:
         media_type: str = MERGE,
         subresource: str = "",
         options: WriteOptions = _PLAIN,
-    ) -> Answer:
+    ) -> WriteResult:
         """Patch an object or its status; a server-side apply creates a missing object."""
         collection, kind = self._served(resource)
         if media_type == APPLY and (namespace, name) not in collection.objects and not subresource:
@@ -243,14 +243,14 @@ class Store:
 
     def scale(
         self, resource: Resource, namespace: str, name: str, body: Any, *, media_type: str = "", options: WriteOptions
-    ) -> Answer:
+    ) -> WriteResult:
         """Write the number in an object's scale: a whole scale, or a patch of one in a media type."""
         old = self.get(resource, namespace, name)
         return self._write(self.collection(resource), old, rescaled(old, body, media_type), "", options)
 
     def _write(
         self, collection: Collection, old: Stored, new: Object, subresource: str, options: WriteOptions
-    ) -> Answer:
+    ) -> WriteResult:
         """Store a change of an object, which `old` is in the version of the request."""
         resource = old.kind.resource
         kind = collection.version(resource.version) or old.kind  # its definition may have changed since
@@ -272,16 +272,16 @@ class Store:
         warnings = admission.drop_unknown(kind, new, options)
         admission.check(kind, new, old.object)
         if new == old.object:
-            return Answer(old, warnings=warnings)
+            return WriteResult(old, warnings=warnings)
         if kind.counts_generations and admission.content(new, kind) != admission.content(old.object, kind):
             new["metadata"]["generation"] = old.object["metadata"].get("generation", 0) + 1
         if garbage.may_go(new):
             stored = self._remove(collection, before, new, dry_run=options.dry_run)
-            return Answer(stored.seen_as(kind), removed=True, warnings=warnings)
+            return WriteResult(stored.seen_as(kind), removed=True, warnings=warnings)
         stored = self._commit(collection, new, before, dry_run=options.dry_run)
         if not options.dry_run:
             self._count_quotas(resource, old.namespace)
-        return Answer(stored.seen_as(kind), warnings=warnings)
+        return WriteResult(stored.seen_as(kind), warnings=warnings)
 
     # Quotas
 
@@ -310,7 +310,7 @@ class Store:
             if counted != stored.object:
                 self._commit(self.collection(QUOTAS), counted, stored)
 
-    def _open_for_writing(self, kind: Kind, namespace: str, name: str) -> None:
+    def _open_for_writing(self, kind: ServedKind, namespace: str, name: str) -> None:
         if not kind.resource.namespaced:
             return
         home = self.get(NAMESPACES, "", namespace)
@@ -331,7 +331,7 @@ class Store:
             obj = self._serve(obj)
         stored = Stored.stamped(collection.kind, collection.kept(obj), self.version + 1)
         if len(stored.raw) > OBJECT_LIMIT_BYTES:
-            raise Refusal(500, "", "etcdserver: request is too large")
+            raise ApiRefusal(500, "", "etcdserver: request is too large")
         self.version = stored.version
         # Under its old key, even if a patch has removed the namespace from its metadata.
         place = old or stored
@@ -363,7 +363,9 @@ class Store:
 
     # Deleting
 
-    def delete(self, resource: Resource, namespace: str, name: str, options: DeleteOptions = _BACKGROUND) -> Answer:
+    def delete(
+        self, resource: Resource, namespace: str, name: str, options: DeleteOptions = _BACKGROUND
+    ) -> WriteResult:
         """Delete an object, at once or as soon as its kubelet, finalizers or dependents allow.
 
         409 if a condition of the options doesn't hold.
@@ -382,13 +384,13 @@ class Store:
             if resource == PODS and new != old.object and not options.dry_run:
                 old = self._commit(collection, new, old)
             stored = self._remove(collection, old, last, dry_run=options.dry_run, how=options.propagation)
-            return Answer(stored.seen_as(kind), removed=True)
+            return WriteResult(stored.seen_as(kind), removed=True)
         if new == old.object:
-            return Answer(old.seen_as(kind))
+            return WriteResult(old.seen_as(kind))
         stored = self._commit(collection, new, old, dry_run=options.dry_run)
         if not options.dry_run:
             self._follow_up(stored)
-        return Answer(stored.seen_as(kind), removed=(old.namespace, old.name) not in collection.objects)
+        return WriteResult(stored.seen_as(kind), removed=(old.namespace, old.name) not in collection.objects)
 
     def delete_collection(self, resource: Resource, selection: Selection, options: DeleteOptions) -> list[Stored]:
         """Delete everything selected; returns the objects of the single deletions."""
@@ -502,8 +504,8 @@ class Store:
 
 
 def parsed_version(text: str) -> int:
-    """A resourceVersion as a number, 0 for none; raises `Refusal` if it is malformed."""
+    """A resourceVersion as a number, 0 for none; raises `ApiRefusal` if it is malformed."""
     if text and not text.isdecimal():
         why = f'strconv.ParseUint: parsing "{text}": invalid syntax'
-        raise Refusal(500, "", f'resourceVersion: Invalid value: "{text}": {why}')
+        raise ApiRefusal(500, "", f'resourceVersion: Invalid value: "{text}": {why}')
     return int(text or 0)

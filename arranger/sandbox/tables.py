@@ -9,7 +9,7 @@ import msgspec
 
 from arranger.kube.cluster import Object
 from arranger.sandbox.history import Stored
-from arranger.sandbox.kinds import Column, Kind
+from arranger.sandbox.kinds import Column, ServedKind
 
 #: The value of a cell, from an object and the present time in seconds since 1970.
 _Cell = Callable[[Object, float], Any]
@@ -237,7 +237,7 @@ _BUILT_IN: dict[str, tuple[_Shown, ...]] = {
 }
 
 
-def _columns(kind: Kind) -> tuple[_Shown, ...]:
+def _columns(kind: ServedKind) -> tuple[_Shown, ...]:
     if not kind.typed:
         return (_NAME, *((column, _printed(column)) for column in kind.columns))
     return _BUILT_IN.get(kind.resource.kind, (_NAME, _AGE))
@@ -256,7 +256,7 @@ def partial_metadata(stored: Stored) -> Object:
 
 
 def table(
-    kind: Kind,
+    kind: ServedKind,
     items: list[Stored],
     *,
     metadata: dict[str, Any],

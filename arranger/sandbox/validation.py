@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from arranger.model.checks import json_type
-from arranger.sandbox.rules import Rule, Scope
+from arranger.sandbox.rules import CelRule, Scope
 from arranger.sandbox.status import FieldError
 
 #: Causes that prevent the evaluation of rules, as on the real server.
@@ -43,9 +43,9 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 @lru_cache(maxsize=1024)
-def _rule(declared: bytes) -> Rule:
+def _rule(declared: bytes) -> CelRule:
     """One rule, compiled once: a TYJob's schema contains a pod's rules several times."""
-    return Rule(msgspec.json.decode(declared))
+    return CelRule(msgspec.json.decode(declared))
 
 
 def _same(value: Any, old: Any) -> bool:

@@ -10,8 +10,8 @@ from arranger.kube.cluster import Object
 from arranger.sandbox import tables
 from arranger.sandbox.call import JSON
 from arranger.sandbox.history import Event, Stored
-from arranger.sandbox.kinds import Kind
-from arranger.sandbox.listing import Listing
+from arranger.sandbox.kinds import ServedKind
+from arranger.sandbox.listing import ListedPage
 
 
 def json_response(body: Any, status: int = 200, warnings: tuple[str, ...] = ()) -> web.Response:
@@ -24,14 +24,14 @@ def json_response(body: Any, status: int = 200, warnings: tuple[str, ...] = ()) 
     return response
 
 
-class View(msgspec.Struct, frozen=True):
+class KindView(msgspec.Struct, frozen=True):
     """One client's view of the objects of a kind; all results are JSON.
 
     `form` is "Table", "PartialObjectMetadata" or empty for whole objects; `include` selects the object in each row of a
     table. `now` returns seconds since 1970, for ages.
     """
 
-    kind: Kind
+    kind: ServedKind
     form: str
     include: str
     now: Callable[[], float]
@@ -42,7 +42,7 @@ class View(msgspec.Struct, frozen=True):
             return self._table([stored], {"resourceVersion": str(stored.version)}, headed=headed)
         return msgspec.json.encode(tables.partial_metadata(stored)) if self.form else stored.raw
 
-    def many(self, listing: Listing) -> bytes:
+    def many(self, listing: ListedPage) -> bytes:
         """A list; whole objects are joined from their existing encoding."""
         metadata: dict[str, Any] = {"resourceVersion": str(listing.version)}
         if listing.continuation:

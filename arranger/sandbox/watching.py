@@ -9,9 +9,9 @@ import msgspec
 from aiohttp import web
 
 from arranger.sandbox.call import JSON, Call
-from arranger.sandbox.status import FieldError, Refusal, invalid
+from arranger.sandbox.status import ApiRefusal, FieldError, invalid
 from arranger.sandbox.store import Store, parsed_version
-from arranger.sandbox.view import View
+from arranger.sandbox.view import KindView
 
 BOOKMARK_S = 30.0
 #: The duration of a watch without a requested timeout; real servers choose 30 to 60 minutes.
@@ -19,7 +19,7 @@ WATCH_S = 1800.0
 _INITIAL_END = {"k8s.io/initial-events-end": "true"}
 
 
-async def stream(store: Store, call: Call, view: View, *, bookmark_s: float) -> web.StreamResponse:
+async def stream(store: Store, call: Call, view: KindView, *, bookmark_s: float) -> web.StreamResponse:
     """Serve a watch until its timeout."""
     _hold_options(call)
     response = web.StreamResponse(headers={"Content-Type": JSON})
@@ -28,7 +28,7 @@ async def stream(store: Store, call: Call, view: View, *, bookmark_s: float) -> 
         async with contextlib.aclosing(_lines(store, call, view, bookmark_s)) as lines:
             async for line in lines:
                 await response.write(line)
-    except Refusal as refusal:
+    except ApiRefusal as refusal:
         await response.write(msgspec.json.encode({"type": "ERROR", "object": refusal.status()}) + b"\n")
     with contextlib.suppress(ConnectionError):
         await response.write_eof()
@@ -46,7 +46,7 @@ def _hold_options(call: Call) -> None:
     call.number("timeoutSeconds")
 
 
-async def _lines(store: Store, call: Call, view: View, bookmark_s: float) -> AsyncGenerator[bytes, None]:
+async def _lines(store: Store, call: Call, view: KindView, bookmark_s: float) -> AsyncGenerator[bytes, None]:
     initial, bookmarks = call.flag("sendInitialEvents"), call.flag("allowWatchBookmarks")
     since = call.query.get("resourceVersion", "")
     clock = asyncio.get_running_loop().time

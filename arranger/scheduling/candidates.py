@@ -233,7 +233,7 @@ class Candidates:
                 yield candidate
 
     def _in_order(
-        self, may: list[_Begun], rules: Preemption, queue: str, line: "Line | None", nodes: dict[str, None] | None
+        self, may: list[_Begun], rules: Preemption, queue: str, line: "ShareLine | None", nodes: dict[str, None] | None
     ) -> Iterator[Candidate]:
         """The candidates among these jobs for a quorum of a queue, as in `of`."""
         if rules.surplus == _ALLOWED:
@@ -245,7 +245,7 @@ class Candidates:
         if rules.priority == _ALLOWED:
             yield from self._whole([of for of in may if of.queue == queue], PreemptionKind.PRIORITY, queue, line)
 
-    def _down_to_share(self, job: JobRecord, line: "Line", taken: Container[str]) -> list[Candidate]:
+    def _down_to_share(self, job: JobRecord, line: "ShareLine", taken: Container[str]) -> list[Candidate]:
         """The first candidates of a quorum's own queue with which no other queue is closed to it any more because its
         own would be above its share; the line knows what they give."""
         queue, found = queue_of(self._state, job), list[Candidate]()
@@ -323,18 +323,18 @@ class Candidates:
         givers = self._queues(queue, self.line_beyond(job, asked, placed) if self._reclaims(rules, queue) else None)
         return (own, queue, *givers), [of.job for of in self._begun if _gives(of, queue, own, givers)]
 
-    def _queues(self, queue: str, line: "Line | None") -> dict[str, None]:
+    def _queues(self, queue: str, line: "ShareLine | None") -> dict[str, None]:
         """The other queues that may give room to a quorum of this one."""
         if line is None:
             return {}
         return {name: None for name in sorted(self._lowest) if name != queue and line.may_reclaim(name)}
 
-    def line(self, job: JobRecord, asked: Amounts, placed: Use) -> "Line":
+    def line(self, job: JobRecord, asked: Amounts, placed: Use) -> "ShareLine":
         """The shares of queues for a quorum that requests `asked`, after `placed` as in `of`."""
         queue = queue_of(self._state, job)
-        return Line(self._state, queue, asked, placed, standing=self._shares, spare=lambda: self._spare)
+        return ShareLine(self._state, queue, asked, placed, standing=self._shares, spare=lambda: self._spare)
 
-    def line_beyond(self, job: JobRecord, asked: Amounts, placed: Use) -> "Line":
+    def line_beyond(self, job: JobRecord, asked: Amounts, placed: Use) -> "ShareLine":
         """As `line`, once all of the quorum's own queue that may give room have done so."""
         line = self.line(job, asked, placed)
         if line.is_above and self._config.verdicts >= 8:
@@ -363,14 +363,16 @@ class Candidates:
     def _reclaims(self, rules: Preemption, queue: str) -> bool:
         return rules.reclaim == _ALLOWED and len(self._lowest) > (queue in self._lowest)
 
-    def _whole(self, jobs: list[_Begun], kind: PreemptionKind, queue: str, line: "Line | None") -> Iterator[Candidate]:
+    def _whole(
+        self, jobs: list[_Begun], kind: PreemptionKind, queue: str, line: "ShareLine | None"
+    ) -> Iterator[Candidate]:
         """Whole jobs, the lowest priority first, then those that lose the least work; equals stay in their order."""
         for _, of_priority in groupby([of for of in jobs if not of.young], key=attrgetter("priority")):
             found = [self._candidate(of, kind, (of.known.slots,), queue) for of in of_priority]
             for candidate in sorted(found, key=attrgetter("lost_ms")):
                 yield from self._within(line, candidate)
 
-    def _within(self, line: "Line | None", candidate: Candidate) -> Iterator[Candidate]:
+    def _within(self, line: "ShareLine | None", candidate: Candidate) -> Iterator[Candidate]:
         """The candidate, unless its queue isn't above its share any more once those before it have given room."""
         if line is None or line.takes(candidate):
             yield candidate
@@ -466,7 +468,7 @@ def _gives(of: _Begun, queue: str, priority: int, others: Collection[str]) -> bo
     return of.priority < priority if of.queue == queue else of.queue in others
 
 
-class Line:
+class ShareLine:
     """The shares of queues, as the line beyond which a queue gives room to one below its own.
 
     A queue gives surplus while it is above its share, and whole jobs only while it would be without any surplus.

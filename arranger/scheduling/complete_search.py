@@ -261,7 +261,7 @@ class CompleteSearch:
     def _place_packed(
         self, tried: PlacementTry, quorum: Quorum, rooms: dict[int, Amounts], shortage: Shortage, limit: int
     ) -> bool:
-        question = Question(self._placing, tried, quorum, rooms)
+        question = PackingQuestion(self._placing, tried, quorum, rooms)
         outcome = pack(question.packing, limit)
         self.steps += outcome.steps
         if outcome.counts is None:
@@ -292,7 +292,7 @@ class CompleteSearch:
     ) -> bool:
         """Place pod by pod. If the pods don't fit even without rules among them, no such search is needed."""
         placing = self._placing
-        relaxed = pack(Question(placing, tried, quorum, rooms).packing, limit)
+        relaxed = pack(PackingQuestion(placing, tried, quorum, rooms).packing, limit)
         self.steps += relaxed.steps
         if relaxed.counts is None and relaxed.complete:
             return False
@@ -321,7 +321,7 @@ class CompleteSearch:
         return True
 
 
-class Question:
+class PackingQuestion:
     """A quorum as a packing: only nodes with room, groups with equal requests and nodes as one, and the amounts in
     units and up to limits that matter. So a change that doesn't matter leads to the same question."""
 

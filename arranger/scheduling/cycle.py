@@ -19,11 +19,11 @@ from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling import queue
 from arranger.scheduling.infeasible_jobs import InfeasibleJobs
-from arranger.scheduling.kept import Kept
+from arranger.scheduling.kept import KeptRankings
 from arranger.scheduling.placement_try import CycleObserver, Piece, PlacementTry, Shortage
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.queues import Turn
-from arranger.scheduling.preemption import Preemption
+from arranger.scheduling.preemption import PreemptionSearch
 from arranger.scheduling.queue_standing import QueueTurns
 from arranger.scheduling.refusals import next_end_ms
 from arranger.scheduling.registry import BUILT_IN, Policies
@@ -82,7 +82,7 @@ def turns_to(
         turns = queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms)
         room = _Room(
             state,
-            Preemption(state, config, placer, jobs, policies=policies, time_ms=time_ms),
+            PreemptionSearch(state, config, placer, jobs, policies=policies, time_ms=time_ms),
             Reservations(state, config, placer, jobs, time_ms=time_ms),
         )
         tries = _take_turns(placer, turns, room, until=uid, further=further)
@@ -91,7 +91,7 @@ def turns_to(
 
 class Cycles:
     """The cycles of one process. A cycle is skipped if the last one had no events and its inputs haven't changed. Other
-    cycles begin with what `Kept` has of the one before.
+    cycles begin with what `KeptRankings` has of the one before.
 
     The events are always the same as those of `take_cycle`.
     """
@@ -104,7 +104,7 @@ class Cycles:
         self._state: State | None = None
         self._question: tuple[Any, ...] = ()
         self._time_ms, self._until_ms = 0, 0.0
-        self._kept = Kept()
+        self._kept = KeptRankings()
         self._infeasible = InfeasibleJobs()
         self._short = ShortJobs()
         if too_large is not None:
@@ -123,7 +123,7 @@ class Cycles:
         if state is self._state and question == self._question and in_time:
             return ()
         # A cycle that fails, e.g. in a plugin's policy, leaves nothing behind.
-        kept, self._kept, infeasible, self._infeasible = self._kept, Kept(), self._infeasible, InfeasibleJobs()
+        kept, self._kept, infeasible, self._infeasible = self._kept, KeptRankings(), self._infeasible, InfeasibleJobs()
         infeasible.begin(state, config, self._policies, time_ms)
         plan = self._without(infeasible, state, config, time_ms, kept=kept) if infeasible and state.synced else None
         if plan is None:
@@ -139,7 +139,7 @@ class Cycles:
         return plan.events
 
     def _without(
-        self, infeasible: InfeasibleJobs, state: State, config: CycleConfig, time_ms: int, *, kept: Kept
+        self, infeasible: InfeasibleJobs, state: State, config: CycleConfig, time_ms: int, *, kept: KeptRankings
     ) -> Plan | None:
         """The plan if infeasible jobs aren't tried; None if it might be another one."""
         placer = Placer(state, config, self._policies, time_ms=time_ms, kept=kept)
@@ -162,7 +162,7 @@ def _plan(
     policies: Policies,
     *,
     observer: CycleObserver | None = None,
-    kept: Kept | None = None,
+    kept: KeptRankings | None = None,
     too_large: TooLarge | None = None,
     short: list[JobRecord] | None = None,
     infeasible: InfeasibleJobs | None = None,
@@ -192,7 +192,7 @@ def _try_all(
     placer: Placer,
     jobs: list[JobRecord],
     *,
-    kept: Kept | None,
+    kept: KeptRankings | None,
     too_large: TooLarge | None = None,
     further: int = 0,
 ) -> _Found:
@@ -204,7 +204,7 @@ def _try_all(
     turns = queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms, kept=queues)
     room = _Room(
         state,
-        Preemption(state, config, placer, jobs, policies=policies, time_ms=time_ms),
+        PreemptionSearch(state, config, placer, jobs, policies=policies, time_ms=time_ms),
         Reservations(state, config, placer, jobs, time_ms=time_ms, sought=kept.sought if kept is not None else None),
     )
     tries = _take_turns(placer, turns, room._replace(too_large=too_large), reasons)
@@ -232,13 +232,13 @@ class _Room(NamedTuple):
     """How quorums that don't fit get room in one cycle, and how it is kept for them."""
 
     state: State
-    preemption: Preemption
+    preemption: PreemptionSearch
     reservations: Reservations
     too_large: TooLarge | None = None
 
     def make_room(self, tried: PlacementTry) -> PlacementTry | None:
-        """From the guests of the job, or else as `Preemption.make_room`, without the jobs for whose ends a reservation
-        waits."""
+        """From the guests of the job, or else as `PreemptionSearch.make_room`, without the jobs for whose ends a
+        reservation waits."""
         found = self.preemption.ask_guests(tried)
         if found is not None:
             return found

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from arranger.scheduling.ordered_search import CHECKS, OrderedSearch
-from arranger.scheduling.packing import Steps
-from arranger.scheduling.rules import Kind, Rule, RulesQuestion, allows
+from arranger.scheduling.packing import StepCount
+from arranger.scheduling.rules import GroupRule, RuleKind, RulesQuestion, allows
 
 _Pods = tuple[tuple[int, int], ...]
 
@@ -19,8 +19,8 @@ _Pods = tuple[tuple[int, int], ...]
 class JoinSearch(OrderedSearch):
     """One such search, for a question without topology spread."""
 
-    def __init__(self, question: RulesQuestion, steps: Steps, *, order: int) -> None:
-        self._joins = [(at, rule) for at, rule in enumerate(question.rules) if rule.kind == Kind.JOIN]
+    def __init__(self, question: RulesQuestion, steps: StepCount, *, order: int) -> None:
+        self._joins = [(at, rule) for at, rule in enumerate(question.rules) if rule.kind == RuleKind.JOIN]
         #: The rules by which a pod may come first, because there is nobody yet whom it is to join.
         self._beginning = {at for at, rule in self._joins if rule.own and _nobody(rule.counts)}
         #: By group: node → its pods there.
@@ -76,7 +76,7 @@ class JoinSearch(OrderedSearch):
         self._steps.spend(sum([len(self._pods[rule.group]) for _, rule in joins]) // CHECKS)
         return all(self._may_be_joined(at, rule, coming, missing) for at, rule in joins)
 
-    def _may_be_joined(self, at: int, rule: Rule, coming: set[int], missing: int) -> bool:
+    def _may_be_joined(self, at: int, rule: GroupRule, coming: set[int], missing: int) -> bool:
         pods = self._pods[rule.group]
         others = (rule.counted - {rule.group}) & coming
         begins = at in self._beginning
@@ -108,7 +108,7 @@ class _Order:
     """Looks for an order of pods that have nodes. Only pods that would end another's chance to begin alone are tried in
     several orders; all others come as soon as they may."""
 
-    def __init__(self, question: RulesQuestion, joins: list[tuple[int, Rule]], steps: Steps) -> None:
+    def __init__(self, question: RulesQuestion, joins: list[tuple[int, GroupRule]], steps: StepCount) -> None:
         self._joins, self._steps = joins, steps
         self._counts = [[list(of_term) for of_term in rule.counts] for rule in question.rules]
         self._found: list[tuple[int, int]] = []

@@ -16,7 +16,7 @@ from arranger.scheduling.ranking import Rankings
 from arranger.scheduling.view import ClusterView
 
 
-class Kept:
+class KeptRankings:
     """The rankings of the last cycle, with their view, and its queues. All cycles must use the same policies."""
 
     def __init__(self) -> None:

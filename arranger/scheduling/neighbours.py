@@ -50,7 +50,7 @@ class Neighbour(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     devices: tuple[DeviceNeeds, ...] = ()
 
 
-class Selected(msgspec.Struct, frozen=True, gc=False):
+class SelectedPods(msgspec.Struct, frozen=True, gc=False):
     """Pods that every part selects, by namespaces and labels. `staying`: pods being deleted don't count."""
 
     parts: tuple[tuple[Namespaces, Selector], ...]
@@ -64,7 +64,7 @@ class Selected(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-class Taking(msgspec.Struct, frozen=True, gc=False):
+class PortTakers(msgspec.Struct, frozen=True, gc=False):
     """Pods that take a host port on the same address; a port without an address conflicts with every address."""
 
     port: HostPort
@@ -90,12 +90,12 @@ def _first_taken(desired: tuple[HostPort, ...], taken: tuple[HostPort, ...]) -> 
     )
 
 
-Question = Selected | Taking
+Question = SelectedPods | PortTakers
 
 
-def selected_by(term: PodTerm, pod: Neighbour) -> Selected:
+def selected_by(term: PodTerm, pod: Neighbour) -> SelectedPods:
     """The pods that a term of this pod selects."""
-    return Selected(((within(term, pod.namespace), term.selector),))
+    return SelectedPods(((within(term, pod.namespace), term.selector),))
 
 
 def within(term: PodTerm, own: str) -> Namespaces:
@@ -225,7 +225,7 @@ class Neighbours:
 
     def _candidates(self, question: Question) -> Iterable[_Kind]:
         """The kinds that may match: those with one of the labels, if the question names some."""
-        if isinstance(question, Selected):
+        if isinstance(question, SelectedPods):
             named = [asked for _, selector in question.parts for asked in selector or () if asked.operator == "In"]
             if named:
                 values = dict.fromkeys(named[0].values)

@@ -15,11 +15,11 @@ from arranger.projections.nodes import PODS
 from arranger.projections.queue_counts import queue_of, sum_by_group
 from arranger.projections.queue_membership import counted_priority
 from arranger.projections.state import State
-from arranger.scheduling.candidates import Candidates, Line, least_runtime_ms
+from arranger.scheduling.candidates import Candidates, ShareLine, least_runtime_ms
 from arranger.scheduling.needs import pods_of, quorum_needs
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.queues import seniority
-from arranger.scheduling.preemption import Preemption as Preempting
+from arranger.scheduling.preemption import PreemptionSearch as Preempting
 from arranger.scheduling.queue import waiting_jobs
 from arranger.scheduling.queue_shares import Amounts
 from arranger.scheduling.quotas import Quotas
@@ -130,7 +130,7 @@ def why_no_room(
     )
 
 
-def _above(state: State, job: JobRecord, of: JobRecord, line: Line, kind: NoRoomKind) -> str:
+def _above(state: State, job: JobRecord, of: JobRecord, line: ShareLine, kind: NoRoomKind) -> str:
     """The queue above the job's own that would be above its share, if that is why another job gives it no room."""
     above = line.first_above(queue_of(state, of)) if kind == NoRoomKind.ABOVE_SHARE else ""
     return above if above != queue_of(state, job) else ""
@@ -158,7 +158,7 @@ def _comes(state: State, job: JobRecord, config: CycleConfig, time_ms: int, poli
     return Preempting(state, config, placer, [], policies=policies, time_ms=time_ms).comes_by_itself(job)
 
 
-def _line(candidates: Candidates, preempting: Preempting, job: JobRecord, asked: Amounts) -> Line:
+def _line(candidates: Candidates, preempting: Preempting, job: JobRecord, asked: Amounts) -> ShareLine:
     """The line for a quorum that lacks room. Others are closed to it if its queue would be above its share with all
     that it has, unless there is too little room even without those that could bring it down."""
     if candidates.own_helps(job, asked, {}) and not preempting.fits_without_candidates(job, asked):
@@ -179,7 +179,7 @@ def _rank(kind: NoRoomKind) -> int:
 
 
 def _kinds(
-    state: State, job: JobRecord, config: CycleConfig, rules: Preemption, line: Line, *, time_ms: int
+    state: State, job: JobRecord, config: CycleConfig, rules: Preemption, line: ShareLine, *, time_ms: int
 ) -> Iterator[tuple[str, NoRoomKind, int]]:
     """Each job that runs with what forbids to take its room, and from when that is over."""
     queue, own = queue_of(state, job), counted_priority(state, job)
@@ -221,7 +221,7 @@ def _in_queue(rules: Preemption, *, lower: bool) -> NoRoomKind:
     return NoRoomKind.TOO_LITTLE if _ALLOWED in (rules.surplus, rules.priority) else NoRoomKind.QUEUE_NEVER
 
 
-def _of_other(state: State, rules: Preemption, line: Line, queue: str) -> NoRoomKind:
+def _of_other(state: State, rules: Preemption, line: ShareLine, queue: str) -> NoRoomKind:
     """For a job of another queue; TOO_LITTLE if nothing forbids it."""
     if rules.reclaim != _ALLOWED:
         return NoRoomKind.QUEUE_NEVER

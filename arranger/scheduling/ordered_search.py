@@ -6,7 +6,7 @@ changes nothing:
 - A state that was visited before, with as many pods of each group on equal nodes, leads nowhere.
 - Of equal nodes with equal pods only one is tried, because the other leads to the same state.
 - Order matters only for groups whose rules further pods may ease (affinity, topology spread), and for groups whose pods
-  those rules count. All others are placed group by group (`Phase`), by how scarce their nodes are.
+  those rules count. All others are placed group by group (`PlacingPhase`), by how scarce their nodes are.
 - A state is left if too few nodes are left for some group.
 
 A wrong choice at the beginning may take very long to leave, so the search can be begun again in other orders (`order`).
@@ -16,8 +16,8 @@ import hashlib
 from collections.abc import Hashable, Iterator
 from enum import IntEnum
 
-from arranger.scheduling.packing import Steps
-from arranger.scheduling.rules import Kind, RulesQuestion, allows
+from arranger.scheduling.packing import StepCount
+from arranger.scheduling.rules import RuleKind, RulesQuestion, allows
 
 #: The order of groups and nodes: the best nodes by the policy first; or the scarcest groups first, on the nodes that
 #: others can use the least. Each larger number is another order without a meaning, the same on any machine.
@@ -27,7 +27,7 @@ CHECKS = 1
 STATE = 15
 
 
-class Phase(IntEnum):
+class PlacingPhase(IntEnum):
     """When the pods of a group are placed: before all others, in any order with others, or after all others."""
 
     FIRST = 0
@@ -41,7 +41,7 @@ Choices = Iterator[tuple[int, int]]
 class OrderedSearch:
     """One depth-first search, as a stack of the pods placed so far with the choices for the pod after each."""
 
-    def __init__(self, question: RulesQuestion, steps: Steps, *, order: int) -> None:
+    def __init__(self, question: RulesQuestion, steps: StepCount, *, order: int) -> None:
         self._question, self._steps, self._order = question, steps, order
         groups = range(len(question.caps))
         nodes = len(question.free) * (len(question.rules) + 1) + 2 * sum(map(len, question.open))
@@ -112,7 +112,7 @@ class OrderedSearch:
         self._left[group] -= sign
         for at in self._counting[group]:
             rule = question.rules[at]
-            if rule.kind != Kind.SPREAD or node in rule.on:
+            if rule.kind != RuleKind.SPREAD or node in rule.on:
                 for domains, counts in zip(rule.domains, self._counts[at], strict=True):
                     counts[domains[node]] += sign
         for other, room in enumerate(self._room):
@@ -191,7 +191,7 @@ class OrderedSearch:
         caps, least = self._question.caps, self._question.least
         keys = [
             (self._phase[group],)
-            if self._phase[group] == Phase.IN_ANY_ORDER
+            if self._phase[group] == PlacingPhase.IN_ANY_ORDER
             else (self._phase[group], not least[group], self._rank(group), group)
             for group in range(len(caps))
         ]
@@ -221,12 +221,12 @@ class OrderedSearch:
         room, rules = self._room[group], self._apart[group]
         for at in self._easing[group]:
             rule = self._question.rules[at]
-            if rule.kind == Kind.JOIN and not any([self._left[other] for other in rule.counted]):
+            if rule.kind == RuleKind.JOIN and not any([self._left[other] for other in rule.counted]):
                 rules = [*rules, at]  # no pod to come can ease it
         nodes = [node for node in self._question.open[group] if room[node] and self._allows(rules, node)]
         for at in self._easing[group]:
             rule = self._question.rules[at]
-            if rule.kind == Kind.SPREAD:
+            if rule.kind == RuleKind.SPREAD:
                 domains, counts = rule.domains[0], self._counts[at][0]
                 most = rule.skew + self._least_later(at) - rule.own
                 nodes = [node for node in nodes if domains[node] and counts[domains[node]] <= most]
@@ -271,9 +271,9 @@ class OrderedSearch:
         by_policy = self._order == BY_POLICY
         if not self._exact:
             return sorted(ranks, key=lambda group: (self._turn[group], not by_policy and ranks[group]))
-        turn = min((self._phase[group] for group in groups), default=Phase.LAST)
+        turn = min((self._phase[group] for group in groups), default=PlacingPhase.LAST)
         now = [group for group in groups if self._phase[group] == turn]
-        if turn != Phase.IN_ANY_ORDER:
+        if turn != PlacingPhase.IN_ANY_ORDER:
             return [min(now, key=ranks.__getitem__)]
         return now if by_policy else sorted(now, key=ranks.__getitem__)
 
@@ -291,13 +291,13 @@ class OrderedSearch:
         return all([allows(self._question.rules[at], self._counts[at], node) for at in rules])
 
 
-def _phase(question: RulesQuestion, group: int) -> Phase:
+def _phase(question: RulesQuestion, group: int) -> PlacingPhase:
     eased = [rule for rule in question.rules if rule.eased and group in (rule.group, *rule.counted)]
     if not eased:
-        return Phase.LAST
+        return PlacingPhase.LAST
     # Its pods only open nodes for others, so they may as well come before them.
-    gives = all(rule.group != group and rule.kind == Kind.JOIN and not rule.own for rule in eased)
-    return Phase.FIRST if gives else Phase.IN_ANY_ORDER
+    gives = all(rule.group != group and rule.kind == RuleKind.JOIN and not rule.own for rule in eased)
+    return PlacingPhase.FIRST if gives else PlacingPhase.IN_ANY_ORDER
 
 
 def _mixed(order: int, kind: str, number: int) -> int:

@@ -70,7 +70,7 @@ class Packing:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PackingOutcome:
     """The pods of each group on each node (n × k), None if none were found. `complete`: then there is no way; else the
     search ended at its bound. `steps` is the cost, which the outcome of a repeated question has, too."""
 
@@ -83,7 +83,7 @@ class BoundReached(Exception):
     """The search has used up its steps."""
 
 
-class Steps:
+class StepCount:
     """Counts the steps of a search up to its limit."""
 
     def __init__(self, limit: int) -> None:
@@ -102,7 +102,7 @@ class Steps:
         self.used += steps
 
 
-def pack(packing: Packing, limit: int) -> Outcome:
+def pack(packing: Packing, limit: int) -> PackingOutcome:
     """Find a way within `limit` steps."""
     return once(packing.digest, limit, lambda: _pack(packing, limit))
 
@@ -122,23 +122,23 @@ def _kept(digest: bytes, limit: int) -> list[Any]:
     return []
 
 
-def _pack(packing: Packing, limit: int) -> Outcome:
-    steps = Steps(limit)
+def _pack(packing: Packing, limit: int) -> PackingOutcome:
+    steps = StepCount(limit)
     try:
         steps.spend(OVERHEAD)
         if _lacks(packing):
-            return Outcome(None, steps.used)
+            return PackingOutcome(None, steps.used)
         search = _Search(packing, steps)
         counts = search.table() if search.fits_a_table() else search.beam()
-        return Outcome(counts, steps.used)
+        return PackingOutcome(counts, steps.used)
     except BoundReached:
-        return Outcome(None, steps.used, complete=False)
+        return PackingOutcome(None, steps.used, complete=False)
 
 
 class _Search:
     """One search. Classes of equal nodes are tried one after the other, the ways of each class computed once."""
 
-    def __init__(self, packing: Packing, steps: Steps) -> None:
+    def __init__(self, packing: Packing, steps: StepCount) -> None:
         self._packing = packing
         self._steps = steps
         # The last group has the most pods, because the table has one dimension for each of the others.
@@ -286,7 +286,7 @@ class _Search:
 class _Choice:
     """The choice of pods within quotas, by depth-first search: the most pods of the first groups."""
 
-    def __init__(self, packing: Packing, steps: Steps) -> None:
+    def __init__(self, packing: Packing, steps: StepCount) -> None:
         self._uses, self._left = packing.uses, np.maximum(packing.left, 0)
         self._asked, self._least = packing.asked, packing.least
         self._steps = steps

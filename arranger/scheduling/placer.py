@@ -15,7 +15,7 @@ from arranger.projections.devices import needs_of
 from arranger.projections.jobs import JobRecord, runs
 from arranger.projections.state import State
 from arranger.scheduling.consents import Consents
-from arranger.scheduling.kept import Kept
+from arranger.scheduling.kept import KeptRankings
 from arranger.scheduling.needs import Needs, awaits_set, free_indices, in_start_order, pods_of, quorum_needs
 from arranger.scheduling.placement_try import CycleObserver, Piece, PlacementTry, Shortage
 from arranger.scheduling.placing import Placing
@@ -37,10 +37,10 @@ class Placer:
         *,
         time_ms: int | None = None,
         observer: CycleObserver | None = None,
-        kept: Kept | None = None,
+        kept: KeptRankings | None = None,
     ) -> None:
         time_ms = state.time_ms if time_ms is None else time_ms
-        kept = Kept() if kept is None else kept
+        kept = KeptRankings() if kept is None else kept
         self.placing = self._placing = Placing(state, config, policies, time_ms=time_ms, observer=observer, kept=kept)
         self._state = state
         self._search = QuorumSearch(self._placing)

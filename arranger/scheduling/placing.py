@@ -14,7 +14,7 @@ from arranger.model.reasons import ReasonCounts, beyond_quota
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling.filters import Filters
-from arranger.scheduling.kept import Kept
+from arranger.scheduling.kept import KeptRankings
 from arranger.scheduling.mix import cluster_mix
 from arranger.scheduling.needs import free_indices
 from arranger.scheduling.neighbours import Neighbour, neighbour_of
@@ -38,7 +38,7 @@ class Placing:
         *,
         time_ms: int,
         observer: CycleObserver | None,
-        kept: Kept,
+        kept: KeptRankings,
     ) -> None:
         self.time_ms = time_ms
         self.config = config

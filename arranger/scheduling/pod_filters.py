@@ -17,7 +17,7 @@ from arranger.scheduling.neighbours import (
     Counts,
     Neighbour,
     Neighbours,
-    Selected,
+    SelectedPods,
     alone_in,
     selected_by,
     within,
@@ -63,7 +63,7 @@ class PodAffinity(PodFilter):
             return
         for term in terms:
             yield Reason(ReasonKind.NO_AFFINITY_LABEL, term.topology_key), domains_of(view, term.topology_key) == 0
-        selected = Selected(tuple((within(term, pod.namespace), term.selector) for term in terms))
+        selected = SelectedPods(tuple((within(term, pod.namespace), term.selector) for term in terms))
         there = [_in_domain(view, term.topology_key, neighbours.count(selected)) for term in terms]
         if selected.matches(pod) and not any(counts.any() for counts in there):
             return
@@ -117,7 +117,7 @@ class TopologySpread(PodFilter):
         for rule in rules:
             domains = domains_of(view, rule.topology_key)
             yield Reason(ReasonKind.NO_SPREAD_LABEL, rule.topology_key), domains == 0
-            selected = Selected((((pod.namespace,), rule.selector),), staying=True)
+            selected = SelectedPods((((pod.namespace,), rule.selector),), staying=True)
             skew = self._skew(domains, neighbours.count(selected), self.spread_over(view, shape, rule), rule)
             reason = Reason(ReasonKind.TOPOLOGY_SPREAD, rule.topology_key, needed=rule.max_skew)
             yield reason, (domains > 0) & (skew + selected.matches(pod) > rule.max_skew)

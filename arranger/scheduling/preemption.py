@@ -34,7 +34,7 @@ from arranger.scheduling.placer import Placer
 from arranger.scheduling.queue_shares import Amounts
 from arranger.scheduling.registry import Policies
 from arranger.scheduling.room_bound import RoomBound
-from arranger.scheduling.room_search import OTHERS, Outcome, RoomSearch, Unit, least_harm
+from arranger.scheduling.room_search import OTHERS, RoomOutcome, RoomSearch, Unit, least_harm
 from arranger.scheduling.vacating import Vacated, Vacating, by_uid, grace_ms, held_by
 
 _WAITING = (Stage.PENDING, Stage.RESCHEDULING)
@@ -48,7 +48,7 @@ _ASKED = 2
 _OF_QUEUES = (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES)
 
 
-class Preemption:
+class PreemptionSearch:
     """The searches of one cycle. `waiting` are its waiting jobs."""
 
     def __init__(
@@ -166,7 +166,7 @@ class Preemption:
             return False  # else one small job might end many, until the queue is within its limit
         return shortage.quota.limit in _OF_QUEUES
 
-    def _search(self, tried: PlacementTry, find: Callable[[], Outcome | None]) -> PlacementTry | None:
+    def _search(self, tried: PlacementTry, find: Callable[[], RoomOutcome | None]) -> PlacementTry | None:
         """The quorum of a failed try, placed with what `find` finds once those have left who leave anyway. None if it
         finds nobody, or if nobody need be found because enough room comes by itself."""
         job, found, placing = tried.job, None, self._placer.placing
@@ -194,7 +194,7 @@ class Preemption:
             placing.quotas.begin(job)
         return found
 
-    def _from_candidates(self, tried: PlacementTry, kept: Callable[[], Collection[str]]) -> Outcome | None:
+    def _from_candidates(self, tried: PlacementTry, kept: Callable[[], Collection[str]]) -> RoomOutcome | None:
         """Who gives room to a quorum by the rules of queues and priorities."""
         job = tried.job
         asked = sum_by_group(job, pods_of(quorum_needs(job, tried.policy)))
@@ -204,7 +204,7 @@ class Preemption:
         taken = {**self._placed, **self._victims, **dict.fromkeys(kept())}
         return self._within_shares(job, asked, taken, helpful)
 
-    def _decide(self, outcome: Outcome, leaving: list[PodSeen]) -> None:
+    def _decide(self, outcome: RoomOutcome, leaving: list[PodSeen]) -> None:
         """The victims give their room."""
         outcome.tried.preempted = self._event(outcome, leaving)
         for unit in outcome.victims:
@@ -269,7 +269,7 @@ class Preemption:
 
     def _within_shares(
         self, job: JobRecord, asked: Amounts, taken: Collection[str], helpful: dict[str, None]
-    ) -> Outcome | None:
+    ) -> RoomOutcome | None:
         """As `_least_harm`. If worker sets differ, other workers than the first ones may be placed, and may request
         more: then nobody gives room whose queue could give it to those that were asked for alone."""
         for _ in range(_ASKED):
@@ -299,7 +299,7 @@ class Preemption:
 
     def _least_harm(
         self, job: JobRecord, asked: Amounts, taken: Collection[str], helpful: dict[str, None], *, own_first: bool
-    ) -> Outcome | None:
+    ) -> RoomOutcome | None:
         """Who gives room to a quorum that requests `asked`, without the jobs in `taken`; None if nobody does.
 
         What other queues may give ends at their shares, and the first candidates may use that up in vain: on nodes that
@@ -321,7 +321,7 @@ class Preemption:
 
     def _once(
         self, job: JobRecord, asked: Amounts, taken: Collection[str], nodes: dict[str, None] | None, *, own_first: bool
-    ) -> Outcome | None:
+    ) -> RoomOutcome | None:
         """One search among the candidates on these nodes, None for all."""
         candidates = self._candidates.of(job, asked, self._use, taken, nodes=nodes, own_first=own_first)
         if not own_first:
@@ -360,7 +360,7 @@ class Preemption:
             return None
         return {view.names[row]: None for row in np.flatnonzero(bound.helpful(rows, given)).tolist()}
 
-    def _event(self, outcome: Outcome, pods: list[PodSeen]) -> Preempted:
+    def _event(self, outcome: RoomOutcome, pods: list[PodSeen]) -> Preempted:
         job, tried = outcome.tried.job, outcome.tried
         nodes = {self._placer.view.names[piece.row] for piece in tried.pieces}
         whole = tried.pods == job.pods_desired()
@@ -373,7 +373,7 @@ class Preemption:
         uids = tuple(pod.uid for pod in needed)
         return Preempted(placed, self._victims_of(outcome), self._spared(outcome), uids, until_ms)
 
-    def _victims_of(self, outcome: Outcome) -> tuple[Victim, ...]:
+    def _victims_of(self, outcome: RoomOutcome) -> tuple[Victim, ...]:
         """The victims, each once, in the order in which they give room."""
         slots: dict[str, dict[SlotKey, str]] = {}
         kinds: dict[str, Candidate] = {}
@@ -388,7 +388,7 @@ class Preemption:
             found.append(Victim(uid, of.version, of.attempt, kind, compact(of_job), lost))
         return tuple(found)
 
-    def _spared(self, outcome: Outcome) -> tuple[Spared, ...]:
+    def _spared(self, outcome: RoomOutcome) -> tuple[Spared, ...]:
         """Who gives no room although it might have, the first few."""
         victims = {unit.candidate.job.uid for unit in outcome.victims}
         found: dict[str, Spared] = {}

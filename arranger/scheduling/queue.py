@@ -22,7 +22,7 @@ from arranger.projections.queue_membership import Known, counted_priority, denie
 from arranger.projections.queue_use import JOBS
 from arranger.projections.state import State
 from arranger.projections.worker_groups import parted
-from arranger.scheduling.policies.queues import JobQueue, MergedQueues, Priority, Segment, seniority
+from arranger.scheduling.policies.queues import JobQueue, MergedQueues, Priority, QueueSegment, seniority
 from arranger.scheduling.queue_standing import KeptQueues, QueueStanding, QueueTurns
 from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.scheduling.shares import Shares
@@ -134,7 +134,7 @@ def _merged(
         [[(name, of_segment)]] = levels
         return policies.queue[name].queue(of_segment, shares)
     return MergedQueues(
-        [Segment(policies.queue[name].queue(of_segment, shares), len(of_segment)) for name, of_segment in level]
+        [QueueSegment(policies.queue[name].queue(of_segment, shares), len(of_segment)) for name, of_segment in level]
         for level in levels
     )
 

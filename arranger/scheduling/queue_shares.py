@@ -71,7 +71,7 @@ def queue_shares(queues: Iterable[QueueClaims], total: Amounts) -> dict[str, dic
     return {queue.name: {name: of[at] for name, of in shares.items()} for at, queue in enumerate(claims.queues)}
 
 
-class Family(NamedTuple):
+class QueueParts(NamedTuple):
     """A queue, by its position in `Claims.queues` and -1 for the root, and the parts into which what it has is divided:
     its children, by name, and its own jobs among them. The own jobs of the queue `n` of `count` are at `count + n`."""
 
@@ -100,15 +100,15 @@ class Claims:
             self.parents += [at] * len(below)
         self.at = {queue.name: at for at, queue in enumerate(self.queues)}
         #: The queues that are divided, parents first.
-        self.families = [Family(-1, list(range(self.first)), [of.weight for of in self.queues[: self.first]])]
+        self.families = [QueueParts(-1, list(range(self.first)), [of.weight for of in self.queues[: self.first]])]
         self.families += [self._family(at, below) for at, below in enumerate(self.children) if below]
 
-    def _family(self, at: int, below: range) -> Family:
+    def _family(self, at: int, below: range) -> QueueParts:
         parts, weights = list(below), [queue.weight for queue in self.queues[below.start : below.stop]]
         own = bisect([queue.name for queue in self.queues[below.start : below.stop]], self.queues[at].name)
         parts.insert(own, len(self.queues) + at)
         weights.insert(own, OWN_WEIGHT)
-        return Family(at, parts, weights)
+        return QueueParts(at, parts, weights)
 
 
 def _name(queue: QueueClaims) -> str:

@@ -18,7 +18,7 @@ from arranger.scheduling.policies.queues import JobQueue, Turn
 from arranger.scheduling.queue_offer import offered
 from arranger.scheduling.queue_order import QueueOrder, Seniority
 from arranger.scheduling.queue_shares import OWN_WEIGHT, Amounts, Claims, Division, QueueClaims
-from arranger.scheduling.shares import Piece
+from arranger.scheduling.shares import PlacedPiece
 
 #: A line that isn't a queue with a way to the root, and its parent.
 Extra = tuple[str, str]
@@ -234,7 +234,7 @@ class QueueTurns:
             self._name = ""
         return None
 
-    def taken(self, *, more: bool, job: JobRecord, pieces: Sequence[Piece] = ()) -> None:
+    def taken(self, *, more: bool, job: JobRecord, pieces: Sequence[PlacedPiece] = ()) -> None:
         """End the current turn, of this job, which got these pods. `more` as for a `JobQueue`."""
         if not (self._in_part and more):
             self._lines[self._name].taken(more=more)
@@ -284,7 +284,7 @@ def _lacking(job: JobRecord) -> dict[str, int]:
     return sum_by_group(job, dict(enumerate(counts)))
 
 
-def _sum(job: JobRecord, pieces: Iterable[Piece]) -> dict[str, int]:
+def _sum(job: JobRecord, pieces: Iterable[PlacedPiece]) -> dict[str, int]:
     pods: dict[int, int] = {}
     for piece in pieces:
         pods[piece.group] = pods.get(piece.group, 0) + len(piece.indices)

@@ -5,7 +5,15 @@ from collections.abc import Callable
 from arranger.events.kinds import PodSeen
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
-from arranger.scheduling.neighbours import Neighbour, Selected, Taking, neighbour_of, of_pod, selected_by, within
+from arranger.scheduling.neighbours import (
+    Neighbour,
+    PortTakers,
+    SelectedPods,
+    neighbour_of,
+    of_pod,
+    selected_by,
+    within,
+)
 
 Test = Callable[[PodSeen], bool]
 
@@ -13,11 +21,11 @@ Test = Callable[[PodSeen], bool]
 def keeps_away(state: State, job: JobRecord, group: int) -> Test:
     """A test whether a pod keeps pods of the job's group off nodes, by its own rules or by theirs."""
     pod, rules = neighbour_of(job, group), job.valid_spec.groups[group].shape.rules
-    questions: list[Selected | Taking] = []
+    questions: list[SelectedPods | PortTakers] = []
     if rules is not None:
-        questions += [Taking(port) for port in rules.host_ports]
+        questions += [PortTakers(port) for port in rules.host_ports]
         questions += [selected_by(term, pod) for term in rules.anti_affinity]
-        questions += [Selected((((pod.namespace,), rule.selector),)) for rule in rules.spread]
+        questions += [SelectedPods((((pod.namespace,), rule.selector),)) for rule in rules.spread]
 
     def test(other: PodSeen) -> bool:
         seen = of_pod(state, other)
@@ -33,8 +41,8 @@ def attracts(state: State, job: JobRecord, group: int) -> Test | None:
     pod, rules = neighbour_of(job, group), job.valid_spec.groups[group].shape.rules
     if rules is None or not (rules.affinity or rules.spread):
         return None
-    selected = [Selected(((within(term, pod.namespace), term.selector),)) for term in rules.affinity]
-    selected += [Selected((((pod.namespace,), rule.selector),)) for rule in rules.spread]
+    selected = [SelectedPods(((within(term, pod.namespace), term.selector),)) for term in rules.affinity]
+    selected += [SelectedPods((((pod.namespace,), rule.selector),)) for rule in rules.spread]
     return lambda other: any(of.matches(of_pod(state, other)) for of in selected)
 
 

@@ -48,7 +48,7 @@ class Unit(NamedTuple):
 
 
 @dataclass(slots=True)
-class Outcome:
+class RoomOutcome:
     """The placed quorum, the units that give it room, those that were spared after all, and those that came after them
     in order."""
 
@@ -113,7 +113,9 @@ class _Units:
 _place = attrgetter("at")
 
 
-def least_harm(placer: Placer, vacating: Vacating, job: JobRecord, candidates: Iterable[Candidate]) -> Outcome | None:
+def least_harm(
+    placer: Placer, vacating: Vacating, job: JobRecord, candidates: Iterable[Candidate]
+) -> RoomOutcome | None:
     """As `RoomSearch.run`, with the best of a few searches."""
     units, left_out = _Units(candidates, vacating), list[Unit]()
     search = RoomSearch(placer, vacating, job)
@@ -137,7 +139,7 @@ def least_harm(placer: Placer, vacating: Vacating, job: JobRecord, candidates: I
     return best
 
 
-def _harm(outcome: Outcome) -> tuple[list[tuple[bool, int]], int, int]:
+def _harm(outcome: RoomOutcome) -> tuple[list[tuple[bool, int]], int, int]:
     """What comes first is worse: whole jobs of the own queue, those of others, each by priority; then the work that is
     lost, and the surplus."""
     whole = [unit.candidate for unit in outcome.victims if unit.candidate.kind.whole]
@@ -169,11 +171,11 @@ class RoomSearch:
         self._asked = np.logical_or.reduce([placer.view.request(group.shape) > 0 for group in groups])
         self._mark = (0, 0)
 
-    def among(self, candidates: Iterable[Candidate]) -> Outcome | None:
+    def among(self, candidates: Iterable[Candidate]) -> RoomOutcome | None:
         """As `run`, of all that candidates can give."""
         return self.run(_Units(candidates, self._vacating).without([]))
 
-    def run(self, units: Iterator[Unit]) -> Outcome | None:
+    def run(self, units: Iterator[Unit]) -> RoomOutcome | None:
         """The quorum on the view with the room of its victims, and only that, released; None if it can't be placed."""
         more = self._read(units)
         departures = Departures(self._placer, self._vacating, self._job, more, short=self.short)
@@ -200,7 +202,7 @@ class RoomSearch:
             self._tried, self._rows, self._near = tried, dict.fromkeys(piece.row for piece in tried.pieces), None
         return tried is not None
 
-    def _reprieved(self, enough: int) -> Outcome:
+    def _reprieved(self, enough: int) -> RoomOutcome:
         """Spare each of the first so many units without which the quorum fits as well."""
         victims, spared = list[Unit](), list[Unit]()
         #: The surplus of whole jobs that give room goes with them.
@@ -220,7 +222,7 @@ class RoomSearch:
             victims.append(unit)
             goes[[bisect_left(self._units, one, key=_place) for one in unit.surplus]] = True
         self._take_spared()
-        return Outcome(self._tried, victims[::-1], spared[::-1], self._units[enough:], self._mark)
+        return RoomOutcome(self._tried, victims[::-1], spared[::-1], self._units[enough:], self._mark)
 
     def _last_near(self, goes: Mask) -> int:
         """The last of the first units that is in `goes`, or has something to do with where the quorum is placed; -1 if

@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import cached_property
 
 
-class Kind(StrEnum):
+class RuleKind(StrEnum):
     """What a rule demands: no counted pod in the domain, one in the domain, or no more than in the emptiest domain."""
 
     APART = "Apart"
@@ -15,7 +15,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class GroupRule:
     """A rule of the pods of one group. `domains` (terms × nodes) number the domains of a topology, 0 for nodes in none.
     `counts` (terms × domains) are the counted pods that are there already. `counted` are the groups whose pods count,
     `own` whether a pod of the group itself does.
@@ -24,7 +24,7 @@ class Rule:
     is 0 anyway; and the difference may be `skew`.
     """
 
-    kind: Kind
+    kind: RuleKind
     group: int
     domains: tuple[tuple[int, ...], ...]
     counts: tuple[tuple[int, ...], ...]
@@ -37,7 +37,7 @@ class Rule:
     @property
     def eased(self) -> bool:
         """Whether further pods may open nodes."""
-        return self.kind != Kind.APART
+        return self.kind != RuleKind.APART
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class RulesQuestion:
     caps: tuple[int, ...]
     free: tuple[tuple[int, ...], ...]
     open: tuple[tuple[int, ...], ...]
-    rules: tuple[Rule, ...]
+    rules: tuple[GroupRule, ...]
     asked: int
     least: tuple[int, ...]
     uses: tuple[tuple[int, ...], ...] = ()
@@ -70,7 +70,7 @@ class RulesQuestion:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Arrangement:
     """Group and node of each pod, in an order that the rules allow; None if none was found. `complete`: then there is
     none. `steps` is the cost, which the answer to a repeated question has, too."""
 
@@ -79,12 +79,12 @@ class Answer:
     complete: bool = True
 
 
-def allows(rule: Rule, counts: list[list[int]], node: int) -> bool:
+def allows(rule: GroupRule, counts: list[list[int]], node: int) -> bool:
     """Whether a rule lets a pod of its group onto a node, with these counts in place of the question's."""
     domain, first = rule.domains[0][node], counts[0]
-    if rule.kind == Kind.APART:
+    if rule.kind == RuleKind.APART:
         return not domain or not first[domain]
-    if rule.kind == Kind.SPREAD:
+    if rule.kind == RuleKind.SPREAD:
         least = min([first[of] for of in rule.emptiest], default=0)
         return domain > 0 and first[domain] + rule.own - least <= rule.skew
     here = [(of[node], of_term) for of, of_term in zip(rule.domains, counts, strict=True)]

@@ -12,11 +12,11 @@ import numpy as np
 from arranger.model.pod import PodRules, PodTerm, SpreadRule
 from arranger.scheduling.filters import Counts
 from arranger.scheduling.needs import Quorum
-from arranger.scheduling.neighbours import Neighbour, Question, Selected, Taking, selected_by, within
+from arranger.scheduling.neighbours import Neighbour, PortTakers, Question, SelectedPods, selected_by, within
 from arranger.scheduling.placement_try import PlacementTry
 from arranger.scheduling.placing import Placing
 from arranger.scheduling.pod_filters import TopologySpread, domains_of
-from arranger.scheduling.rules import Answer, Kind, Rule, RulesQuestion
+from arranger.scheduling.rules import Arrangement, GroupRule, RuleKind, RulesQuestion
 
 _NO_RULES = PodRules()
 _SPREAD = TopologySpread()
@@ -36,19 +36,19 @@ def interact(placing: Placing, tried: PlacementTry, quorum: Quorum) -> bool:
 
 def _about(rules: PodRules, pod: Neighbour) -> Iterator[Question]:
     """Which pods the rules look at."""
-    yield from (Taking(port) for port in rules.host_ports)
+    yield from (PortTakers(port) for port in rules.host_ports)
     yield from (selected_by(term, pod) for term in rules.anti_affinity)
     yield from (_spread_over(rule, pod) for rule in rules.spread)
     if rules.affinity:
         yield _joined(rules.affinity, pod)
 
 
-def _joined(terms: tuple[PodTerm, ...], pod: Neighbour) -> Selected:
-    return Selected(tuple((within(term, pod.namespace), term.selector) for term in terms))
+def _joined(terms: tuple[PodTerm, ...], pod: Neighbour) -> SelectedPods:
+    return SelectedPods(tuple((within(term, pod.namespace), term.selector) for term in terms))
 
 
-def _spread_over(rule: SpreadRule, pod: Neighbour) -> Selected:
-    return Selected((((pod.namespace,), rule.selector),), staying=True)
+def _spread_over(rule: SpreadRule, pod: Neighbour) -> SelectedPods:
+    return SelectedPods((((pod.namespace,), rule.selector),), staying=True)
 
 
 class Rules:
@@ -87,7 +87,7 @@ class Rules:
             left=tuple(left),
         )
 
-    def placed(self, answer: Answer) -> list[tuple[int, int]]:
+    def placed(self, answer: Arrangement) -> list[tuple[int, int]]:
         """Group and row of each pod."""
         rows = self._rows.tolist()
         return [(self._groups[group], rows[node]) for group, node in answer.pods or ()]
@@ -103,7 +103,7 @@ class Rules:
 
     # --- rules ---------------------------------------------------------------------------------------------
 
-    def _rules(self) -> Iterator[Rule]:
+    def _rules(self) -> Iterator[GroupRule]:
         for number, group in enumerate(self._groups):
             rules = self._tried.groups[group].shape.rules or _NO_RULES
             yield from self._ports(number, rules)
@@ -121,23 +121,23 @@ class Rules:
             if pod is not None and any(question.matches(pod) for question in questions)
         )
 
-    def _ports(self, number: int, rules: PodRules) -> Iterator[Rule]:
-        counted = self._matching(*map(Taking, rules.host_ports))
+    def _ports(self, number: int, rules: PodRules) -> Iterator[GroupRule]:
+        counted = self._matching(*map(PortTakers, rules.host_ports))
         if counted:
             nodes = tuple(range(1, len(self._rows) + 1))
-            yield Rule(Kind.APART, number, (nodes,), ((0,) * (len(nodes) + 1),), counted)
+            yield GroupRule(RuleKind.APART, number, (nodes,), ((0,) * (len(nodes) + 1),), counted)
 
-    def _apart(self, number: int, term: PodTerm) -> Iterator[Rule]:
+    def _apart(self, number: int, term: PodTerm) -> Iterator[GroupRule]:
         """The rule among the quorum's pods, in both directions; other pods have closed their nodes already."""
         counted = self._matching(selected_by(term, self._pod(number)))
         if counted:
             domains = self._domains(term.topology_key)
             none = ((0,) * (max(domains, default=0) + 1),)
-            yield Rule(Kind.APART, number, (domains,), none, counted)
+            yield GroupRule(RuleKind.APART, number, (domains,), none, counted)
             for other in sorted(counted - {number}):
-                yield Rule(Kind.APART, other, (domains,), none, frozenset({number}))
+                yield GroupRule(RuleKind.APART, other, (domains,), none, frozenset({number}))
 
-    def _join(self, number: int, terms: tuple[PodTerm, ...]) -> Rule:
+    def _join(self, number: int, terms: tuple[PodTerm, ...]) -> GroupRule:
         selected = _joined(terms, self._pod(number))
         counted = self._matching(selected)
         domains, counts = [], []
@@ -153,9 +153,9 @@ class Rules:
             elsewhere = int(every.sum()) - sum(here)
             domains.append(of_nodes)
             counts.append((*here, elsewhere))
-        return Rule(Kind.JOIN, number, tuple(domains), tuple(counts), counted, own=number in counted)
+        return GroupRule(RuleKind.JOIN, number, tuple(domains), tuple(counts), counted, own=number in counted)
 
-    def _spread(self, number: int, rule: SpreadRule) -> Rule:
+    def _spread(self, number: int, rule: SpreadRule) -> GroupRule:
         view, pod = self._placing.view, self._pod(number)
         shape = self._tried.groups[self._groups[number]].shape
         selected = _spread_over(rule, pod)
@@ -175,8 +175,16 @@ class Rules:
                 here = (*here, min(others))
         counted = self._matching(selected)
         nodes = frozenset(np.flatnonzero(on[self._rows]).tolist())
-        return Rule(
-            Kind.SPREAD, number, (of_nodes,), (here,), counted, number in counted, nodes, tuple(emptiest), rule.max_skew
+        return GroupRule(
+            RuleKind.SPREAD,
+            number,
+            (of_nodes,),
+            (here,),
+            counted,
+            number in counted,
+            nodes,
+            tuple(emptiest),
+            rule.max_skew,
         )
 
     def _pod(self, number: int) -> Neighbour:
@@ -184,7 +192,7 @@ class Rules:
         assert pod is not None
         return pod
 
-    def _neighbours_count(self, selected: Selected) -> Counts:
+    def _neighbours_count(self, selected: SelectedPods) -> Counts:
         neighbours = self._placing.view.neighbours
         assert neighbours is not None
         return neighbours.count(selected)

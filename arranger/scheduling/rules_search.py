@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from arranger.scheduling.join_search import JoinSearch
 from arranger.scheduling.ordered_search import BY_POLICY, STATE, OrderedSearch
-from arranger.scheduling.packing import BoundReached, Steps, once
-from arranger.scheduling.rules import Answer, Kind, RulesQuestion
+from arranger.scheduling.packing import BoundReached, StepCount, once
+from arranger.scheduling.rules import Arrangement, RuleKind, RulesQuestion
 
 #: The percentage of the steps for all short searches, and for one. A short search has the steps to place all pods at
 #: least so many times, so there are few of them, or none, in large clusters.
@@ -24,26 +24,26 @@ NODES_FIRST = 40
 _Planned = tuple[type[OrderedSearch], int, int]
 
 
-def place_by_rules(question: RulesQuestion, limit: int) -> Answer:
+def place_by_rules(question: RulesQuestion, limit: int) -> Arrangement:
     """Search within `limit` steps."""
     return once(question.digest, limit, lambda: _answer(question, limit))
 
 
-def _answer(question: RulesQuestion, limit: int) -> Answer:
+def _answer(question: RulesQuestion, limit: int) -> Arrangement:
     used = 0
     for search, order, most in _plan(question, limit):
-        steps = Steps(min(most, limit - used))
+        steps = StepCount(min(most, limit - used))
         try:
-            return Answer(search(question, steps, order=order).pods(), used + steps.used)
+            return Arrangement(search(question, steps, order=order).pods(), used + steps.used)
         except BoundReached:
             used += steps.used
-    return Answer(None, limit, complete=False)
+    return Arrangement(None, limit, complete=False)
 
 
 def _plan(question: RulesQuestion, limit: int) -> Iterator[_Planned]:
     """The searches, their orders, and their most steps."""
     kinds = {rule.kind for rule in question.rules}
-    joining = Kind.JOIN in kinds and Kind.SPREAD not in kinds
+    joining = RuleKind.JOIN in kinds and RuleKind.SPREAD not in kinds
     searches: list[type[OrderedSearch]] = [JoinSearch, OrderedSearch] if joining else [OrderedSearch]
     descent = (question.asked + 1) * (STATE + sum(map(len, question.open)))
     short = max(limit * SHORT // 100, DESCENTS * descent)

@@ -27,7 +27,7 @@ def _part(amount: int, total: int) -> int:
     return amount * WHOLE // total if total else WHOLE
 
 
-class Piece(Protocol):
+class PlacedPiece(Protocol):
     """Equal pods placed in this cycle."""
 
     @property
@@ -43,7 +43,7 @@ class Shares:
     def __init__(self, view: ClusterView) -> None:
         self._total = {name: amount for name, amount in view.total().items() if name != PODS}
         self._allocated: dict[str, dict[str, int]] = {}
-        self._given: dict[str, list[Piece]] = {}
+        self._given: dict[str, list[PlacedPiece]] = {}
 
     def allocated(self, job: JobRecord) -> int:
         """The share of the job's placements, including those of this cycle."""
@@ -54,7 +54,7 @@ class Shares:
         counts = {number: group.count for number, group in enumerate(job.valid_spec.groups)}
         return share_of(sum_by_group(job, counts), self._total)
 
-    def give(self, job: JobRecord, pieces: Iterable[Piece]) -> None:
+    def give(self, job: JobRecord, pieces: Iterable[PlacedPiece]) -> None:
         """Add pods placed by the cycle; they are summed when the job's share is next computed."""
         self._given.setdefault(job.uid, []).extend(pieces)
 

@@ -31,7 +31,7 @@ from arranger.scheduling.view import ClusterView
 DOMAINS = 8
 
 
-class Placing(Protocol):
+class PodPlacing(Protocol):
     """What places pods on nodes, wherever their domains are (`placing.Placing`)."""
 
     view: ClusterView
@@ -131,7 +131,7 @@ class _Rooms:
 class Units:
     """Places pods of jobs with a topology on one cycle's view."""
 
-    def __init__(self, placing: Placing) -> None:
+    def __init__(self, placing: PodPlacing) -> None:
         self._placing = placing
 
     def place(self, filters: Filters, tried: PlacementTry, group: int, indices: Sequence[int]) -> int:
@@ -219,7 +219,9 @@ class Units:
 class _Turn:
     """The units of one group of a job, placed one after the other."""
 
-    def __init__(self, placing: Placing, filters: Filters, tried: PlacementTry, group: int, topology: Topology) -> None:
+    def __init__(
+        self, placing: PodPlacing, filters: Filters, tried: PlacementTry, group: int, topology: Topology
+    ) -> None:
         self._placing, self._filters, self._tried = placing, filters, tried
         self._group, self._topology, self._paths = group, topology, topology.paths(placing.view.verdicts)
         spec = tried.job.valid_spec

@@ -23,7 +23,7 @@ _OPEN_OF_A_JOB = (
 )
 
 
-class Pseudonyms:
+class MaskedNames:
     """Names in place of names. Without the key, which is this process's alone, nobody can try names out.
 
     The pseudonyms of exports are ranks among all names, so they change with each new name.
@@ -55,7 +55,7 @@ async def check(inquiry: Asked, viewer: Viewer, missing: list[Right]) -> None:
     refuse("Forbidden", f"{name} may name whatever is in the log, and you may not {', '.join(map(str, missing))}")
 
 
-async def masked(inquiry: Asked, answer: Any, viewer: Viewer, pseudonyms: Pseudonyms) -> Any:
+async def masked(inquiry: Asked, answer: Any, viewer: Viewer, pseudonyms: MaskedNames) -> Any:
     """The part of an answer that the viewer may see, where `check` lets the viewer ask."""
     name = inquiry.question.name
     if name in MASKED:
@@ -70,7 +70,7 @@ async def masked(inquiry: Asked, answer: Any, viewer: Viewer, pseudonyms: Pseudo
     }
 
 
-async def _sight(viewer: Viewer, of: Iterable[str], pseudonyms: Pseudonyms) -> Sight:
+async def _sight(viewer: Viewer, of: Iterable[str], pseudonyms: MaskedNames) -> Sight:
     """What the viewer may see of an answer with jobs of these namespaces."""
 
     def named(job: str) -> str:
@@ -87,7 +87,7 @@ async def _visible(viewer: Viewer, namespaces: Iterable[str]) -> set[str]:
     return {name for name in sorted(namespaces) if await viewer.may(Right(JOBS.verb, JOBS.group, JOBS.resource, name))}
 
 
-def _other(job: dict[str, Any], pseudonyms: Pseudonyms) -> dict[str, Any]:
+def _other(job: dict[str, Any], pseudonyms: MaskedNames) -> dict[str, Any]:
     return {
         "namespace": pseudonyms.of("ns", job["namespace"]),
         "name": pseudonyms.of("job", job["uid"]),

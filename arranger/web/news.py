@@ -23,7 +23,7 @@ from arranger.projections import snapshot
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import as_object
 from arranger.replay.reading.history import advance, config_in
-from arranger.replay.reading.listing import Filter, Line, Listing
+from arranger.replay.reading.listing import EventFilter, EventLine, Listing
 from arranger.web.damage import until_gone
 from arranger.web.naming import named
 from arranger.web.refusals import refuse
@@ -221,7 +221,7 @@ class News:
                     await asyncio.sleep(0)
                     since_s = clock_s()
         self._config = config or await last_config(self._log, state, position)
-        self._position, self._listing, self.problem = position, Listing(state, Filter()), ""
+        self._position, self._listing, self.problem = position, Listing(state, EventFilter()), ""
         self._kept.clear()
         self._kept_bytes = 0
         self._kept_after = position.offset
@@ -243,7 +243,7 @@ class News:
         if entries:
             self._wake()
 
-    def _keep(self, line: Line) -> None:
+    def _keep(self, line: EventLine) -> None:
         new = New(self.epoch, line.offset, encoded(as_object(line)), line.time_ms)
         self._kept.append(new)
         self._kept_bytes += len(new.content)

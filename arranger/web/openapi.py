@@ -19,7 +19,7 @@ from arranger.replay.ledger.waits import WaitSums
 from arranger.replay.reading.difference import Difference
 from arranger.replay.reading.listing import ListedEvent
 from arranger.replay.reading.overview import Overview
-from arranger.replay.reading.queues import Holdings, QueueDetail, QueueList
+from arranger.replay.reading.queues import QueueDetail, QueueHoldings, QueueList
 from arranger.replay.reading.verify import Report
 from arranger.replay.what_if.comparison import WhatIf
 from arranger.web.console_questions import CONSOLE
@@ -45,7 +45,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "forecast": (JobStarts,),
     "preemptions": (PreemptionList,),
     "queue": (QueueList, QueueDetail),
-    "top": (Holdings,),
+    "top": (QueueHoldings,),
     "moment": (Moment,),
     "standings": (Standings,),
     "timeline": (Timeline,),

@@ -21,7 +21,7 @@ from arranger.replay.reading.queues import queue_list
 from arranger.web.asking import Asker
 from arranger.web.console_questions import CONSOLE
 from arranger.web.log_copies import MEDIA_TYPE, LogCopies
-from arranger.web.masking import Pseudonyms, check, lacking, masked
+from arranger.web.masking import MaskedNames, check, lacking, masked
 from arranger.web.moment_process import MomentSource
 from arranger.web.naming import EPOCH, LINES_TYPE, LOOPBACK, MANIFESTS_TYPE, PASSED_TOKEN, PREFIX
 from arranger.web.news import New, News, Present, encoded
@@ -89,7 +89,7 @@ class ApiServer:
         self._moments = moments
         self._explaining = explaining
         self._gate = gate or OpenGate()
-        self._pseudonyms = Pseudonyms()
+        self._pseudonyms = MaskedNames()
         self._host = host
         self._asked_port = port
         self._tls = tls

@@ -19,7 +19,7 @@ from arranger.projections.volumes import claims_of_pods, claims_to_provision, wa
 from arranger.workers.creation import Creation
 from arranger.workers.effects import SETTLE_S, STALE_S, Effects, together
 from arranger.workers.follower import Writer
-from arranger.workers.progress import Look, Selected
+from arranger.workers.progress import Look, SelectedNode
 from arranger.workers.work_queue import WorkQueue
 
 #: The reason of an `EffectFailed` for a node for which a provisioner made no volume.
@@ -84,7 +84,7 @@ class ClaimWriter:
             self._queue.look_again(job.uid, before.until_s - now_s)
             return False
         if await self._select(look, claim, slot, node):
-            selected[claim.uid] = Selected(node, claim.resource_version, now_s + SETTLE_S)
+            selected[claim.uid] = SelectedNode(node, claim.resource_version, now_s + SETTLE_S)
             self._queue.look_again(job.uid, SETTLE_S)
         return False
 

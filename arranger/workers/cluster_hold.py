@@ -20,7 +20,7 @@ import msgspec
 from arranger.clock import Clock
 from arranger.errors import ClusterError
 from arranger.kube.cluster import CLUSTER_LOGS, ApiError, Cluster, Object
-from arranger.kube.cluster_logs import NAME, Holder, LogId, holders, is_of, with_holders
+from arranger.kube.cluster_logs import NAME, LogHolder, LogId, holders, is_of, with_holders
 from arranger.logs import log_event
 from arranger.model.text import rfc3339
 from arranger.workers.follower import Follower
@@ -83,7 +83,7 @@ class ClusterHold:
         #: The name of our log.
         self.name = name
         #: The other log that holds the cluster, as of the last look; None if none does.
-        self.holder: Holder | None = None
+        self.holder: LogHolder | None = None
         #: Why our log isn't known to hold the cluster; empty if it does.
         self.problem = "not asked yet"
         self._held = False
@@ -91,7 +91,7 @@ class ClusterHold:
         #: The epochs of our log in which it held the cluster, as far as this process knows.
         self._ours: set[int] = set()
         #: When this process first saw each holder as it is now.
-        self._since_s: dict[Holder, float] = {}
+        self._since_s: dict[LogHolder, float] = {}
         #: The renewal of our log that was seen last.
         self._renewed = ""
 
@@ -124,7 +124,7 @@ class ClusterHold:
         else:
             await self._begin(stored, found, log, now_s)
 
-    async def _keep(self, stored: Object | None, found: Sequence[Holder], ours: Holder, log: LogId) -> None:
+    async def _keep(self, stored: Object | None, found: Sequence[LogHolder], ours: LogHolder, log: LogId) -> None:
         """Go on, and renew our entry unless another process does."""
         self._is_ours(log)
         if ours.renewed != self._renewed:
@@ -133,7 +133,7 @@ class ClusterHold:
             renewed = msgspec.structs.replace(ours, renewed=rfc3339(self._clock.now_ms()))
             await self._take(stored, [one for one in found if one is not ours], renewed)
 
-    async def _begin(self, stored: Object | None, found: Sequence[Holder], log: LogId, now_s: float) -> None:
+    async def _begin(self, stored: Object | None, found: Sequence[LogHolder], log: LogId, now_s: float) -> None:
         """Take the cluster, unless another log holds it."""
         others = [one for one in found if one.meets(self._namespace)]
         refusing = next((one for one in others if not self._yields(one, log, now_s)), None)
@@ -146,11 +146,11 @@ class ClusterHold:
         elif not self._claims:
             self._is_not_ours(None, "no watcher of this log has taken the cluster yet")
         now = rfc3339(self._clock.now_ms())
-        entry = Holder(self._namespace, log.name, now, log.epoch, renewed=now)
+        entry = LogHolder(self._namespace, log.name, now, log.epoch, renewed=now)
         if await self._take(stored, [one for one in found if one not in others], entry):
             self._is_ours(log)
 
-    async def _say_ready(self, stored: Object | None, found: Sequence[Holder], of: Holder, log: LogId) -> None:
+    async def _say_ready(self, stored: Object | None, found: Sequence[LogHolder], of: LogHolder, log: LogId) -> None:
         """Write that our log is there, if a holder is to hand the cluster over to it."""
         if self._claims and of.hands_over_to(log) and not of.next_ready:
             ready = msgspec.structs.replace(of, next_ready=True)
@@ -158,14 +158,14 @@ class ClusterHold:
 
     # --- rules ---------------------------------------------------------------------------------------------
 
-    def _yields(self, other: Holder, log: LogId, now_s: float) -> bool:
+    def _yields(self, other: LogHolder, log: LogId, now_s: float) -> bool:
         """Whether our log may take over from another one."""
         if other.epoch in self._ours or (not other.epoch and other.log == log.name):
             return True
         silent = now_s - self._since_s[other] >= SILENT_S
         return silent and (other.log == log.name or other.hands_over_to(log))
 
-    def _note(self, found: Sequence[Holder], now_s: float) -> None:
+    def _note(self, found: Sequence[LogHolder], now_s: float) -> None:
         """Note the time of this look, and since when the holders have renewed nothing."""
         if now_s - self._looked_s > FRESH_S:
             self._since_s.clear()  # they may have renewed it meanwhile, or have had no API server for it either
@@ -178,26 +178,26 @@ class ClusterHold:
         self._held, self.holder, self.problem = True, None, ""
         self._ours.add(log.epoch)
 
-    def _is_not_ours(self, holder: Holder | None, problem: str) -> None:
+    def _is_not_ours(self, holder: LogHolder | None, problem: str) -> None:
         if self._held or (problem != self.problem and holder is not None):
             log_event(_log, "this log doesn't hold the cluster", level=logging.WARNING, reason=problem)
         self._held, self.holder, self.problem = False, holder, problem
 
     # --- the object ----------------------------------------------------------------------------------------
 
-    async def _take(self, stored: Object | None, kept: Sequence[Holder], ours: Holder) -> bool:
+    async def _take(self, stored: Object | None, kept: Sequence[LogHolder], ours: LogHolder) -> bool:
         """Write our log as a holder beside those that are kept; False if this process may not, or another was first."""
         if not self._claims or not await self._write(stored, [*kept, ours]):
             return False
         self._renewed = ours.renewed
         return True
 
-    async def _give_up(self, stored: Object | None, found: Sequence[Holder], ours: Holder, now_s: float) -> None:
+    async def _give_up(self, stored: Object | None, found: Sequence[LogHolder], ours: LogHolder, now_s: float) -> None:
         """Write nothing any more, and a while later let the next log begin."""
         self._is_not_ours(ours, f"this log hands the cluster over to {ours.hand_over_to}")
         if self._claims and now_s - self._since_s[ours] >= GIVE_UP_S:
             to = LogId.parsed(ours.hand_over_to)
-            entry = Holder(ours.namespace, to.name, rfc3339(self._clock.now_ms()), to.epoch)
+            entry = LogHolder(ours.namespace, to.name, rfc3339(self._clock.now_ms()), to.epoch)
             await self._write(stored, [*(one for one in found if one is not ours), entry])
 
     async def _read(self) -> Object | None:
@@ -209,7 +209,7 @@ class ClusterHold:
             self._tell_refusal(refused, "get")
             raise
 
-    async def _write(self, stored: Object | None, of: Sequence[Holder]) -> bool:
+    async def _write(self, stored: Object | None, of: Sequence[LogHolder]) -> bool:
         """Store the holders, unless another process has done so meanwhile."""
         body = with_holders(of)
         await self._identity.confirm(self._follower.cluster)
@@ -234,7 +234,7 @@ class ClusterHold:
             self.problem = _MISSING
 
 
-def _refusal(holder: Holder, ours: LogId) -> str:
+def _refusal(holder: LogHolder, ours: LogId) -> str:
     at_work = f", last at work {holder.renewed}" if holder.renewed else ", and hasn't begun yet"
     name = str(ours) if ours.name == holder.log else ours.name
     return (
@@ -243,7 +243,7 @@ def _refusal(holder: Holder, ours: LogId) -> str:
     )
 
 
-def _holders(stored: Object | None) -> tuple[Holder, ...]:
+def _holders(stored: Object | None) -> tuple[LogHolder, ...]:
     try:
         return holders(stored) if stored is not None else ()
     except msgspec.ValidationError as fault:

@@ -12,7 +12,16 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from arranger.errors import ClusterError, UsageError
-from arranger.kube.cluster import NAMESPACES, ApiError, Change, Cluster, ClusterUnavailable, Page, Resource, always
+from arranger.kube.cluster import (
+    NAMESPACES,
+    ApiError,
+    Cluster,
+    ClusterUnavailable,
+    ListPage,
+    Resource,
+    WatchEvent,
+    always,
+)
 
 #: The namespace whose UID identifies a cluster.
 SYSTEM = "kube-system"
@@ -76,7 +85,7 @@ class ConfirmedCluster:
         self._identity = identity
         self._of_log = of_log
 
-    async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
+    async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[ListPage, None]:
         await self._confirm()
         async with aclosing(self._cluster.listing(resource, limit=limit, at=at)) as pages:
             async for page in pages:
@@ -90,7 +99,7 @@ class ConfirmedCluster:
         *,
         timeout_s: float = 300.0,
         accepted: Callable[[], object] = always,
-    ) -> AsyncGenerator[list[Change], None]:
+    ) -> AsyncGenerator[list[WatchEvent], None]:
         await self._confirm()
         async with aclosing(
             self._cluster.watch(resource, resource_version, timeout_s=timeout_s, accepted=accepted)

@@ -9,7 +9,7 @@ from functools import partial
 from arranger.events import devices as d
 from arranger.events import kinds as k
 from arranger.events import volumes as v
-from arranger.kube.cluster import Change, Object
+from arranger.kube.cluster import Object, WatchEvent
 from arranger.kube.devices import (
     device_class_seen,
     resource_claim_seen,
@@ -101,7 +101,7 @@ def translate(
 
 
 def news(
-    changes: Sequence[Change],
+    changes: Sequence[WatchEvent],
     kind: k.Watched,
     term: int,
     state: State,

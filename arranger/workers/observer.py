@@ -40,11 +40,11 @@ from arranger.kube.cluster import (
     VOLCANO_GROUPS,
     VOLUMES,
     ApiError,
-    Change,
     ClusterUnavailable,
     Expired,
     Object,
     Watchable,
+    WatchEvent,
 )
 from arranger.lifecycle.freshness import awaited_ms
 from arranger.logs import log_event
@@ -133,7 +133,7 @@ class _Translation:
         """An object of a listing, with its status."""
         return translate(item, *self._of, with_status=True, last=last_seen(item, *self._of, state), **self._how)
 
-    def news(self, changes: Sequence[Change], state: State) -> list[k.Event]:
+    def news(self, changes: Sequence[WatchEvent], state: State) -> list[k.Event]:
         """Those changes of a watch that don't only repeat the projection."""
         return news(changes, *self._of, state, **self._how)
 
@@ -146,7 +146,7 @@ class _Told:
         self.uids: set[str] = set()
         self.names: set[tuple[str, str]] = set()
 
-    def add(self, changes: Sequence[Change]) -> None:
+    def add(self, changes: Sequence[WatchEvent]) -> None:
         """The watch tells of these changes."""
         for told in (change.object["metadata"] for change in changes if change.type in _TOLD):
             self.uids.add(told["uid"])

@@ -8,7 +8,7 @@ import msgspec
 from arranger.kube.cluster import Object
 from arranger.projections.jobs import JobRecord
 from arranger.workers.follower import Follower
-from arranger.workers.reporter import Told
+from arranger.workers.reporter import ToldEvents
 
 
 class Refusals(msgspec.Struct):
@@ -37,7 +37,7 @@ class MembersFile(msgspec.Struct):
     due_s: float = -math.inf
 
 
-class Selected(msgspec.Struct):
+class SelectedNode(msgspec.Struct):
     """A node that was selected for a claim, the claim's resourceVersion before that, and until when it isn't selected
     again although no watch has shown it."""
 
@@ -65,7 +65,7 @@ class Progress(msgspec.Struct):
     #: The resourceVersion on which a status was last refused because the TYJob has a later one, and when that was.
     outdated: str = ""
     outdated_s: float = -math.inf
-    told: Told = msgspec.field(default_factory=Told)
+    told: ToldEvents = msgspec.field(default_factory=ToldEvents)
     #: The status that the API server found invalid, the resourceVersion of the TYJob then, and when that was.
     invalid: tuple[str, str] = ("", "")
     invalid_s: float = 0.0
@@ -76,7 +76,7 @@ class Progress(msgspec.Struct):
     #: (attempt, slot) → how its pod was refused.
     refusals: dict[Any, Refusals] = msgspec.field(default_factory=dict)
     #: UID of a claim → the node that this process selected for it.
-    selected: dict[str, Selected] = msgspec.field(default_factory=dict)
+    selected: dict[str, SelectedNode] = msgspec.field(default_factory=dict)
     #: The TYJob with its pod templates, as last read or stored; None once every pod is there.
     template: Object | None = None
     #: From when on a group of pods is told that it lacks some; infinite if it lacks none, or has just been told.

@@ -73,7 +73,7 @@ _WITHIN = {
 }
 
 
-class Told(msgspec.Struct):
+class ToldEvents(msgspec.Struct):
     """The Events of one job that this process has recorded."""
 
     #: `based_on` of the last reported decision on the stage; 0 for the beginning of the job or of its epoch.
@@ -111,12 +111,12 @@ class Told(msgspec.Struct):
 
 
 def step_of(job: JobRecord) -> int:
-    """`based_on` of the decision behind a job's stage, as in `Told.step`."""
+    """`based_on` of the decision behind a job's stage, as in `ToldEvents.step`."""
     return job.steps[-1][0].based_on if job.steps else 0
 
 
 def scaled_in(job: JobRecord) -> int:
-    """The generation of the TYJob in which its worker sets were last scaled, as in `Told.scaled`."""
+    """The generation of the TYJob in which its worker sets were last scaled, as in `ToldEvents.scaled`."""
     return job.times.scaled[-1].generation if job.times.scaled else 0
 
 
@@ -129,7 +129,7 @@ class Reporter:
         #: How many Events were written, or tried to be.
         self.writes = 0
 
-    async def report(self, job: JobRecord, told: Told) -> None:
+    async def report(self, job: JobRecord, told: ToldEvents) -> None:
         """Report a new stage, replaced workers, refused pods and a new kind of shortage, once stored."""
         if job.of_pods:
             await self._report_pod(job, told)
@@ -166,7 +166,7 @@ class Reporter:
         await self._tell_before(job, told)
         await self._tell_waiting(job, told)
 
-    async def _report_pod(self, job: JobRecord, told: Told) -> None:
+    async def _report_pod(self, job: JobRecord, told: ToldEvents) -> None:
         """Report that a pod was bound that no TYJob owns, that it can't be, or why it waits."""
         if told.bound:
             bound, told.bound = told.bound, []
@@ -189,7 +189,7 @@ class Reporter:
         await self._tell_before(job, told)
         await self._tell_waiting(job, told)
 
-    async def _tell_steps(self, job: JobRecord, told: Told) -> None:
+    async def _tell_steps(self, job: JobRecord, told: ToldEvents) -> None:
         """Report every decision on the stage since the last reported one, but none of an earlier epoch."""
         last, told.step, steps = told.step, step_of(job), job.steps
         told.times.clear()
@@ -207,7 +207,7 @@ class Reporter:
                 kind = _WARNING if stage in (Stage.FAILED, Stage.RESCHEDULING) else _NORMAL
                 await self._create(job, name, reason=decided.reason, message=message, time_ms=time_ms, kind=kind)
 
-    async def _tell_scalings(self, job: JobRecord, told: Told) -> None:
+    async def _tell_scalings(self, job: JobRecord, told: ToldEvents) -> None:
         """Report every change of counts since the last reported one."""
         last, told.scaled = told.scaled, scaled_in(job)
         for scaled in job.times.scaled:
@@ -216,14 +216,14 @@ class Reporter:
                 message = scaled_text(scaled.sets, job.spec)
                 await self._create(job, name, reason="Scaled", message=message, time_ms=scaled.time_ms)
 
-    async def _tell_stuck(self, job: JobRecord, told: Told) -> None:
+    async def _tell_stuck(self, job: JobRecord, told: ToldEvents) -> None:
         """Report that a kubelet can't start a pod, once for all pods that it can't start at a time."""
         first = bool(told.stuck) and not told.stuck_told
         told.stuck_told = bool(told.stuck)
         if first:
             await self._update(job, told, _STUCK, reason="PodCannotStart", message=told.stuck)
 
-    async def _tell_warnings(self, job: JobRecord, told: Told) -> None:
+    async def _tell_warnings(self, job: JobRecord, told: ToldEvents) -> None:
         """Report variables that its pods won't have, and labels that another scheduler reads."""
         unset, labels, warned = unset_text(job), labels_text(job), told.warned
         told.warned = {_UNSET: unset, _LABELS: labels}
@@ -232,7 +232,7 @@ class Reporter:
         if labels not in ("", warned.get(_LABELS)) and not job.ended:
             await self._update(job, told, _LABELS, reason="KueueLabel", message=labels)
 
-    async def _tell_before(self, job: JobRecord, told: Told) -> None:
+    async def _tell_before(self, job: JobRecord, told: ToldEvents) -> None:
         """Report for which jobs it waits, for which classes, and for which queue."""
         jobs = tuple(of.name for of in awaited_jobs(job))
         of_class = (job.valid_spec.priority_class,) if lacks_class(job) else ()
@@ -251,7 +251,7 @@ class Reporter:
         elif before:
             await self._update(job, told, _BEFORE, reason="WaitsForQueue", message=text, kind=_NORMAL)
 
-    async def _tell_waiting(self, job: JobRecord, told: Told) -> None:
+    async def _tell_waiting(self, job: JobRecord, told: ToldEvents) -> None:
         if job.ended or job.waits is None or job.schedule_state == ScheduleState.SUCCEED:
             waited, told.waiting = told.waiting, ()
             whole = job.schedule_state == ScheduleState.SUCCEED and job.stage in (Stage.STARTING, Stage.RUNNING)
@@ -268,7 +268,7 @@ class Reporter:
                 told.waiting = ()
 
     async def _update(
-        self, job: JobRecord, told: Told, about: str, *, reason: str, message: str, kind: str = _WARNING
+        self, job: JobRecord, told: ToldEvents, about: str, *, reason: str, message: str, kind: str = _WARNING
     ) -> bool:
         """Record an Event, or update it with the present message. Returns False if a new one couldn't be recorded."""
         stage, since_ms = _replaced_in(job) if about == _WORKERS else (job.stage, job.times.stage_ms)

@@ -16,7 +16,7 @@ from arranger.logs import log_event
 from arranger.projections.jobs import JobRecord
 from arranger.workers.effects import STALE_S, Effects
 from arranger.workers.pacing import Pace, only_waits
-from arranger.workers.reporter import Reporter, Told, scaled_in, step_of
+from arranger.workers.reporter import Reporter, ToldEvents, scaled_in, step_of
 from arranger.workers.turns import Turns
 
 _log = logging.getLogger(__name__)
@@ -45,14 +45,14 @@ class Reports:
         self._clock = effects.parts.time
         self._dropped = effects.parts.metrics.reports_dropped
         self._reporter = Reporter(effects.cluster, self._clock)
-        self._waiting: Turns[str, tuple[JobRecord, Told, _Lane]] = Turns()
+        self._waiting: Turns[str, tuple[JobRecord, ToldEvents, _Lane]] = Turns()
         self._pace, self._waiting_pace = Pace(at_once=_AT_ONCE), Pace(at_once=_AT_ONCE)
         #: When the next of these jobs may be reported.
         self._turn_s: dict[Hashable, float] = {}
         self._recording = ""
         self._woken = asyncio.Event()
 
-    def report(self, job: JobRecord, told: Told) -> None:
+    def report(self, job: JobRecord, told: ToldEvents) -> None:
         """Record the job's Events soon. `told` is what was recorded of it before; it is updated."""
         lane = (job.seen.namespace, only_waits(job))
         self._waiting.put(lane, job.uid, (job, told, lane))
@@ -61,7 +61,7 @@ class Reports:
             self._dropped.inc()
         self._woken.set()
 
-    def reported(self, job: JobRecord, told: Told) -> None:
+    def reported(self, job: JobRecord, told: ToldEvents) -> None:
         """The job's status is stored already. If nobody here reports it, another process did."""
         if told.step is None and job.uid != self._recording and job.uid not in self._waiting:
             told.step, told.scaled = step_of(job), scaled_in(job)
@@ -104,7 +104,7 @@ class Reports:
     def _has_turn(self, lane: Hashable) -> bool:
         return self._turn_s.get(lane, -math.inf) <= self._clock.monotonic_s()
 
-    async def _record(self, job: JobRecord, told: Told) -> None:
+    async def _record(self, job: JobRecord, told: ToldEvents) -> None:
         if self._follower.state.jobs.get(job.uid) is not job:
             return  # deleted, or of an epoch that has ended
 

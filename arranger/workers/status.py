@@ -110,7 +110,7 @@ class LogStatus(msgspec.Struct, frozen=True, rename="camel"):
         return bool(self.forged or self.unreadable)
 
 
-class Moment(msgspec.Struct, frozen=True, rename="camel"):
+class EventMoment(msgspec.Struct, frozen=True, rename="camel"):
     """An offset and the time of its event; None if that event is no longer in the log."""
 
     offset: int
@@ -140,8 +140,8 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     cluster: str
     now_ms: int
     log: LogStatus
-    snapshot: Moment | None
-    cycle: Moment | None
+    snapshot: EventMoment | None
+    cycle: EventMoment | None
     members: tuple[MemberStatus, ...]
     watches: tuple[WatchStatus, ...]
     jobs: int
@@ -166,7 +166,7 @@ async def read_status(
     *,
     cluster: str,
     state: State,
-    snapshot: Moment | None,
+    snapshot: EventMoment | None,
     now_ms: int,
     damage: DamagedEntry | None = None,
 ) -> Status:
@@ -191,7 +191,7 @@ async def read_status(
         now_ms=now_ms,
         log=await _log_status(log, start, state, damage),
         snapshot=snapshot,
-        cycle=Moment(last_cycle, await _time_ms(log, start, last_cycle)) if last_cycle else None,
+        cycle=EventMoment(last_cycle, await _time_ms(log, start, last_cycle)) if last_cycle else None,
         members=tuple(_member(member, age_ms, shares) for member, age_ms in members.values()),
         watches=tuple(watches),
         jobs=sum(not job.of_pods for job in state.jobs.values()),

@@ -73,7 +73,7 @@ class _Signed(msgspec.Struct, forbid_unknown_fields=True):
 _data = msgspec.json.Decoder(tuple[str, None, tuple[str, str], _Signed])
 
 
-class Fault(StrEnum):
+class TickFault(StrEnum):
     """Why a job in a queue of ticks is not a tick."""
 
     ID = "id"
@@ -89,7 +89,7 @@ class Fault(StrEnum):
 class NoTick(Exception):
     """A job that is not a tick: `fault` is the wrong part, `named` the function in it (cut; "" if unknown)."""
 
-    def __init__(self, fault: Fault, named: str = "") -> None:
+    def __init__(self, fault: TickFault, named: str = "") -> None:
         super().__init__(fault)
         self.fault = fault
         self.named = named[:100]
@@ -107,7 +107,7 @@ def queue_key(cluster: str, tick: str) -> str:
 def job_key(job_id: bytes) -> bytes:
     """The key in Redis of a job's hash. Raises `NoTick` for an id longer than any of ours."""
     if len(job_id) > MAX_ID_BYTES:
-        raise NoTick(Fault.ID)
+        raise NoTick(TickFault.ID)
     return rq.job.Job.redis_job_namespace_prefix.encode() + job_id
 
 
@@ -144,21 +144,21 @@ def check_tick(
     if found == b"missing":
         return False
     if found != b"hash":
-        raise NoTick(Fault.RECORD)
+        raise NoTick(TickFault.RECORD)
     fields = {name: value for name, value in zip(answer[1::2], answer[2::2], strict=True) if value}
     function, _, arguments, signed = _called(fields.get(b"data", b""))
     if any(name.decode(errors="replace") not in _FIELDS for name in fields):
-        raise NoTick(Fault.FIELDS, function)
+        raise NoTick(TickFault.FIELDS, function)
     if function != FUNCTION:
-        raise NoTick(Fault.FUNCTION, function)
+        raise NoTick(TickFault.FUNCTION, function)
     if arguments != (cluster, tick) or (signed.signature and not keys.present):
-        raise NoTick(Fault.ARGUMENTS, function)
+        raise NoTick(TickFault.ARGUMENTS, function)
     made = (cluster, tick, job_id.decode(errors="replace"), str(signed.made_ms))
     if not keys.accepts_tick(signed.signature, *made):
-        raise NoTick(Fault.SIGNATURE, function)
+        raise NoTick(TickFault.SIGNATURE, function)
     # Nobody can make a tick without the key, but anybody could put an old one back.
     if keys.strict and abs(now_ms - signed.made_ms) > FORGOTTEN_AFTER_S * 1000:
-        raise NoTick(Fault.AGE, function)
+        raise NoTick(TickFault.AGE, function)
     return True
 
 
@@ -168,4 +168,4 @@ def _called(packed: bytes) -> tuple[str, None, tuple[str, str], _Signed]:
         unpacked = zlib.decompressobj().decompress(packed, _MAX_DATA_BYTES)
         return _data.decode(unpacked)
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise NoTick(Fault.DATA) from None
+        raise NoTick(TickFault.DATA) from None

@@ -214,14 +214,18 @@ export function Waiting({ waiting, placed }: { waiting: NonNullable<Explained["w
         {waiting.ahead.map((one) => `${shown(one.job)}: ${shown(one.decidedBy)}; ${shown(one.gets)}`)}
       </Sentences>
       {waiting.remedies.length === 0 && waiting.tried > 0 && <p>{inVain(waiting.tried, nodes)}</p>}
-      <Sentences title={waiting.remedies.some((one) => one.pods > 0) ? `What would give it ${nodes}` : "What would put it into the queue"}>
-        {waiting.remedies.map((one) => (
-          <>
-            {shown(one.text)}
-            {one.pods > 0 && `: ${many(one.pods, "pod")}`} {one.undoes > 0 && <Point at={one.undoes} />}
-          </>
-        ))}
-      </Sentences>
+      {[true, false].map((gives) => (
+        <Sentences key={gives} title={gives ? `What would give it ${nodes}` : "What would put it into the queue"}>
+          {waiting.remedies
+            .filter((one) => one.pods > 0 === gives)
+            .map((one) => (
+              <>
+                {shown(one.text)}
+                {gives && `: ${many(one.pods, "pod")}`} {one.undoes > 0 && <Point at={one.undoes} />}
+              </>
+            ))}
+        </Sentences>
+      ))}
       <Sentences title="What stands in its way">
         {waiting.blockers.map((one) => (
           <>

@@ -26,11 +26,11 @@ from arranger.kube.cluster import (
     SERVICES,
     TYJOBS,
     ApiError,
-    Change,
     Cluster,
     Expired,
     Object,
     Resource,
+    WatchEvent,
     Withdrawn,
 )
 from arranger.kube.config import find_access
@@ -182,9 +182,9 @@ async def gone(place: Place, resource: Resource, name: str) -> None:
     pytest.fail(f"{name} is still there")
 
 
-async def changes_until(place: Place, resource: Resource, start: str, *, count: int) -> list[Change]:
+async def changes_until(place: Place, resource: Resource, start: str, *, count: int) -> list[WatchEvent]:
     """The first so many changes of this test's namespace after a version, bookmarks left out."""
-    seen: list[Change] = []
+    seen: list[WatchEvent] = []
     async for changes in place.cluster.watch(resource, start, timeout_s=30):
         for change in changes:
             if change.type != "BOOKMARK" and change.object["metadata"].get("namespace") == place.namespace:

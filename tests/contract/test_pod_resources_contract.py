@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from arranger.kube.cluster import PODS
-from arranger.sandbox.status import Refusal
+from arranger.sandbox.status import ApiRefusal
 from arranger.sandbox.store import Store
 from tests.servers import RealKube
 
@@ -105,7 +105,7 @@ def from_embedded(pod: Object) -> Answer:
     store = Store(now=lambda: 1_700_000_000.0, new_uid=lambda: f"uid-{next(numbers)}")
     try:
         created = store.create(PODS, "default", pod)
-    except Refusal as refusal:
+    except ApiRefusal as refusal:
         return refusal.code, refused(refusal.status())
     return 201, kept(json.loads(created.stored.raw))
 

@@ -12,7 +12,7 @@ import pytest
 from arranger.kube.cluster import CRDS, QUEUES
 from arranger.kube.translate import status_digest
 from arranger.sandbox.admission import WriteOptions
-from arranger.sandbox.status import Refusal
+from arranger.sandbox.status import ApiRefusal
 from arranger.sandbox.store import Store
 from tests.contract.test_tyjob_validation_contract import Refused, names, refusal
 from tests.servers import MERGE, QUEUE_CRD, RealKube, definition_of
@@ -71,7 +71,7 @@ class Embedded(Server):
         self._create(queue, dry_run=True)
 
     def create(self, queue: Object) -> None:
-        with contextlib.suppress(Refusal):
+        with contextlib.suppress(ApiRefusal):
             self._store.delete(QUEUES, "", queue["metadata"]["name"])
         self._create(queue, dry_run=False)
 
@@ -79,13 +79,13 @@ class Embedded(Server):
         options = WriteOptions(dry_run=dry_run, strictness="Strict")
         try:
             self._store.create(QUEUES, "", _own(queue), options)
-        except Refusal as refused:
+        except ApiRefusal as refused:
             raise Refused(refused.detail) from refused
 
     def change(self, name: str, patch: Object, *, subresource: str = "") -> Object:
         try:
             answer = self._store.patch(QUEUES, "", name, _own(patch), subresource=subresource)
-        except Refusal as refused:
+        except ApiRefusal as refused:
             raise Refused(refused.detail) from refused
         return json.loads(answer.stored.raw)  # type: ignore[no-any-return]
 

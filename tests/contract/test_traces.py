@@ -13,7 +13,7 @@ from arranger.cli.main import main
 from arranger.clock import SystemClock
 from arranger.events.log import StoredSnapshot
 from arranger.feeds.following import Following
-from arranger.feeds.starts import PODS_MOST, Span, Starts
+from arranger.feeds.starts import PODS_MOST, Starts, StartSpan
 from arranger.feeds.traces import OtlpExport, Traces
 from arranger.install import install_hint
 from arranger.model.job import Stage
@@ -182,8 +182,8 @@ async def test_a_collector_that_fails_delays_nobody(monkeypatch: pytest.MonkeyPa
         await append(world, MemoryLog(home))
 
 
-def spans_of(world: World) -> list[Span]:
-    state, found = State(), list[Span]()
+def spans_of(world: World) -> list[StartSpan]:
+    state, found = State(), list[StartSpan]()
     starts = Starts(state)
     for entry in world.entries:
         changes = Changes()

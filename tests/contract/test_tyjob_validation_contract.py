@@ -16,7 +16,7 @@ from arranger.kube.cluster import CRDS, NAMESPACES, TYJOBS
 from arranger.kube.translate import status_digest
 from arranger.model.validation import validate
 from arranger.sandbox.admission import WriteOptions
-from arranger.sandbox.status import Refusal
+from arranger.sandbox.status import ApiRefusal
 from arranger.sandbox.store import Store
 from tests.servers import MERGE, RealKube, tyjob_definition
 from tests.unit.tyjob_table import (
@@ -118,7 +118,7 @@ class Embedded:
     def _asked(request: Callable[[], Any]) -> Any:
         try:
             return request()
-        except Refusal as refusal:
+        except ApiRefusal as refusal:
             raise Refused(refusal.detail) from refusal
 
 

@@ -18,7 +18,7 @@ from arranger.messages.faults import fault_text, faults_text
 from arranger.model.tyjob import job_spec
 from arranger.model.validation import validate
 from arranger.sandbox.admission import WriteOptions
-from arranger.sandbox.status import Refusal
+from arranger.sandbox.status import ApiRefusal
 from arranger.sandbox.store import Store
 from tests.fuzz.objects import as_stored, fuzzed
 from tests.fuzz.world import hold
@@ -94,7 +94,7 @@ def embedded_refusal(job: Object) -> str:
     body: Any = msgspec.json.decode(msgspec.json.encode(job))
     try:
         _embedded().create(TYJOBS, "default", body, WriteOptions(dry_run=True, strictness="Strict"))
-    except Refusal as refusal:
+    except ApiRefusal as refusal:
         return refusal.detail[:600]
     return ""
 

@@ -27,7 +27,7 @@ from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.history import Stored
 from arranger.sandbox.kubelet import SimulatedKubelets
 from arranger.sandbox.nodes import NodeTemplate
-from arranger.sandbox.status import Refusal
+from arranger.sandbox.status import ApiRefusal
 from arranger.sandbox.store import Store
 from arranger.workers import applier, backoff, controller
 from arranger.workers.applier import Applier
@@ -222,7 +222,7 @@ class _World:
             # Names are the cluster's to keep apart: each job has a namespace of its own.
             try:
                 stored = self._create(f"ns{number}", _without_blank_tolerations(job))
-            except Refusal as refusal:
+            except ApiRefusal as refusal:
                 if "too large" not in refusal.detail:
                     raise
                 continue  # no API server stores it, whatever its schema

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from arranger.events import kinds as k
 from arranger.kube.cluster import NODES, POD_TEMPLATES, PODS, PROVISIONING_REQUESTS, ApiError, Object
 from arranger.model.job import ScheduleState, Stage
-from arranger.model.provisioning import HOLDS_FOR_LABEL, Answer, Provisioning, placeholder_names
+from arranger.model.provisioning import HOLDS_FOR_LABEL, NodesAnswer, Provisioning, placeholder_names
 from arranger.projections.jobs import JobRecord
 from arranger.projections.priorities import lacks_class
 from arranger.projections.provisioning import name_of, present_request, way_of
@@ -111,7 +111,7 @@ class Autoscaler:
             due_s = now_s + (self._chance.uniform(*_LATE_S) if how == "late" else 0.0)
             self._plans[uid] = (how, due_s, max(asked - 1, 1) if how == "in part" else asked)
             if self._chance.random() < 0.5:
-                self._say(request, Answer.ACCEPTED)
+                self._say(request, NodesAnswer.ACCEPTED)
             return
         how, due_s, coming = self._plans[uid]
         if how != "failure" and coming > 0 and await self._add():
@@ -120,22 +120,22 @@ class Autoscaler:
                 faults.hit("only a part of the nodes comes")
         if how == "never" and faults.on:
             faults.hit("the answer to a request is lost")
-        elif answer in ("", Answer.ACCEPTED) and (now_s >= due_s or not faults.on):
+        elif answer in ("", NodesAnswer.ACCEPTED) and (now_s >= due_s or not faults.on):
             faults.hit("a request is answered late" if how == "late" else REQUESTS)
-            self._say(request, Answer.FAILED if how == "failure" else Answer.PROVISIONED)
-        elif answer == Answer.PROVISIONED and faults.on and self._chance.random() < 0.03:
-            self._say(request, self._chance.choice((Answer.BOOKING_EXPIRED, Answer.CAPACITY_REVOKED)))
+            self._say(request, NodesAnswer.FAILED if how == "failure" else NodesAnswer.PROVISIONED)
+        elif answer == NodesAnswer.PROVISIONED and faults.on and self._chance.random() < 0.03:
+            self._say(request, self._chance.choice((NodesAnswer.BOOKING_EXPIRED, NodesAnswer.CAPACITY_REVOKED)))
 
     def _is_there(self, request: Object, pods: Object) -> bool:
         key = (request["metadata"]["namespace"], pods["podTemplateRef"]["name"])
         return key in self._world.store.collection(POD_TEMPLATES).objects
 
-    def _say(self, request: Object, answer: Answer) -> None:
+    def _say(self, request: Object, answer: NodesAnswer) -> None:
         of = request["metadata"]
         sites = {
-            Answer.FAILED: "a request fails",
-            Answer.BOOKING_EXPIRED: "a booking expires",
-            Answer.CAPACITY_REVOKED: "capacity is revoked",
+            NodesAnswer.FAILED: "a request fails",
+            NodesAnswer.BOOKING_EXPIRED: "a booking expires",
+            NodesAnswer.CAPACITY_REVOKED: "capacity is revoked",
         }
         body = condition(answer, "simulated")
         self._world.store.patch(PROVISIONING_REQUESTS, of["namespace"], of["name"], body, subresource="status")
@@ -206,7 +206,7 @@ class Autoscaler:
         request = present_request(state, job)
         if request is None:
             return "a job fails, though nobody was asked for its nodes"
-        if request.answer in ("", Answer.ACCEPTED):  # what the API server refuses has an answer
+        if request.answer in ("", NodesAnswer.ACCEPTED):  # what the API server refuses has an answer
             return "a job fails, though it may still get nodes: it has no answer"
         since_ms = cycle.time_ms - request.answered_ms
         grace_ms = self._world.cycle_config.infeasible_grace_ms
@@ -215,7 +215,10 @@ class Autoscaler:
     def note_waiting(self, state: State) -> None:
         """Note that a quorum waits although some of its nodes were provided."""
         if self._added and any(
-            of.answer == Answer.PROVISIONED and not of.over and uid in state.jobs and not state.jobs[uid].placements
+            of.answer == NodesAnswer.PROVISIONED
+            and not of.over
+            and uid in state.jobs
+            and not state.jobs[uid].placements
             for uid, of in state.requests.items()
         ):
             self._world.faults.hit("a quorum waits beside a part of its nodes")
@@ -263,7 +266,7 @@ class Autoscaler:
             return None
         limited = job.waits is not None and job.waits.shortage.quota is not None
         outside = job.valid_spec.unmet or lacks_class(job) or unusable(state, job)
-        if limited or outside or request.decided.how != way or request.answer not in ("", Answer.ACCEPTED):
+        if limited or outside or request.decided.how != way or request.answer not in ("", NodesAnswer.ACCEPTED):
             return None
         return request if request.decided.pods else None
 

@@ -18,7 +18,17 @@ from arranger.events.fence import CLAIM, Fence
 from arranger.events.kinds import Batch, EpochBegun, Placed, Preempted, WorkersReplaced, kind_of
 from arranger.events.log import Appended, Entry, Position, StoredSnapshot
 from arranger.events.redis_connection import ANSWER_TIMEOUT_S
-from arranger.kube.cluster import PODS, ApiError, Change, ClusterUnavailable, Expired, Object, Page, Resource, always
+from arranger.kube.cluster import (
+    PODS,
+    ApiError,
+    ClusterUnavailable,
+    Expired,
+    ListPage,
+    Object,
+    Resource,
+    WatchEvent,
+    always,
+)
 from arranger.model.job import Replacement
 from arranger.projections.state import State
 from arranger.sandbox.direct import DirectCluster
@@ -463,7 +473,7 @@ class FaultyCluster(DirectCluster):
 
         await self._write("bind pods", f"{name} to {node}", namespace, effect)
 
-    async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
+    async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[ListPage, None]:
         await self._gateway.latency()
         self._connected(f"list {resource.plural}")
         self._world.quotas.judge_reading(resource.plural)
@@ -486,7 +496,7 @@ class FaultyCluster(DirectCluster):
         *,
         timeout_s: float = 300.0,
         accepted: Callable[[], object] = always,
-    ) -> AsyncGenerator[list[Change], None]:
+    ) -> AsyncGenerator[list[WatchEvent], None]:
         what, world = f"watch {resource.plural}", self._world
         await self._gateway.latency()
         self._connected(what)
@@ -514,7 +524,7 @@ class FaultyCluster(DirectCluster):
                 if told := self._mangled(what, batch):
                     yield told
 
-    def _mangled(self, what: str, batch: list[Change]) -> list[Change]:
+    def _mangled(self, what: str, batch: list[WatchEvent]) -> list[WatchEvent]:
         if self._world.faults.at(f"{what}: dropped"):
             batch = list(batch)
             del batch[self._world.chance.randrange(len(batch))]

@@ -50,7 +50,7 @@ from arranger.scheduling.candidates import Candidates
 from arranger.scheduling.known_jobs import KnownJob
 from arranger.scheduling.placement_try import PlacementTry
 from arranger.scheduling.placer import Placer
-from arranger.scheduling.preemption import Preemption as Preempting
+from arranger.scheduling.preemption import PreemptionSearch as Preempting
 from arranger.scheduling.queue_room import QueueRoom
 from arranger.scheduling.quotas import Quotas
 from arranger.scheduling.reservations import Reservations
@@ -593,7 +593,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that guarantees are a reason only where they keep room": _without(Quotas, "of_guarantees", False),
     "that no job gives room to one of equal priority": _equals_give_room,
     "how room may be taken in a queue": _without(Candidates, "rules", Preemption()),
-    "that only queues above their share give room": _without(candidates.Line, "may_reclaim", True),
+    "that only queues above their share give room": _without(candidates.ShareLine, "may_reclaim", True),
     "that whoever isn't needed is spared": _without(RoomSearch, "_may_spare", False),
     "that nobody gives room that comes by itself": lambda: mock.patch.object(
         Preempting, "_ending", property(lambda _: []), create=True

@@ -12,8 +12,8 @@ from arranger.kube.translate import queue_status_digest
 from arranger.model.queue import DEFAULT_QUEUE, QUEUE_ANNOTATION
 from arranger.projections.queue_use import JOBS
 from arranger.sandbox.history import Collection
-from arranger.sandbox.kinds import Kind, custom_kinds
-from arranger.sandbox.status import Refusal
+from arranger.sandbox.kinds import ServedKind, custom_kinds
+from arranger.sandbox.status import ApiRefusal
 from arranger.scheduling import queues_view
 from arranger.workers.queue_status import queue_status
 from tests.servers import QUEUE_CRD, definition_of
@@ -69,7 +69,7 @@ _HISTORY = 100
 
 
 @lru_cache(maxsize=1)
-def _kind() -> Kind:
+def _kind() -> ServedKind:
     return custom_kinds(definition_of(QUEUE_CRD))[0]
 
 
@@ -114,7 +114,7 @@ class Queues:
                 if not self._world.log_away and self._world.home.index is not None:
                     await chance.choice((rogue.outside_its_queue, rogue.beyond_its_queue))()
                 continue
-            with suppress(ApiError, Refusal):
+            with suppress(ApiError, ApiRefusal):
                 self._chance.choice(acts)()
 
     def end(self) -> None:

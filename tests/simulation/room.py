@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from arranger.kube.cluster import QUEUES, TYJOBS, ApiError, Object
 from arranger.sandbox.garbage import DeleteOptions
-from arranger.sandbox.status import Refusal
+from arranger.sandbox.status import ApiRefusal
 from tests.simulation.queues import queue
 from tests.simulation.rogue import Rogue
 
@@ -90,7 +90,7 @@ class Room:
             of = self._whose_turn() if paired and chance.random() < 0.8 else ""
             name = f"{of}{chance.randrange(4)}" if of else chance.choice(_NAMES)
             jobs = self._world.store.collection(TYJOBS).objects
-            with suppress(ApiError, Refusal):
+            with suppress(ApiError, ApiRefusal):
                 if ("default", name) not in jobs:
                     self._create(name, {"queue": of} if of else self._world.queues.draw())
                 elif chance.random() < 0.3:
@@ -144,7 +144,7 @@ class Room:
             await asyncio.sleep(_LOOKS_S)
             awaited = self._world.room_record.awaited
             if awaited and self._world.faults.on and self._chance.random() < _DISTURBED:
-                with suppress(ApiError, Refusal):
+                with suppress(ApiError, ApiRefusal):
                     self._chance.choice(acts)(self._chance.choice([*awaited]))
 
     def _did(self, site: str, what: str) -> None:

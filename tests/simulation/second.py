@@ -17,7 +17,7 @@ from arranger.kube.cluster import CLUSTER_LOGS, ApiError, Object, Resource, alwa
 from arranger.kube.cluster_logs import NAME
 from arranger.plugins import Installed
 from arranger.sandbox.direct import DirectCluster
-from arranger.sandbox.status import Refusal
+from arranger.sandbox.status import ApiRefusal
 from arranger.scheduling import BUILT_IN
 from arranger.workers.cluster_hold import ClusterHold
 from arranger.workers.follower import Follower
@@ -125,7 +125,7 @@ class Second:
 
     def _holder(self) -> str | None:
         """The name of the log that holds the cluster."""
-        with suppress(Refusal):
+        with suppress(ApiRefusal):
             return str(self._world.store.get(CLUSTER_LOGS, "", NAME).object["holders"][0]["log"])
         return None
 

@@ -18,7 +18,7 @@ from arranger.model.job import Stage
 from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
-from arranger.sandbox.store import DeleteOptions, Refusal
+from arranger.sandbox.store import ApiRefusal, DeleteOptions
 from tests.simulation.endings import RIVAL
 from tests.simulation.faults import BACK_UNSEEN, CUT, STARTS, SUCCESS_UNSEEN
 from tests.simulation.invariants import Violation
@@ -102,7 +102,7 @@ class Starts:
                 self._keep(namespace, name, None)
 
     def _keep(self, namespace: str, name: str, finalizers: list[str] | None) -> None:
-        with suppress(ApiError, Refusal):
+        with suppress(ApiError, ApiRefusal):
             self._world.store.patch(PODS, namespace, name, {"metadata": {"finalizers": finalizers}})
             self._world.step("starts", f"pod {name} {'is kept' if finalizers else 'is kept no more'}")
 

@@ -25,7 +25,7 @@ from arranger.events.log import Entry
 from arranger.plugins import Installed
 from arranger.projections import layouts
 from arranger.sandbox.history import Collection
-from arranger.sandbox.kinds import Kind, custom_kinds
+from arranger.sandbox.kinds import ServedKind, custom_kinds
 from arranger.sandbox.status import FieldError
 from arranger.sandbox.store import Store
 from arranger.sandbox.validation import Schema
@@ -379,11 +379,11 @@ class _CheckedOnce:
 
 
 @lru_cache(maxsize=1)
-def _tyjob_versions() -> list[Kind]:
+def _tyjob_versions() -> list[ServedKind]:
     return custom_kinds(tyjob_definition())
 
 
-def _tyjob_kinds() -> list[Kind]:
+def _tyjob_kinds() -> list[ServedKind]:
     """Both versions of TYJobs; the schema of the one for statuses is small, and checks as on a server."""
     kind, for_statuses = _tyjob_versions()
     return [msgspec.structs.replace(kind, schema=_CheckedOnce(kind.schema)), for_statuses]  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from arranger.model.queue import Preemption
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain.answer import Explanation, explanation, pod_names
-from arranger.replay.explain.job_history import Asked, JobHistories
+from arranger.replay.explain.job_history import AskedJob, JobHistories
 from arranger.replay.reading.history import Span
 from arranger.replay.reading.verify import Report, Survey, Verification
 from arranger.scheduling.cycle import VERSIONS, take_cycle
@@ -161,7 +161,7 @@ def first_config(entries: list[Entry]) -> CycleConfig:
 
 def histories_of(entries: list[Entry], name: str, *, pod: str = "", node: str = "") -> JobHistories:
     """The lives of the jobs of that name, read to the end of the entries."""
-    job_histories = JobHistories(State(), Asked(name, pod=pod, node=node), first_config(entries))
+    job_histories = JobHistories(State(), AskedJob(name, pod=pod, node=node), first_config(entries))
     for entry in entries:
         job_histories.feed(entry)
     job_histories.finish()

@@ -9,7 +9,7 @@ import yaml
 
 from arranger.model.queue import QueueState
 from arranger.projections.state import State
-from arranger.replay.reading.difference import Change, Difference, difference, picture
+from arranger.replay.reading.difference import ChangedFact, Difference, difference, picture
 from tests.commands import Run, to_file
 from tests.unit.replay_worlds import crowded
 from tests.unit.test_cli_simulate_files import job, node
@@ -68,8 +68,8 @@ def test_nodes_about_which_the_same_changed_stand_together() -> None:
 
     found = between(world, cordon)
     assert [group.names for group in found.nodes] == [("n0",), ("n1", "n2", "n3")]
-    assert found.nodes[1].changes == (Change("cordoned", "", "yes"),)
-    assert found.nodes[0].changes[0] == Change("it", "there", "not there")
+    assert found.nodes[1].changes == (ChangedFact("cordoned", "", "yes"),)
+    assert found.nodes[0].changes[0] == ChangedFact("it", "there", "not there")
 
 
 def test_queues_are_compared_once_there_are_any(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,13 +87,14 @@ def test_queues_are_compared_once_there_are_any(tmp_path: Path, capsys: pytest.C
 
     found = {group.names: group.changes for group in between(world, change).queues}
     assert found["a",] == (
-        Change("waiting jobs", "1", "0"), Change("running jobs", "0", "1"), Change("used", "", "3 nvidia.com/gpu"),
+        ChangedFact("waiting jobs", "1", "0"), ChangedFact("running jobs", "0", "1"),
+        ChangedFact("used", "", "3 nvidia.com/gpu"),
     )  # fmt: skip
     parent, deserved, most = found["b",]
-    assert (parent, deserved) == (Change("parent", "", "a"), Change("deserved", "", "2 nvidia.com/gpu"))
-    assert most == Change("maxRunning", "", "3")
-    assert found["c",][:3] == (Change("it", "not there", "there"), Change("state", "", "Closed"),
-                               Change("problem", "", "closed"))  # fmt: skip
+    assert (parent, deserved) == (ChangedFact("parent", "", "a"), ChangedFact("deserved", "", "2 nvidia.com/gpu"))
+    assert most == ChangedFact("maxRunning", "", "3")
+    assert found["c",][:3] == (ChangedFact("it", "not there", "there"), ChangedFact("state", "", "Closed"),
+                               ChangedFact("problem", "", "closed"))  # fmt: skip
     log = to_file(world.entries, tmp_path / "run.log")
     status, out, _ = run(capsys, "diff", str(start), str(world.state.offset), *log)
     assert status == 0 and "\na      waiting jobs  1" in out

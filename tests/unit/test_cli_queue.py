@@ -210,6 +210,22 @@ def test_a_change_that_gives_no_nodes_yet_is_not_called_one_that_does(
     assert "What would put it into the queue, each tried" in shown and "What would give it nodes" not in shown
 
 
+def test_changes_that_give_nodes_stand_apart_from_those_that_only_put_it_into_a_queue(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = World()
+    there.node("n1", gpus=8)
+    there.queue("full", capability=(("nvidia.com/gpu", 1),))
+    there.queue("open")
+    there.queue("shut", state=QueueState.CLOSED)
+    there.job("j", of_queue="shut", leader=shape(gpus=2))
+    there.cycle()
+    shown = Run(capsys, "explain", "j", *to_file(there.entries, tmp_path / "run.log")).out
+    _, gives, enters = re.split("What would give it nodes|What would put it into the queue", shown)
+    assert "+1  queue open instead of shut" in gives and "queue full" not in gives
+    assert "queue full instead of shut" in enters and "queue open" not in enters
+
+
 def test_a_queue_that_does_not_exist_has_no_weight(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     there = World()
     there.queue("other")

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from arranger.cli.inputs import device_input, volume_input
-from arranger.cli.inputs.cluster_files import Found
+from arranger.cli.inputs.cluster_files import FoundObject
 from arranger.cli.inputs.cluster_input import _PLAIN, described
 from arranger.cli.main import main
 from arranger.events.kinds import Watched
@@ -676,7 +676,7 @@ def test_no_node_ever_holds_more_than_it_has_whoever_gives_room(
             objects += running(f"r{number}", str(cpu), on, pods=pods, workers=workers, priority=priority)
     for number, (cpu, workers, priority) in enumerate(asks):
         objects.append(job(f"a{number}", cpu=str(cpu), workers=workers, priority=priority))
-    found = [Found(of["kind"], of["apiVersion"].rpartition("/")[0], of, f"{at}") for at, of in enumerate(objects)]
+    found = [FoundObject(of["kind"], of["apiVersion"].rpartition("/")[0], of, f"{at}") for at, of in enumerate(objects)]
     cluster = described(found, TYJOB, now_ms=1_790_000_000_000)
     simulation = Simulation(cluster.observations, Settings().cycle_config(), time_ms=cluster.time_ms)
     for _ in range(cycles):

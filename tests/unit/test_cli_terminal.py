@@ -15,7 +15,7 @@ from rich.cells import cell_len
 
 from arranger.cli.commands.events import KindType
 from arranger.cli.main import main
-from arranger.cli.rendering.output import Times, Told, print_table, print_text
+from arranger.cli.rendering.output import Times, ToldTime, print_table, print_text
 from arranger.cli.rendering.terminal import Layout, folded
 from tests.commands import to_file
 from tests.unit.replay_worlds import crowded
@@ -119,8 +119,8 @@ def test_a_column_in_which_nothing_stands_is_left_out(terminal: Callable[[], lis
 
 @wide
 def test_moments_are_as_short_as_the_others_let_them_be(terminal: Callable[[], list[str]]) -> None:
-    print_table(("time", "n"), [(Told(AT_MS), 1), (Told(0), 2)], times=Times.of([AT_MS]))
-    print_table(("time", "n"), [(Told(AT_MS), 1)])
+    print_table(("time", "n"), [(ToldTime(AT_MS), 1), (ToldTime(0), 2)], times=Times.of([AT_MS]))
+    print_table(("time", "n"), [(ToldTime(AT_MS), 1)])
     assert terminal() == [
         "TIME          N",
         "22:26:40.007  1",
@@ -131,7 +131,7 @@ def test_moments_are_as_short_as_the_others_let_them_be(terminal: Callable[[], l
 
 
 def test_piped_moments_are_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(("time", "n"), [(Told(AT_MS), 1)], times=Times.of([AT_MS]))
+    print_table(("time", "n"), [(ToldTime(AT_MS), 1)], times=Times.of([AT_MS]))
     assert capsys.readouterr().out.splitlines()[1] == "2026-05-28 22:26:40.007+02:00  1"
 
 

@@ -17,7 +17,17 @@ from arranger.events import kinds as k
 from arranger.events.fence import Fence
 from arranger.events.kinds import Batch
 from arranger.events.log import Appended
-from arranger.kube.cluster import NODES, PODS, TYJOBS, ApiError, Change, ClusterUnavailable, Page, Resource, always
+from arranger.kube.cluster import (
+    NODES,
+    PODS,
+    TYJOBS,
+    ApiError,
+    ClusterUnavailable,
+    ListPage,
+    Resource,
+    WatchEvent,
+    always,
+)
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
 from arranger.workers import observer
@@ -34,7 +44,7 @@ class Failing(Losing):
 
     fails_listing = False
 
-    async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
+    async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[ListPage, None]:
         if at and self.fails_listing:
             self.listings += 1
             await asyncio.sleep(self.takes_s)
@@ -223,7 +233,7 @@ class Shaky(DirectCluster):
         if page and self.chance.random() < 0.02:
             raise ApiError(500, "InternalError", "etcd has no leader")
 
-    async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
+    async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[ListPage, None]:
         await self._answer()
         async with aclosing(super().listing(resource, limit=3, at=at)) as pages:
             async for page in pages:
@@ -237,7 +247,7 @@ class Shaky(DirectCluster):
         *,
         timeout_s: float = 300.0,
         accepted: Callable[[], object] = always,
-    ) -> AsyncGenerator[list[Change], None]:
+    ) -> AsyncGenerator[list[WatchEvent], None]:
         await self._answer()
         async with aclosing(
             super().watch(resource, resource_version, timeout_s=timeout_s, accepted=accepted)

@@ -26,7 +26,7 @@ from arranger.scheduling.placement_try import CycleObserver, PlacementTry
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.binpack import BinPack
 from arranger.scheduling.registry import BUILT_IN, policies_with
-from arranger.scheduling.rules import Kind, Rule, RulesQuestion
+from arranger.scheduling.rules import GroupRule, RuleKind, RulesQuestion
 from arranger.scheduling.rules_search import place_by_rules
 from arranger.settings import SEARCH_NODES
 from tests.depth import extent
@@ -184,8 +184,8 @@ def spread_over_zones(of_others: tuple[int, ...], skew: int) -> RulesQuestion:
     """Three pods that spread over zones, and four that only count there, with so many other pods by zone: zones 1 and 2
     have six nodes each, and zone 3 has no room."""
     zones, nodes = tuple(1 + node % 2 for node in range(12)), tuple(range(12))
-    rule = Rule(Kind.SPREAD, 0, (zones,), ((0, *of_others),), frozenset({0, 1}), True, frozenset(nodes), (1, 2, 3),
-                skew)  # fmt: skip
+    there, counted = ((0, *of_others),), frozenset({0, 1})
+    rule = GroupRule(RuleKind.SPREAD, 0, (zones,), there, counted, True, frozenset(nodes), (1, 2, 3), skew)
     free = tuple((200 + node,) for node in nodes)
     return RulesQuestion(((100,), (100,)), (3, 4), free, (nodes, nodes), (rule,), 7, (3, 4))
 

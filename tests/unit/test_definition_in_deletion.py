@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from arranger.kube.cluster import CRDS, ApiError, ClusterUnavailable
-from arranger.kube.compatibility import Verdict, compare
+from arranger.kube.compatibility import CrdVerdict, compare
 from arranger.workers.api_check import DEFINITION, ApiCheck
 from tests.members import HandClock
 from tests.parts import parts
@@ -76,4 +76,4 @@ def test_the_definition_is_looked_at_now_and_then() -> None:
 
 def test_an_upgrade_check_says_so_too() -> None:
     found = compare({"metadata": {"name": DEFINITION}}, deleted("example.org/keep"))
-    assert (found.verdict, found.beyond) == (Verdict.DELETED, ("finalizer example.org/keep",))
+    assert (found.verdict, found.beyond) == (CrdVerdict.DELETED, ("finalizer example.org/keep",))

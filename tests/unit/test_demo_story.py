@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from arranger.cli.rendering.demo_story import Story
+from arranger.cli.rendering.demo_story import DemoStory
 from arranger.cli.rendering.output import duration
 from arranger.events.file_log import FileLog
 from tests.commands import Run
@@ -16,7 +16,7 @@ AGAIN = "has all of its pods again"
 _WAITED = re.compile(r"(\S+) runs; it waited( again)? for (\S+)")
 
 
-async def lines_of(story: Story) -> list[list[str]]:
+async def lines_of(story: DemoStory) -> list[list[str]]:
     """The lines of each entry."""
     log = FileLog(LOG)
     await log.open()
@@ -26,10 +26,10 @@ async def lines_of(story: Story) -> list[list[str]]:
 
 def test_the_story_tells_that_all_pods_are_there_again_once_the_table_beside_it_shows_that() -> None:
     """The status of a job, which the table shows, is written once a second at most."""
-    at_once = asyncio.run(lines_of(Story()))
+    at_once = asyncio.run(lines_of(DemoStory()))
     when = next(place for place, lines in enumerate(at_once) if any(AGAIN in line for line in lines))
     shown: list[bool] = []
-    late = Story(shows_all=lambda name: name == "loses-a-worker" and bool(shown))
+    late = DemoStory(shows_all=lambda name: name == "loses-a-worker" and bool(shown))
     told = asyncio.run(lines_of(late))
     assert not any(AGAIN in line for lines in told for line in lines)
     assert [*late.shown()] == []
@@ -39,7 +39,7 @@ def test_the_story_tells_that_all_pods_are_there_again_once_the_table_beside_it_
 
 
 async def waits_told() -> list[tuple[str, bool, str]]:
-    log, story = FileLog(LOG), Story()
+    log, story = FileLog(LOG), DemoStory()
     await log.open()
     entries = await log.read(await log.start())
     told = [line for entry in entries for line in story.feed(entry)]

@@ -1,7 +1,7 @@
 """Pods that fail and are tried again: `explain` says which, how often, with which exit code, and until when."""
 
 from arranger.cli.rendering import output
-from arranger.cli.rendering.explain_page import Page
+from arranger.cli.rendering.explain_page import ExplanationPrinter
 from arranger.lifecycle.desired import desired_status
 from arranger.model.job import Stage
 from arranger.model.pod import ContainerEnd
@@ -28,7 +28,7 @@ def crash_loop(world: World, job: JobRecord, times: int) -> None:
 
 def page(answer: Explanation) -> str:
     with output.captured() as lines:
-        Page(answer, again="arranger explain ppo --at", everything=False).print()
+        ExplanationPrinter(answer, again="arranger explain ppo --at", everything=False).print()
     return "\n".join(lines)
 
 

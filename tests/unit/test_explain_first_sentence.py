@@ -26,7 +26,7 @@ from arranger.replay.console.moment import moment
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store
-from arranger.workers.reporter import Reporter, Told
+from arranger.workers.reporter import Reporter, ToldEvents
 from tests.commands import Run, to_file
 from tests.unit.replay_worlds import crowded, explained, gpu_job, with_room_rules
 from tests.unit.test_lifecycle import starting_world
@@ -212,7 +212,7 @@ def test_a_pod_that_its_kubelet_cannot_start_is_in_the_first_sentence(
 
 async def test_an_event_tells_once_of_pods_that_cannot_start() -> None:
     world, job = starting_world(workers=2, min_workers=1)
-    store, told = Store(now=lambda: world.now_ms / 1000), Told()
+    store, told = Store(now=lambda: world.now_ms / 1000), ToldEvents()
     reporter = Reporter(DirectCluster(store), SystemClock())
     world.run_pod(job, LEADER, "n1", phase="Pending")
     for why in ("ErrImagePull", "ImagePullBackOff", "ErrImagePull"):

@@ -12,7 +12,7 @@ from arranger.cli.inputs.reading import NotFound
 from arranger.events import kinds as k
 from arranger.events.file_log import FileLog
 from arranger.events.log import Entry, Position, entries
-from arranger.replay.explain.job_history import Asked
+from arranger.replay.explain.job_history import AskedJob
 from arranger.replay.reading.history import Point
 from tests.servers import REPOSITORY
 
@@ -30,18 +30,18 @@ class Counting(FileLog):
         return found
 
 
-async def _jobs(log: FileLog) -> tuple[list[Asked], int]:
+async def _jobs(log: FileLog) -> tuple[list[AskedJob], int]:
     """All jobs of a log, and its last offset."""
-    found, last = dict[Asked, None](), 0
+    found, last = dict[AskedJob, None](), 0
     async for entry in entries(log, await log.start()):
         last = entry.last
         for event in entry.batch.events:
             if isinstance(event, k.JobSeen):
-                found[Asked(event.name, event.namespace)] = None
+                found[AskedJob(event.name, event.namespace)] = None
     return [*found], last
 
 
-async def _told(explainer: Explainer, asked: Asked, at: int) -> Any:
+async def _told(explainer: Explainer, asked: AskedJob, at: int) -> Any:
     try:
         return as_json(await explainer.explain(asked, Point(offset=at)))
     except NotFound as problem:

@@ -29,7 +29,7 @@ from arranger.model.reasons import FITS, Reason, ReasonKind, insufficient
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
 from arranger.scheduling.filters import Filters
-from arranger.scheduling.neighbours import Neighbour, Selected, Taking, neighbour_of
+from arranger.scheduling.neighbours import Neighbour, PortTakers, SelectedPods, neighbour_of
 from arranger.scheduling.placement_try import CycleObserver, PlacementTry, Shortage
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.base import PlacementRequest
@@ -116,7 +116,7 @@ def waits(events: Iterable[k.Event]) -> k.Waits:
     ],
 )
 def test_a_label_selector_matches(selector: Selector, matched: set[str]) -> None:
-    selected = Selected(((None, selector),))
+    selected = SelectedPods(((None, selector),))
     found = {app for app in ("a", "b", "") if selected.matches(Neighbour("n", (("app", app),) if app else ()))}
     assert found == matched
 
@@ -154,7 +154,7 @@ def test_a_term_looks_at_its_namespaces(namespaces: tuple[str, ...] | None, refu
     ],
 )
 def test_a_host_port_is_taken(there: HostPort, desired: HostPort, taken: bool) -> None:
-    assert Taking(desired).matches(Neighbour("n", (), (HostPort(9), there))) == taken
+    assert PortTakers(desired).matches(Neighbour("n", (), (HostPort(9), there))) == taken
     world = World()
     zones(world, n1="z")
     see(world, "n1", PodTraits(host_ports=(there,)))
@@ -803,7 +803,9 @@ class Literal(CycleObserver):
         if not self.room[node]:
             return "cpu"
         rules = of.rules or PodRules()
-        if any(Taking(port).matches(one.pod) for port in rules.host_ports for one in self.there if one.node == node):
+        if any(
+            PortTakers(port).matches(one.pod) for port in rules.host_ports for one in self.there if one.node == node
+        ):
             return "ports"
         return (
             self._avoided(node, pod, rules.anti_affinity)
@@ -817,7 +819,7 @@ class Literal(CycleObserver):
 
     def _selects(self, owner: Neighbour, term: PodTerm, pod: Neighbour) -> bool:
         namespaces = None if term.namespaces is None else tuple(one or owner.namespace for one in term.namespaces)
-        return Selected(((namespaces, term.selector),)).matches(pod)
+        return SelectedPods(((namespaces, term.selector),)).matches(pod)
 
     def _avoided(self, node: str, pod: Neighbour, terms: tuple[PodTerm, ...]) -> str:
         for one in self.there:
@@ -844,7 +846,7 @@ class Literal(CycleObserver):
                 return "no label"
             counted = [name for name in self.names if self._counts(name, of, rule, rules)]
             pods = {self.labels[name][rule.topology_key]: 0 for name in counted}
-            selected = Selected((((pod.namespace,), rule.selector),))
+            selected = SelectedPods((((pod.namespace,), rule.selector),))
             for one in self.there:
                 if one.node in counted and not one.leaving and selected.matches(one.pod):
                     pods[self.labels[one.node][rule.topology_key]] += 1

@@ -16,7 +16,7 @@ from arranger.model.steps import Steps
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord, has_started
-from arranger.replay.forecast.ends import Case, Ends
+from arranger.replay.forecast.ends import Ends, EndScenario
 from arranger.replay.forecast.starts import Forecast, JobForecast, Unknown, forecast
 from arranger.replay.what_if import hypothesis
 from arranger.replay.what_if.hypothesis import job_gone
@@ -328,8 +328,8 @@ def test_suspended_and_started_jobs_have_no_forecast() -> None:
 def test_in_a_large_cluster_ends_are_moved_by_no_more_than_an_eighth() -> None:
     of = world()
     job = running(of, "first", 4, expected_s=5_000)
-    exact = Ends(Case.EXPECTED, of.config, begin_ms=of.now_ms)
-    coarse = Ends(Case.EXPECTED, of.config, begin_ms=of.now_ms, exact=False)
+    exact = Ends(EndScenario.EXPECTED, of.config, begin_ms=of.now_ms)
+    coarse = Ends(EndScenario.EXPECTED, of.config, begin_ms=of.now_ms, exact=False)
     for later_ms in (0, 1, 999, 12_345, 4_000_000):
         true_ms = later_ms + (exact.lasts_ms(of.state, job, of.now_ms + later_ms) or 0)
         moved_ms = later_ms + (coarse.lasts_ms(of.state, job, of.now_ms + later_ms) or 0)

@@ -23,7 +23,7 @@ from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.workers.cancelling import end
 from arranger.workers.follower import Follower
-from arranger.workers.tick_jobs import Fault, NoTick, check_tick, tick_job
+from arranger.workers.tick_jobs import NoTick, TickFault, check_tick, tick_job
 from arranger.workers.ticks import Ticker, TickLoop, handle_tick, queue_name
 from tests.contract.test_signed_log import KEYED, OTHER, appended, forge, written
 from tests.servers import RealRedis
@@ -152,17 +152,17 @@ def record(keys: LogKeys, *, now_ms: int = 1_000_000) -> tuple[list[bytes], byte
     [
         (KEYED, KEYED, 0, None),
         (KEYED, KEYED, 290_000, None),
-        (KEYED, KEYED, 310_000, Fault.AGE),
-        (UNKEYED, KEYED, 0, Fault.SIGNATURE),
-        (OTHER, KEYED, 0, Fault.SIGNATURE),
+        (KEYED, KEYED, 310_000, TickFault.AGE),
+        (UNKEYED, KEYED, 0, TickFault.SIGNATURE),
+        (OTHER, KEYED, 0, TickFault.SIGNATURE),
         (UNKEYED, LogKeys([NO_KEY, "a" * 32]), 0, None),
         (KEYED, LogKeys([NO_KEY, "a" * 32]), 0, None),
         (OTHER, LogKeys(["a" * 32, "b" * 32]), 0, None),
-        (KEYED, UNKEYED, 0, Fault.ARGUMENTS),
+        (KEYED, UNKEYED, 0, TickFault.ARGUMENTS),
     ],
 )
 def test_a_tick_counts_with_a_signature_by_one_of_the_keys(
-    writer: LogKeys, reader: LogKeys, late_ms: int, fault: Fault | None
+    writer: LogKeys, reader: LogKeys, late_ms: int, fault: TickFault | None
 ) -> None:
     answer, job_id = record(writer)
     known = {"cluster": "c", "tick": "cycle", "keys": reader, "now_ms": 1_000_000 + late_ms}

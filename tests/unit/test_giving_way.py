@@ -25,7 +25,7 @@ from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.kinds import POD_DISRUPTION_BUDGETS
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store
-from arranger.workers.reporter import Reporter, Told
+from arranger.workers.reporter import Reporter, ToldEvents
 from tests.parts import parts
 from tests.unit.test_applier import _WITH_WORKERS, Everyone, Scene, until
 from tests.unit.test_preemption import preempted, running, waiting, world
@@ -131,13 +131,13 @@ async def test_an_event_names_those_who_give_room() -> None:
     running(of, "low", 4, priority=1)
     high = waiting(of, "high", 4, priority=9)
     assert preempted(of) is not None
-    store, told = Store(now=lambda: 1_700_000_000.0), Told()
+    store, told = Store(now=lambda: 1_700_000_000.0), ToldEvents()
     reporter = Reporter(DirectCluster(store), SystemClock())
     told.taking = taking_text(of.state, high)
     await reporter.report(high, told)
     await reporter.report(high, told)
     low = of.state.jobs["uid-low"]
-    await reporter.report(low, Told())
+    await reporter.report(low, ToldEvents())
     stored = store.page(EVENTS, Selection(), limit=100, continuation="").items
     events = [msgspec.json.decode(item.raw) for item in stored]
     found = {(one["reason"], one["involvedObject"]["name"], one["count"]) for one in events}

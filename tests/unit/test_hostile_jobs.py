@@ -19,7 +19,7 @@ from arranger.model.pod import HostPort, PodRules, PodTerm, PodTraits, Requireme
 from arranger.model.reasons import Reason, ReasonKind
 from arranger.scheduling.cycle import VERSIONS, take_cycle
 from arranger.scheduling.filters import Filters
-from arranger.scheduling.neighbours import Taking, around, neighbour_of
+from arranger.scheduling.neighbours import PortTakers, around, neighbour_of
 from arranger.scheduling.placement_try import CycleObserver, PlacementTry
 from arranger.scheduling.view import ClusterView
 from tests.unit.tyjob_table import REQUIRED, Object, tyjob
@@ -177,7 +177,7 @@ def test_each_node_has_the_first_port_that_is_taken_there(there: list[tuple[Host
     pod = neighbour_of(job, 0)
     left = [True] * 3
     for port in pod.host_ports:
-        taken = (neighbours.count(Taking(port)) > 0).tolist()
+        taken = (neighbours.count(PortTakers(port)) > 0).tolist()
         expected = [row for row in range(3) if taken[row] and left[row]]
         found = [mask.tolist() for at, mask in neighbours.ports_taken(pod) if at == port]
         assert [row for row in range(3) if found and found[0][row] and left[row]] == expected

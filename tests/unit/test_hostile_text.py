@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import arranger
 from arranger.cli.commands import status as status_command
-from arranger.cli.rendering.demo_table import JobRow, QueueRow, Screen
+from arranger.cli.rendering.demo_table import JobRow, QueueRow, TableScreen
 from arranger.cli.rendering.output import print_json, print_table, print_text, say
 from arranger.events import kinds as k
 from arranger.events.facts import StageFacts
@@ -204,7 +204,7 @@ def test_the_demos_table_prints_no_control_characters(capsys: pytest.CaptureFixt
     row = JobRow("job")
     row.stage, row.schedule, row.message = text(), text(), text()
     queue = QueueRow(text(), 1, 1, 1, 1, 1)
-    with Screen({"job": row}, {"queue": queue}, gpus=1) as screen:
+    with TableScreen({"job": row}, {"queue": queue}, gpus=1) as screen:
         screen.show()
         screen._console.print(screen._table())
         screen._console.print(screen._queue_table())

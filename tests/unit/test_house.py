@@ -94,6 +94,17 @@ def test_no_module_depends_on_more_than_twenty_others_but_those_of_the_table() -
     assert figures()[1] == ABOVE["fan_out"]
 
 
+def test_a_class_has_a_name_of_its_own() -> None:
+    """Who reads a name, or searches for it, finds one thing. The client has the names of the answers that it shows."""
+    where: dict[str, list[str]] = {}
+    for path in FILES:
+        at = path.relative_to(PACKAGE).as_posix()
+        for node in parsed(path.read_text()).body if not at.startswith("client/") else ():
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                where.setdefault(node.name, []).append(at)
+    assert {name: found for name, found in where.items() if len(found) > 1} == {}
+
+
 def modules(paths: Iterable[Path], root: Path) -> dict[str, ast.Module]:
     """The modules in these files by their dotted name; a package's name is that of its `__init__`."""
     found = {}

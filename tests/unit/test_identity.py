@@ -10,7 +10,7 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.events.fence import CLAIM, Fence
-from arranger.kube.cluster import NAMESPACES, PODS, ApiError, ClusterUnavailable, Object, Page, Resource
+from arranger.kube.cluster import NAMESPACES, PODS, ApiError, ClusterUnavailable, ListPage, Object, Resource
 from arranger.model.job import Stage
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
@@ -40,7 +40,7 @@ class Connection(DirectCluster):
     #: What happens once a page of a listing has been answered.
     after_page: Callable[[], None] = staticmethod(lambda: None)
 
-    async def listing(self, resource: Resource, **options: Any) -> AsyncGenerator[Page, None]:  # type: ignore[override]
+    async def listing(self, resource: Resource, **options: Any) -> AsyncGenerator[ListPage, None]:  # type: ignore[override]
         async for page in super().listing(resource, **options):
             self.after_page()
             yield page

@@ -19,7 +19,7 @@ from arranger.projections import nodes
 from arranger.projections.state import ASSUMED_MS
 from arranger.scheduling import view as views
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
-from arranger.scheduling.kept import Kept
+from arranger.scheduling.kept import KeptRankings
 from arranger.scheduling.placement import Scores
 from arranger.scheduling.policies.base import PlacementRequest
 from arranger.scheduling.policies.binpack import BinPack
@@ -137,14 +137,14 @@ def test_a_cycle_that_keeps_says_what_one_that_does_not_would_say(
                 world.say(*found)
 
 
-def same(kept: Kept, world: World) -> bool:
+def same(kept: KeptRankings, world: World) -> bool:
     """Whether the kept view shows what a new one does."""
     found, fresh = kept.rankings(world.state, world.config).view, ClusterView.of(world.state)
     return found.names == fresh.names and np.array_equal(found.free, fresh.free)
 
 
 def test_the_kept_view_shows_what_a_new_one_does() -> None:
-    world, kept = wide(), Kept()
+    world, kept = wide(), KeptRankings()
     before = kept.rankings(world.state, world.config).view
     world.pod("a", "n3", cpu=2)
     world.pod("b", "nowhere", cpu=2)
@@ -159,7 +159,7 @@ def test_the_kept_view_shows_what_a_new_one_does() -> None:
 
 @pytest.mark.parametrize("change", ["a node", "another table", "another configuration", "many changes", "long journal"])
 def test_a_view_of_something_else_is_not_kept(change: str) -> None:
-    world, kept = wide(), Kept()
+    world, kept = wide(), KeptRankings()
     before = kept.rankings(world.state, world.config).view
     if change == "a node":
         world.node("n3", cpu=1)

@@ -12,7 +12,7 @@ from arranger.model.pod import PodTimes
 from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
-from arranger.scheduling.kept import Kept
+from arranger.scheduling.kept import KeptRankings
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.registry import BUILT_IN
 from arranger.scheduling.vacating import Vacating
@@ -128,7 +128,7 @@ def facts(state: State, placer: Placer) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_what_is_known_of_a_job_is_what_it_is_now(seed: int) -> None:
-    rng, world, kept, jobs = random.Random(seed), World(config=CONFIG), Kept(), dict[str, None]()
+    rng, world, kept, jobs = random.Random(seed), World(config=CONFIG), KeptRankings(), dict[str, None]()
     for number in range(rng.randint(3, 9)):
         world.node(f"n{number}", cpu=32, gpus=rng.choice([2, 4, 8]))
     for name in "ab":

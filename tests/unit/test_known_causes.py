@@ -13,7 +13,7 @@ from arranger.replay.bisect.conditions import Condition, Negated
 from arranger.replay.bisect.cycle_conditions import QuorumFits, WouldBePlaced
 from arranger.replay.bisect.search import Refinement, Search
 from arranger.replay.explain.answer import Explanation, explanation
-from arranger.replay.explain.job_history import Asked, JobHistories
+from arranger.replay.explain.job_history import AskedJob, JobHistories
 from arranger.replay.reading.history import Point, Span
 from tests.unit.haystack import HAPPENED, WAITS, Haystack, Scene
 from tests.unit.replay_worlds import first_config
@@ -25,7 +25,7 @@ class Hay:
     def __init__(self) -> None:
         self._hay = Haystack()
         self._scenes: dict[Scene, tuple[list[Entry], int]] = {}
-        self._read = JobHistories(State(), Asked("victim"), first_config(self.entries))
+        self._read = JobHistories(State(), AskedJob("victim"), first_config(self.entries))
         for entry in self.entries:
             self._read.feed(entry)
 

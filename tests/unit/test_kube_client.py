@@ -12,7 +12,7 @@ from aiohttp import web
 
 from arranger import __version__
 from arranger.kube.client import HttpCluster
-from arranger.kube.cluster import NODES, PODS, ApiError, Change, ClusterUnavailable, Expired, Page
+from arranger.kube.cluster import NODES, PODS, ApiError, ClusterUnavailable, Expired, ListPage, WatchEvent
 from arranger.kube.config import Access, Credentials
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -90,7 +90,7 @@ async def cut(response: web.StreamResponse) -> None:
     response._req.transport.abort()
 
 
-async def watched(cluster: HttpCluster, seen: list[Change] | None = None) -> list[list[Change]]:
+async def watched(cluster: HttpCluster, seen: list[WatchEvent] | None = None) -> list[list[WatchEvent]]:
     """Every list of changes until the watch ends; `seen` keeps them if it ends with an error."""
     lists = []
     async for changes in cluster.watch(PODS, "1"):
@@ -125,13 +125,13 @@ async def test_a_listing_follows_continue_and_never_asks_a_stale_cache() -> None
 
     async with serving(handler) as cluster:
         pages = [page async for page in cluster.listing(PODS, limit=3)]
-    assert pages == [Page([{"page": "next page/&"}], "7"), Page([{"page": ""}], "7")]
+    assert pages == [ListPage([{"page": "next page/&"}], "7"), ListPage([{"page": ""}], "7")]
     assert asked == [{"limit": "3"}, {"limit": "3", "continue": "next page/&"}]
 
 
 async def test_a_listing_without_items_is_empty() -> None:
     async with serving(answering({"metadata": {"resourceVersion": "7"}, "items": None})) as cluster:
-        assert [page async for page in cluster.listing(PODS)] == [Page([], "7")]
+        assert [page async for page in cluster.listing(PODS)] == [ListPage([], "7")]
 
 
 async def test_a_listing_whose_continuation_expired_raises_expired() -> None:
@@ -168,7 +168,7 @@ async def test_an_object_of_megabytes_comes_whole() -> None:
 
 
 async def test_a_silent_watch_is_unavailable() -> None:
-    seen: list[Change] = []
+    seen: list[WatchEvent] = []
     async with serving(streaming(EVENT % (1, 1), then=silence), silence_s=0.2) as cluster:
         with pytest.raises(ClusterUnavailable, match="no answer in time"):
             await watched(cluster, seen)
@@ -200,7 +200,7 @@ async def test_a_watch_line_that_is_not_an_event_is_unavailable() -> None:
 
 async def test_an_error_event_of_410_is_expired_after_the_changes_before_it() -> None:
     status = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "old"}}
-    seen: list[Change] = []
+    seen: list[WatchEvent] = []
     async with serving(streaming(EVENT % (1, 1) + json.dumps(status).encode() + b"\n")) as cluster:
         with pytest.raises(Expired):
             await watched(cluster, seen)

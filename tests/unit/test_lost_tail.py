@@ -9,7 +9,7 @@ from arranger.clock import SystemClock
 from arranger.events import kinds as k
 from arranger.events.fence import CLAIM, Fence
 from arranger.events.log import Appended, Entry, Position, StoredSnapshot
-from arranger.kube.cluster import Change, Object, Page, Resource, always
+from arranger.kube.cluster import ListPage, Object, Resource, WatchEvent, always
 from arranger.kube.translate import job_seen
 from arranger.metrics import Metrics
 from arranger.model.job import Stage
@@ -34,10 +34,10 @@ class Told:
     """A cluster that says what the test tells it, in one batch each time."""
 
     def __init__(self) -> None:
-        self.batches: asyncio.Queue[list[Change]] = asyncio.Queue()
+        self.batches: asyncio.Queue[list[WatchEvent]] = asyncio.Queue()
 
-    async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
-        yield Page([], "1")
+    async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[ListPage, None]:
+        yield ListPage([], "1")
 
     async def watch(
         self,
@@ -46,12 +46,12 @@ class Told:
         *,
         timeout_s: float = 300.0,
         accepted: Callable[[], object] = always,
-    ) -> AsyncGenerator[list[Change], None]:
+    ) -> AsyncGenerator[list[WatchEvent], None]:
         while True:
             yield await self.batches.get()
 
     def say(self, *changes: tuple[str, Object]) -> None:
-        told = [Change(kind, item, item["metadata"]["resourceVersion"], 0) for kind, item in changes]
+        told = [WatchEvent(kind, item, item["metadata"]["resourceVersion"], 0) for kind, item in changes]
         self.batches.put_nowait(told)
 
 

@@ -8,7 +8,7 @@ import pytest
 from arranger.cli.inputs.explainer import Explainer
 from arranger.events.file_log import FileLog
 from arranger.replay.explain.expected import Certainty, Start
-from arranger.replay.explain.job_history import Asked
+from arranger.replay.explain.job_history import AskedJob
 from arranger.replay.reading.describe import label
 from arranger.replay.reading.history import Point
 from tests.commands import Run
@@ -25,7 +25,7 @@ async def starts(points: list[int]) -> list[dict[str, Start]]:
     explainer, found = Explainer(log, lambda _: None), list[dict[str, Start]]()
     for at in points:
         jobs = folded(history("demo.log"), at).jobs.values()
-        asked = {label(job): Asked(job.seen.name, job.seen.namespace) for job in jobs}
+        asked = {label(job): AskedJob(job.seen.name, job.seen.namespace) for job in jobs}
         told = {name: (await explainer.explain(of, Point(offset=at))).start for name, of in asked.items()}
         found.append({name: start for name, start in told.items() if start is not None})
     await log.close()

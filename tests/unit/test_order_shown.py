@@ -16,7 +16,7 @@ from arranger.model.config import CycleConfig
 from arranger.replay.reading.describe import label
 from arranger.replay.reading.difference import picture
 from arranger.replay.reading.overview import overview
-from arranger.replay.what_if.one_cycle import Turns, take_plan
+from arranger.replay.what_if.one_cycle import TriesByJob, take_plan
 from arranger.scheduling import in_order, take_cycle
 from arranger.web.moments import Moments
 from arranger.web.news import News
@@ -63,7 +63,7 @@ class Told:
         world.node(f"tiny-{self._nodes}", cpu=1)
         world.pass_time(60)
         world.hear()
-        turns = Turns()
+        turns = TriesByJob()
         take_cycle(world.state, world.config, world.now_ms, turns)
         assert world.cycle()
         at = world.state.last_cycle

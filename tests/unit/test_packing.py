@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arranger.scheduling import packing
-from arranger.scheduling.packing import Packing, Steps, pack
+from arranger.scheduling.packing import Packing, StepCount, pack
 from tests.depth import extent
 
 SEEDED = st.integers(0, 1 << 48).map(random.Random)
@@ -83,7 +83,7 @@ def test_a_way_is_found_exactly_if_there_is_one(rng: random.Random) -> None:
 @given(rng=SEEDED)
 def test_the_beam_search_finds_the_same_if_it_may_take_long_enough(rng: random.Random) -> None:
     question = random_packing(rng, groups=5, nodes=6)
-    found = packing._Search(question, Steps(UNBOUND)).beam()
+    found = packing._Search(question, StepCount(UNBOUND)).beam()
     assert (found is not None) == (pack(question, UNBOUND).counts is not None)
     if found is not None:
         holds(question, found)
@@ -96,7 +96,7 @@ def test_a_table_that_would_be_too_large_is_replaced_by_a_beam() -> None:
     free = np.array([[2, 127, 127 * 2 - 127]] * 24, np.int64)
     room = np.minimum(np.array([[most(of_node, asked) for asked in requests] for of_node in free]), caps)
     question = Packing(requests, caps, free, room, 24, np.zeros(7, np.int64))
-    assert not packing._Search(question, Steps(20_000)).fits_a_table()
+    assert not packing._Search(question, StepCount(20_000)).fits_a_table()
     found = pack(question, 20_000)
     assert found.counts is not None
     holds(question, found.counts)

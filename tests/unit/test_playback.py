@@ -14,7 +14,7 @@ import pytest
 from arranger.cli.rendering.playback_page import document, facts, facts_of, shown
 from arranger.events.log import Entry
 from arranger.projections.state import State
-from arranger.replay.console.playback import Explaining, Playback, PlaybackIndex, TooLong
+from arranger.replay.console.playback import Playback, PlaybackIndex, PointExplainer, TooLong
 from arranger.replay.explain.answer import Explanation
 from arranger.replay.reading.describe import label
 from arranger.web.naming import named
@@ -34,7 +34,7 @@ def play(entries: list[Entry], *, most: int = 200) -> tuple[Playback, list[Expla
     for entry in entries:
         index.feed(entry)
     told: list[Explanation] = []
-    explaining = Explaining(State(), first_config(entries), index.to_explain(most), told.append)
+    explaining = PointExplainer(State(), first_config(entries), index.to_explain(most), told.append)
     for entry in entries:
         explaining.feed(entry)
     explaining.finish()

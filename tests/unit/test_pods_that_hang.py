@@ -17,7 +17,7 @@ from arranger.projections.jobs import JobRecord
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store
-from arranger.workers.reporter import Reporter, Told
+from arranger.workers.reporter import Reporter, ToldEvents
 from tests.unit.test_replay_room import explained
 from tests.world import World, shape
 
@@ -134,7 +134,7 @@ async def test_an_event_tells_once_of_a_pod_that_hangs() -> None:
     world, job = gang()
     delete(world, job.bound[(1, 1)])
     world.pass_time(GRACE_S + HANGS_AFTER_MS / 1000)
-    store, told = Store(now=lambda: world.now_ms / 1000), Told()
+    store, told = Store(now=lambda: world.now_ms / 1000), ToldEvents()
     reporter = Reporter(DirectCluster(store), SystemClock())
     for _ in range(3):
         told.hanging = hanging_text(world.state, job, world.now_ms)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from arranger.events import kinds as k
-from arranger.kube.cluster import Change
+from arranger.kube.cluster import WatchEvent
 from arranger.kube.manifests import pod_manifest
 from arranger.lifecycle.desired import desired_status
 from arranger.model.job import JobStatusSeen, Stage
@@ -109,7 +109,7 @@ def test_classes_are_observed_once_and_their_deletion_too() -> None:
     kind, term = k.Watched.PRIORITY_CLASS, there.watch_classes()
 
     def told(type_: str, of: dict[str, object]) -> list[k.Event]:
-        return news([Change(type_, of, "9", 0)], kind, term, there.state, checks=TYJOB)
+        return news([WatchEvent(type_, of, "9", 0)], kind, term, there.state, checks=TYJOB)
 
     assert told("MODIFIED", item) == []
     assert told("MODIFIED", {**item, "value": 7}) == [k.PriorityClassSeen(term, "high", "uid-high", "9", 7)]

@@ -23,7 +23,7 @@ from arranger.kube.provisioning import CLASS, CONSUMES, NUMBER_LABEL, provisioni
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.job import Stage
-from arranger.model.provisioning import DEFAULT_CLASS, Answer, Provisioning
+from arranger.model.provisioning import DEFAULT_CLASS, NodesAnswer, Provisioning
 from arranger.model.validation import TYJOB
 from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
@@ -274,16 +274,16 @@ def seen(*conditions: Object, owner: Object | None = None, number: str = "3") ->
 @pytest.mark.parametrize(
     ("kinds", "answer"),
     [
-        ((), Answer.NONE),
-        (("Accepted",), Answer.ACCEPTED),
-        (("Accepted", "Provisioned"), Answer.PROVISIONED),
-        (("Accepted", "Provisioned", "BookingExpired"), Answer.BOOKING_EXPIRED),
-        (("Provisioned", "CapacityRevoked"), Answer.CAPACITY_REVOKED),
-        (("Accepted", "Failed"), Answer.FAILED),
-        (("Unknown",), Answer.NONE),
+        ((), NodesAnswer.NONE),
+        (("Accepted",), NodesAnswer.ACCEPTED),
+        (("Accepted", "Provisioned"), NodesAnswer.PROVISIONED),
+        (("Accepted", "Provisioned", "BookingExpired"), NodesAnswer.BOOKING_EXPIRED),
+        (("Provisioned", "CapacityRevoked"), NodesAnswer.CAPACITY_REVOKED),
+        (("Accepted", "Failed"), NodesAnswer.FAILED),
+        (("Unknown",), NodesAnswer.NONE),
     ],
 )
-def test_the_last_word_among_the_conditions_is_the_answer(kinds: tuple[str, ...], answer: Answer) -> None:
+def test_the_last_word_among_the_conditions_is_the_answer(kinds: tuple[str, ...], answer: NodesAnswer) -> None:
     told = [condition(kind, f"of {kind}")["status"]["conditions"][0] for kind in kinds]
     not_so = {"type": "Failed", "status": "False", "message": ""}
     found = seen(*told, not_so)

@@ -13,7 +13,7 @@ from arranger.lifecycle.due import due_ms
 from arranger.lifecycle.provisioning import quorum_pods
 from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.job import JobStatusSeen, ScheduleState, Stage
-from arranger.model.provisioning import DEFAULT_CLASS, Answer, Provisioning, request_name
+from arranger.model.provisioning import DEFAULT_CLASS, NodesAnswer, Provisioning, request_name
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
@@ -52,7 +52,7 @@ class Autoscaled(World):
         while self.apply():
             assert self.asks() == []
 
-    def answer(self, job: JobRecord, answer: Answer, message: str = "", *, number: int = 0) -> None:
+    def answer(self, job: JobRecord, answer: NodesAnswer, message: str = "", *, number: int = 0) -> None:
         term = self.terms[k.Watched.PROVISIONING]
         number = number or self.state.requests[job.uid].decided.number
         name = request_name(job.seen.name, job.uid, number)
@@ -86,7 +86,7 @@ def test_a_job_without_nodes_asks_for_its_whole_quorum_once() -> None:
     assert [(of.group, of.count, dict(of.shape.requests)["cpu"]) for of in asked.pods] == [(0, 1, 1000), (1, 2, 2000)]
     assert (asked.number, asked.class_name, asked.attempt) == (1, DEFAULT_CLASS, 0)
     assert world.asks() == []
-    world.answer(job, Answer.ACCEPTED)
+    world.answer(job, NodesAnswer.ACCEPTED)
     assert world.asks() == [] and "an autoscaler has accepted" in world.message(job)
 
 
@@ -103,10 +103,10 @@ def test_nothing_fails_while_the_request_is_under_way_and_the_grace_counts_from_
     world, job = waiting()
     world.asks()
     world.pass_time(100 * GRACE_MS / 1000)
-    world.answer(job, Answer.ACCEPTED)
+    world.answer(job, NodesAnswer.ACCEPTED)
     world.pass_time(100 * GRACE_MS / 1000)
     assert world.asks() == [] and job.schedule_state == ScheduleState.UNSCHEDULED
-    world.answer(job, Answer.PROVISIONED)
+    world.answer(job, NodesAnswer.PROVISIONED)
     world.pass_time(GRACE_MS / 1000 - 0.001)
     assert world.asks() == [] and job.stage == Stage.PENDING
     world.pass_time(0.001)
@@ -131,14 +131,14 @@ def test_scale_from_zero_and_a_quorum_is_never_split_over_nodes_that_come_one_by
         assert world.asks() == [] and job.placements == {}, "half of the nodes hold no half of the quorum"
         world.pass_time(5)
     world.node("n2", cpu=2)
-    world.answer(job, Answer.PROVISIONED)
+    world.answer(job, NodesAnswer.PROVISIONED)
     world.asks()
     assert job.stage == Stage.STARTING and len(job.placements) == 3
     provided = provided_by(world.state, job)
     assert provided is not None and provided.decided.number == 1
     world.start()
     assert job.stage == Stage.RUNNING
-    world.answer(job, Answer.BOOKING_EXPIRED)
+    world.answer(job, NodesAnswer.BOOKING_EXPIRED)
     assert world.asks() == [] and provided_by(world.state, job) is not None, "a running job keeps its request"
 
 
@@ -151,8 +151,8 @@ def test_a_request_is_over_when_the_job_gets_nodes_without_it() -> None:
     assert provided_by(world.state, job) is None
 
 
-@pytest.mark.parametrize("answer", [Answer.FAILED, Answer.BOOKING_EXPIRED, Answer.CAPACITY_REVOKED])
-def test_a_request_in_vain_is_made_again_after_a_back_off_that_grows(answer: Answer) -> None:
+@pytest.mark.parametrize("answer", [NodesAnswer.FAILED, NodesAnswer.BOOKING_EXPIRED, NodesAnswer.CAPACITY_REVOKED])
+def test_a_request_in_vain_is_made_again_after_a_back_off_that_grows(answer: NodesAnswer) -> None:
     world, job = waiting()
     world.asks()
     for number, rest_s in ((2, 10), (3, 20), (4, 40)):
@@ -173,7 +173,7 @@ def test_a_job_whose_requests_all_fail_fails_once_the_back_off_is_as_long_as_the
         if job.ended:
             break
         if world.request(job).decided.number == number:
-            world.answer(job, Answer.FAILED)
+            world.answer(job, NodesAnswer.FAILED)
         while not job.ended and world.request(job).decided.number == number:
             world.pass_time(5)
             world.asks()
@@ -186,14 +186,14 @@ def test_a_job_asks_again_when_its_quorum_changes() -> None:
     world.job("ppo", leader=shape(cpu=1), workers=3, worker=shape(cpu=2, gpus=1), min_workers=3, generation=2)
     (asked,) = world.asks()
     assert asked.number == 2 and asked.pods[1].count == 3
-    world.answer(job, Answer.PROVISIONED, number=1)
-    assert world.request(job).answer == Answer.NONE, "the answer to the earlier request isn't that to this one"
+    world.answer(job, NodesAnswer.PROVISIONED, number=1)
+    assert world.request(job).answer == NodesAnswer.NONE, "the answer to the earlier request isn't that to this one"
 
 
 def test_a_job_whose_request_was_deleted_asks_again() -> None:
     world, job = waiting()
     world.asks()
-    world.answer(job, Answer.ACCEPTED)
+    world.answer(job, NodesAnswer.ACCEPTED)
     world.deleted(job, 1)
     assert [of.number for of in world.asks()] == [2]
 
@@ -201,7 +201,7 @@ def test_a_job_whose_request_was_deleted_asks_again() -> None:
 def test_explain_says_what_was_asked_and_that_nothing_gives_the_job_up(tmp_path: Path, capsys: Any) -> None:
     world, job = waiting()
     world.asks()
-    world.answer(job, Answer.ACCEPTED)
+    world.answer(job, NodesAnswer.ACCEPTED)
     log = to_file(world.entries, tmp_path / "run.log")
     found = Run(capsys, "explain", "ppo", *log, "-o", "json").json["waiting"]
     assert found["fails_at_ms"] == 0 and found["request"].startswith("an autoscaler has accepted to provide nodes (")
@@ -250,7 +250,7 @@ def test_a_cluster_without_such_requests_is_as_if_nobody_asked(refused: bool) ->
 def test_a_job_that_loses_its_nodes_asks_anew() -> None:
     world, job = waiting()
     world.asks()
-    world.answer(job, Answer.PROVISIONED)
+    world.answer(job, NodesAnswer.PROVISIONED)
     world.node("n1", cpu=64, gpus=8)
     world.asks()
     world.start()
@@ -271,10 +271,10 @@ def test_a_new_epoch_takes_over_the_request_that_it_finds(stage: Stage, first: s
     uid, status = job.uid, JobStatusSeen(stage, "", 0, 0, "", ())
     world.say(k.JobGone(world.terms[k.Watched.JOB], "default", "ppo", uid))
     if first == "request":
-        world.answer(job, Answer.PROVISIONED, number=4)
+        world.answer(job, NodesAnswer.PROVISIONED, number=4)
     job = world.job("ppo", leader=shape(cpu=1), uid=uid, status=status)
     if first == "job":
-        world.answer(job, Answer.PROVISIONED, number=4)
+        world.answer(job, NodesAnswer.PROVISIONED, number=4)
     found = present_request(world.state, job)
     assert (found is None) == (stage == Stage.FAILED)
     if stage == Stage.PENDING:

@@ -3,7 +3,7 @@
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.kube.cluster import Change
+from arranger.kube.cluster import WatchEvent
 from arranger.kube.translate import namespace_seen, queue_seen
 from arranger.model.queue import QueueSpec, QueueState
 from arranger.model.validation import TYJOB
@@ -108,7 +108,7 @@ def test_they_are_observed_once_and_their_deletion_too() -> None:
     kind, term = k.Watched.QUEUE, there.watch_queues()
 
     def told(type_: str, of: dict[str, object]) -> list[k.Event]:
-        return news([Change(type_, of, "9", 0)], kind, term, there.state, checks=TYJOB)
+        return news([WatchEvent(type_, of, "9", 0)], kind, term, there.state, checks=TYJOB)
 
     assert told("MODIFIED", item) == []
     closed = {**item, "spec": {"state": "Closed"}}

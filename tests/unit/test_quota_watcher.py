@@ -9,7 +9,7 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.events.log import entries
-from arranger.kube.cluster import PODS, QUOTAS, ApiError, Page, Resource
+from arranger.kube.cluster import PODS, QUOTAS, ApiError, ListPage, Resource
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
 from arranger.workers import observer
@@ -57,7 +57,7 @@ class Refusing(DirectCluster):
 
     code = 403
 
-    def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
+    def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[ListPage, None]:
         if resource == QUOTAS and self.code:
             raise ApiError(self.code, "Forbidden", "resourcequotas is forbidden")
         return super().listing(resource, limit=limit, at=at)

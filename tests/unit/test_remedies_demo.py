@@ -3,7 +3,7 @@
 from arranger.cli.inputs.explainer import Explainer
 from arranger.events.file_log import FileLog
 from arranger.replay.explain.in_queue import KeptBy
-from arranger.replay.explain.job_history import Asked
+from arranger.replay.explain.job_history import AskedJob
 from arranger.replay.explain.waiting import Waiting
 from arranger.replay.reading.history import Point
 from tests.servers import REPOSITORY
@@ -14,7 +14,7 @@ LOG = REPOSITORY / "tests" / "histories" / "demo.log"
 async def waiting_at(name: str, at: int) -> Waiting:
     log = FileLog(LOG)
     await log.open()
-    answer = await Explainer(log, lambda _: None).explain(Asked(name, "default"), Point(offset=at))
+    answer = await Explainer(log, lambda _: None).explain(AskedJob(name, "default"), Point(offset=at))
     await log.close()
     assert answer.waiting is not None
     return answer.waiting

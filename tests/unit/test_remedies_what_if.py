@@ -21,7 +21,7 @@ from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain import remedies
 from arranger.replay.explain.candidate_changes.change import Change
-from arranger.replay.explain.job_history import Asked
+from arranger.replay.explain.job_history import AskedJob
 from arranger.replay.explain.remedies import Remedy
 from arranger.replay.reading.describe import label
 from arranger.replay.reading.history import Point
@@ -136,7 +136,7 @@ async def test_explain_and_what_if_say_the_same_of_each_change_at_each_event_of_
                 continue
             done.add(key)
             told.clear()
-            answer = await explainer.explain(Asked(job.seen.name, job.seen.namespace), point)
+            answer = await explainer.explain(AskedJob(job.seen.name, job.seen.namespace), point)
             if answer.waiting is not None:
                 kinds |= {one.kind for one in answer.waiting.remedies}
                 wrong += agree(cycle, job, told, answer.waiting.remedies)

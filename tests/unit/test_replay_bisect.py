@@ -15,7 +15,7 @@ from arranger.replay.bisect import job_conditions, node_conditions
 from arranger.replay.bisect.conditions import All, Condition, Negated
 from arranger.replay.bisect.cycle_conditions import QuorumFits, WouldBePlaced
 from arranger.replay.bisect.jobs_by_name import JobsByName
-from arranger.replay.bisect.search import Alternative, Found, Refinement, Run, Search, first_disagreement
+from arranger.replay.bisect.search import Alternative, ConditionRun, FoundEvent, Refinement, Search, first_disagreement
 from arranger.replay.reading.history import Point, Span
 from arranger.replay.reading.verify import Survey, Verification
 from arranger.replay.what_if.overrides import Overrides
@@ -25,7 +25,9 @@ from tests.world import World, shape
 Make = Callable[[State], Condition]
 
 
-def sought(world: World, make: Make, *, last: bool = False, span: Span | None = None) -> tuple[Run, Found | None]:
+def sought(
+    world: World, make: Make, *, last: bool = False, span: Span | None = None
+) -> tuple[ConditionRun, FoundEvent | None]:
     """When the condition held over the log, and the event at which it starts to hold."""
     state = State()
     search = Search(state, [make(state)], span or Span(), first_only=not last)
@@ -49,12 +51,12 @@ def found_event(world: World, make: Make, *, last: bool = False) -> k.Event:
     return found.event.event
 
 
-def blocked(world: World, name: str) -> Found | None:
+def blocked(world: World, name: str) -> FoundEvent | None:
     """What blocks a job's quorum for want of room."""
     return sought(world, lambda _: Negated(QuorumFits(job(world, name), CycleConfig())), last=True)[1]
 
 
-def passed_over(world: World, name: str) -> Found | None:
+def passed_over(world: World, name: str) -> FoundEvent | None:
     """What keeps a job from being placed, others before it included."""
 
     def make(_: State) -> Condition:

@@ -12,7 +12,7 @@ from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.replay.reading.history import Journey, Point, Span
-from arranger.replay.reading.listing import Filter, Line, Listing
+from arranger.replay.reading.listing import EventFilter, EventLine, Listing
 from arranger.replay.reading.overview import overview
 from tests.unit.replay_worlds import crowded, late_cycle
 from tests.world import World, shape
@@ -26,8 +26,8 @@ def _at(entries: list[Entry], point: Point, state: State | None = None) -> State
     return journey.state
 
 
-def _lines(entries: list[Entry], **desired: Any) -> list[Line]:
-    listing = Listing(State(), Filter(**desired))
+def _lines(entries: list[Entry], **desired: Any) -> list[EventLine]:
+    listing = Listing(State(), EventFilter(**desired))
     return [line for entry in entries for line in listing.feed(entry)]
 
 

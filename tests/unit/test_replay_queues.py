@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from arranger.cli.rendering.explain_page import Page
+from arranger.cli.rendering.explain_page import ExplanationPrinter
 from arranger.events import kinds as k
 from arranger.events.codec import encode_batch
 from arranger.messages.shortages import shortage_text
@@ -270,7 +270,7 @@ def test_the_page_shows_the_queue_and_who_passed(capsys: pytest.CaptureFixture[s
     there = short_of_capability()
     job(there, "small", "rl", 1, created=9)
     there.cycle()
-    Page(explained(there.entries, "large"), again="arranger explain", everything=True).print()
+    ExplanationPrinter(explained(there.entries, "large"), again="arranger explain", everything=True).print()
     page = " ".join(capsys.readouterr().out.split())
     text = f"Queue rl: position 1 of 2; {GPU} 4 used, share 4, capability 4; 2 jobs with nodes"
     assert f"{text}; kept waiting by the capability of queue rl" in page
@@ -284,7 +284,7 @@ def test_the_page_shows_that_it_waited_for_its_queue(capsys: pytest.CaptureFixtu
     there.queue("all")
     there.settle()
     assert there.state.jobs["uid-large"].placements
-    Page(explained(there.entries, "large"), again="arranger explain --at", everything=True).print()
+    ExplanationPrinter(explained(there.entries, "large"), again="arranger explain --at", everything=True).print()
     page = " ".join(capsys.readouterr().out.split())
     assert f"it waited 5.0s for its queue: queue rl has too little {GPU};" in page
 

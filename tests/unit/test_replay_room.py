@@ -12,7 +12,7 @@ from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.replay.explain.in_queue import KeptBy
 from arranger.replay.reading.history import Journey, Point
-from arranger.replay.reading.listing import Filter, Listing
+from arranger.replay.reading.listing import EventFilter, Listing
 from arranger.replay.reading.recording import Recording
 from arranger.replay.what_if.continuation import Continuation, Future
 from arranger.replay.what_if.hypothesis import job_gone, supposed
@@ -37,7 +37,12 @@ def test_a_log_with_preemptions_verifies_and_one_without_its_cycle_has_strays() 
 
 def test_the_events_of_a_job_and_a_pod_include_those_by_which_it_gives_room() -> None:
     world = preempting()
-    for asked in (Filter(job="low"), Filter(job="high"), Filter(pod="low-actors-0"), Filter(pod="wide-actors-1")):
+    for asked in (
+        EventFilter(job="low"),
+        EventFilter(job="high"),
+        EventFilter(pod="low-actors-0"),
+        EventFilter(pod="wide-actors-1"),
+    ):
         listing = Listing(State(), asked)
         kinds = [line.kind for entry in world.entries for line in listing.feed(entry)]
         assert "Preempted" in kinds, asked

@@ -10,7 +10,7 @@ from arranger.model.config import CycleConfig
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
-from arranger.replay.what_if.one_cycle import JobPlan, Plan, Scout, Variation, differences, take_plan, vary
+from arranger.replay.what_if.one_cycle import CyclePlan, JobPlan, Scout, Variation, differences, take_plan, vary
 from arranger.replay.what_if.overrides import Overrides
 from arranger.scheduling.registry import BUILT_IN
 from tests.unit.replay_worlds import contended, crowded
@@ -29,7 +29,7 @@ def cycles(world: World) -> list[tuple[Entry, k.CycleTaken]]:
     return [(entry, e) for entry in world.entries for e in entry.batch.events if isinstance(e, k.CycleTaken)]
 
 
-def plans(world: World, **variation: Any) -> tuple[Plan, Plan]:
+def plans(world: World, **variation: Any) -> tuple[CyclePlan, CyclePlan]:
     """The plan of the world's present state as it is, and with something otherwise."""
     copy = snapshot.restore(snapshot.encode(world.state))
     varied = Variation(**variation)
@@ -41,7 +41,7 @@ def plans(world: World, **variation: Any) -> tuple[Plan, Plan]:
     )
 
 
-def of(plan: Plan, job: str) -> JobPlan:
+def of(plan: CyclePlan, job: str) -> JobPlan:
     return next(one for one in plan.jobs if one.job == f"default/{job}")
 
 

@@ -11,7 +11,7 @@ from arranger.projections.queue_membership import queue_out_of_reach
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store
-from arranger.workers.reporter import Reporter, Told
+from arranger.workers.reporter import Reporter, ToldEvents
 from tests.world import World, shape
 
 
@@ -21,11 +21,11 @@ class Scene:
     def __init__(self) -> None:
         self.world = World()
         self.store = Store(now=lambda: 1_700_000_000.0)
-        self.told: dict[str, Told] = {}
+        self.told: dict[str, ToldEvents] = {}
         self.reporter = Reporter(DirectCluster(self.store), SystemClock())
 
     async def report(self, job: JobRecord) -> None:
-        await self.reporter.report(job, self.told.setdefault(job.uid, Told()))
+        await self.reporter.report(job, self.told.setdefault(job.uid, ToldEvents()))
 
     def events(self) -> list[Object]:
         stored = self.store.page(EVENTS, Selection(), limit=100, continuation="").items
@@ -284,7 +284,7 @@ async def test_a_queue_that_a_job_cannot_use_is_told() -> None:
     scene = Scene()
     scene.world.watch_queues()
     job = scene.world.job("j", of_queue="rl")
-    scene.told[job.uid] = Told(queue=queue_out_of_reach(scene.world.state, job))
+    scene.told[job.uid] = ToldEvents(queue=queue_out_of_reach(scene.world.state, job))
     await scene.report(job)
     told = {e["reason"]: e["message"] for e in scene.events()}
     assert told == {"Accepted": "Pending: accepted; waits for queue rl", "WaitsForQueue": "waits for queue rl"}

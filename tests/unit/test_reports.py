@@ -9,7 +9,7 @@ import pytest
 from arranger.clock import SystemClock
 from arranger.model.job import Stage
 from arranger.workers.effects import Effects
-from arranger.workers.reporter import Told
+from arranger.workers.reporter import ToldEvents
 from arranger.workers.reports import Reports
 from tests.parts import parts
 
@@ -62,7 +62,7 @@ async def test_each_of_several_appliers_rests_so_that_all_together_record_as_man
 
     monkeypatch.setattr(reports._reporter, "report", record)
     for job in jobs.values():
-        reports.report(job, Told())
+        reports.report(job, ToldEvents())
     running = asyncio.create_task(reports.run())
     for _ in range(50):
         await asyncio.sleep(0)
@@ -80,15 +80,15 @@ async def test_the_event_of_a_namespace_waits_for_one_of_another_one_that_storms
     reports = Reports(Effects(parts(cluster=object(), follower=_Follower(jobs), clock=clock)), lambda: 1)
     recorded: list[str] = []
 
-    async def record(job: Any, _: Told) -> None:
+    async def record(job: Any, _: ToldEvents) -> None:
         reports._reporter.writes += 1
         recorded.append(job.uid)
         await asyncio.sleep(0)
 
     monkeypatch.setattr(reports._reporter, "report", record)
-    reports.report(other, Told())
+    reports.report(other, ToldEvents())
     for job in storm:
-        reports.report(job, Told())
+        reports.report(job, ToldEvents())
     running = asyncio.create_task(reports.run())
     for _ in range(50):
         await asyncio.sleep(0)
@@ -111,14 +111,14 @@ async def test_thousands_that_wait_delay_no_event_of_one_that_starts_and_theirs_
     )
     recorded: list[tuple[float, str]] = []
 
-    async def record(job: Any, _: Told) -> None:
+    async def record(job: Any, _: ToldEvents) -> None:
         reports._reporter.writes += 1
         recorded.append((clock.at_s, job.uid))
         clock.at_s += 0.001
 
     monkeypatch.setattr(reports._reporter, "report", record)
     for job in (*waiting, *starting):
-        reports.report(job, Told())
+        reports.report(job, ToldEvents())
     running = asyncio.create_task(reports.run())
     for _ in range(100_000):
         await asyncio.sleep(0)
@@ -141,7 +141,7 @@ async def test_jobs_that_are_gone_take_no_turns_of_those_that_wait(monkeypatch: 
 
     monkeypatch.setattr(reports._reporter, "report", record)
     for job in (*(job_of("default", f"gone-{number}", waits=True) for number in range(1_000)), there):
-        reports.report(job, Told())
+        reports.report(job, ToldEvents())
     running = asyncio.create_task(reports.run())
     for _ in range(5_000):
         await asyncio.sleep(0)
@@ -163,7 +163,7 @@ async def test_a_job_that_starts_meanwhile_takes_no_turn_of_those_that_start(
 
     monkeypatch.setattr(reports._reporter, "report", record)
     for job in jobs.values():
-        reports.report(job, Told())
+        reports.report(job, ToldEvents())
         job.placements, job.stage = {(0, 0): "n1"}, Stage.STARTING
     running = asyncio.create_task(reports.run())
     for _ in range(5_000):

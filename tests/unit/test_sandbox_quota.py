@@ -6,7 +6,7 @@ import pytest
 
 from arranger.kube.cluster import PODS, QUOTAS
 from arranger.sandbox.admission import WriteOptions
-from arranger.sandbox.status import Refusal
+from arranger.sandbox.status import ApiRefusal
 from arranger.sandbox.store import Store
 from arranger.sandbox.tables import table
 
@@ -44,7 +44,7 @@ def test_a_quota_is_counted_when_it_comes_and_with_every_pod() -> None:
 def test_a_raised_quota_takes_what_it_refused() -> None:
     store = store_with({"pods": "1"})
     create(store, "a")
-    with pytest.raises(Refusal, match=r"exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"):
+    with pytest.raises(ApiRefusal, match=r"exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"):
         create(store, "b")
     store.patch(QUOTAS, "default", "q", {"spec": {"hard": {"pods": "2"}}})
     create(store, "b")
@@ -56,7 +56,7 @@ def test_a_trial_is_judged_and_counts_for_nothing() -> None:
     create(store, "a", dry_run=True)
     assert status(store)["used"] == {"pods": "0"}
     create(store, "a")
-    with pytest.raises(Refusal):
+    with pytest.raises(ApiRefusal):
         create(store, "b", dry_run=True)
 
 
@@ -68,12 +68,12 @@ def test_a_scope_by_priority_class_counts_its_pods() -> None:
         "metadata": {"name": "p"},
         "spec": {"containers": [{"name": "c", "image": "i"}], "priorityClassName": "high"},
     }
-    with pytest.raises(Refusal):
+    with pytest.raises(ApiRefusal):
         store.create(PODS, "default", body)
 
 
 def test_what_is_no_quantity_is_refused() -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiRefusal) as caught:
         store_with({"pods": "many"})
     assert caught.value.code == 400 and "ResourceQuota in version" in caught.value.detail
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from arranger.sandbox.rules import Rule, Scope
+from arranger.sandbox.rules import CelRule, Scope
 from arranger.sandbox.validation import Schema
 
 _VALUE = {"name": "a", "spec": {"leader": {"name": "l"}, "sets": [{"name": "s"}]}, "status": {"stage": "Pending"}}
@@ -25,18 +25,18 @@ _VALUE = {"name": "a", "spec": {"leader": {"name": "l"}, "sets": [{"name": "s"}]
     ],
 )
 def test_a_rule_is_given_the_fields_that_it_reads(rule: str, read: dict[str, Any]) -> None:
-    assert Scope([Rule({"rule": rule})]).read(_VALUE, None) == (read, None)
+    assert Scope([CelRule({"rule": rule})]).read(_VALUE, None) == (read, None)
 
 
 def test_the_fields_of_the_message_and_of_the_value_before_are_read_too() -> None:
-    rule = Rule({"rule": "self.name == oldSelf.name", "messageExpression": "'not ' + self.status.stage"})
+    rule = CelRule({"rule": "self.name == oldSelf.name", "messageExpression": "'not ' + self.status.stage"})
     read, before = Scope([rule]).read(_VALUE, _VALUE)
     assert read == {"name": "a", "status": {"stage": "Pending"}}
     assert before == {"name": "a"}
 
 
 def test_a_rule_that_asks_only_whether_there_was_a_value_before_reads_nothing_of_it() -> None:
-    rule = Rule({"rule": "oldSelf.hasValue()", "optionalOldSelf": True})
+    rule = CelRule({"rule": "oldSelf.hasValue()", "optionalOldSelf": True})
     assert Scope([rule]).read(_VALUE, _VALUE) == ({}, {})
     schema = Schema({"type": "object", "x-kubernetes-preserve-unknown-fields": True, "x-kubernetes-validations": [
         {"rule": "oldSelf.hasValue()", "optionalOldSelf": True, "message": "is new"}]})  # fmt: skip

@@ -11,7 +11,7 @@ from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.kinds import SECRETS
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.patching import JSON_PATCH, STRATEGIC
-from arranger.sandbox.status import Refusal
+from arranger.sandbox.status import ApiRefusal
 from arranger.sandbox.store import Store
 from tests.servers import tyjob_definition
 
@@ -96,7 +96,7 @@ def store() -> Store:
 
 
 def refused(code: int, reason: str) -> Any:
-    return pytest.raises(Refusal, match=f"{code} {reason}")
+    return pytest.raises(ApiRefusal, match=f"{code} {reason}")
 
 
 def reference(owner: Object, *, blocks: bool = True) -> Object:
@@ -190,7 +190,7 @@ def test_a_stored_object_never_changes_under_a_patch(store: Store) -> None:
     ],
 )
 def test_an_invalid_custom_resource_is_refused_in_kubernetes_words(store: Store, spec: Object, message: str) -> None:
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(ApiRefusal) as refusal:
         store.create(THINGS, "default", thing(**spec))
     assert refusal.value.code == 422
     assert message in refusal.value.detail
@@ -201,7 +201,7 @@ def test_unknown_fields_are_pruned_with_a_warning_or_refused_when_strict(store: 
     assert answer.warnings == ('unknown field "spec.foo"',)
     assert "foo" not in answer.stored.object["spec"]
     assert answer.stored.object["spec"]["free"] == {"any": 1}
-    with pytest.raises(Refusal, match=r'strict decoding error: unknown field "spec\.foo"'):
+    with pytest.raises(ApiRefusal, match=r'strict decoding error: unknown field "spec\.foo"'):
         store.create(THINGS, "default", thing("u", foo=1), WriteOptions(strictness="Strict"))
 
 
@@ -213,7 +213,7 @@ def test_defaults_reach_into_lists(store: Store) -> None:
 
 def test_a_transition_rule_holds_on_updates_only(store: Store) -> None:
     store.create(THINGS, "default", thing())
-    with pytest.raises(Refusal, match="spec: Forbidden: is immutable"):
+    with pytest.raises(ApiRefusal, match="spec: Forbidden: is immutable"):
         store.patch(THINGS, "default", "t", {"spec": {"leader": "m"}})
 
 
@@ -234,7 +234,7 @@ def test_strategic_merge_merges_lists_by_their_keys(store: Store) -> None:
 
 
 def test_a_pod_without_containers_or_with_a_bad_quantity_is_refused(store: Store) -> None:
-    with pytest.raises(Refusal, match=r"spec.containers: Required value"):
+    with pytest.raises(ApiRefusal, match=r"spec.containers: Required value"):
         store.create(PODS, "default", {"metadata": {"name": "a"}, "spec": {}})
     with refused(400, "BadRequest"):
         bad = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "lots"}}}
@@ -264,7 +264,7 @@ def test_a_finalizer_keeps_an_object_until_it_is_taken_off(store: Store) -> None
     body["metadata"]["finalizers"] = ["example.dev/wait"]
     store.create(THINGS, "default", body)
     assert not store.delete(THINGS, "default", "t").removed
-    with pytest.raises(Refusal, match="no new finalizers"):
+    with pytest.raises(ApiRefusal, match="no new finalizers"):
         store.patch(THINGS, "default", "t", {"metadata": {"finalizers": ["example.dev/wait", "x.y/z"]}})
     assert store.patch(THINGS, "default", "t", {"metadata": {"finalizers": None}}).removed
     assert names(store, THINGS) == []
@@ -362,7 +362,7 @@ def test_selectors_choose_by_labels_and_fields(store: Store) -> None:
     assert chosen(labels="x,x!=1") == ["b"]
     assert chosen(fields="spec.nodeName=n") == ["b"]
     assert chosen(fields="metadata.name!=a,status.phase=Pending") == ["b", "c"]
-    with pytest.raises(Refusal, match=r"field label not supported: spec\.hostname"):
+    with pytest.raises(ApiRefusal, match=r"field label not supported: spec\.hostname"):
         chosen(fields="spec.hostname=n")
 
 
@@ -418,7 +418,7 @@ def test_a_definition_with_a_broken_rule_is_refused(store: Store) -> None:
 
 
 def test_an_object_too_large_for_etcd_is_refused(store: Store) -> None:
-    with pytest.raises(Refusal, match="request is too large"):
+    with pytest.raises(ApiRefusal, match="request is too large"):
         store.create(SECRETS, "default", {"metadata": {"name": "big"}, "data": {"a": "x" * 1_600_000}})
 
 
@@ -451,7 +451,7 @@ def test_metadata_of_wrong_types_is_a_bad_request(store: Store, metadata: Object
 def test_a_patch_cannot_make_another_object_of_it(store: Store) -> None:
     store.create(CONFIG_MAPS, "default", {"metadata": {"name": "a"}})
     for metadata in ({"name": "b"}, {"namespace": "other"}, {"uid": "other"}):
-        with pytest.raises(Refusal):
+        with pytest.raises(ApiRefusal):
             store.patch(CONFIG_MAPS, "default", "a", {"metadata": metadata})
     with refused(422, "Invalid"):
         store.patch(CONFIG_MAPS, "default", "a", {"kind": "Other"})
@@ -471,6 +471,6 @@ def test_a_bad_quantity_in_a_tyjob_is_told_to_who_applies_it_and_not_on_the_serv
         "metadata": {"name": "j"},
         "spec": {"minWorkersNum": 0, "leader": leader, "workerSets": []},
     }
-    with pytest.raises(Refusal, match="requests"):
+    with pytest.raises(ApiRefusal, match="requests"):
         store.create(TYJOBS, "default", job)
     assert caplog.records == []

@@ -18,7 +18,7 @@ from arranger.projections.jobs import JobRecord
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store
-from arranger.workers.reporter import Reporter, Told
+from arranger.workers.reporter import Reporter, ToldEvents
 from tests.unit.tyjob_table import template, tyjob_with
 from tests.world import Edited, World, shape
 
@@ -128,7 +128,7 @@ class Scene:
         self.edited = running(**spec)
         self.store = Store(now=lambda: 1_700_000_000.0)
         self.reporter = Reporter(DirectCluster(self.store), SystemClock())
-        self.told = Told()
+        self.told = ToldEvents()
 
     @property
     def job(self) -> JobRecord:
@@ -150,7 +150,7 @@ async def test_each_scaling_is_one_event() -> None:
     scene.edited.edit(priority=7)
     scene.edited.edit(workers=1)
     assert await scene.scalings() == ["actors scaled from 2 to 4", "actors scaled from 4 to 1"]
-    scene.told = Told()  # another applier
+    scene.told = ToldEvents()  # another applier
     assert len(await scene.scalings()) == 2
 
 

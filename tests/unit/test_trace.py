@@ -14,7 +14,7 @@ import pytest
 from arranger.cli.inputs.trace_files import read_nodes, read_pods
 from arranger.errors import UsageError
 from arranger.model.config import CycleConfig
-from arranger.scheduling.experiment import POLICIES, Experiment, Outcome, TraceNode, TracePod
+from arranger.scheduling.experiment import POLICIES, Experiment, TraceNode, TraceOutcome, TracePod
 from arranger.scheduling.fragmentation import GPU_MILLI, fragments
 from tests.traces import (
     OPENB_VARIABLE,
@@ -210,7 +210,7 @@ def test_the_published_figures_come_out_again_from_the_openb_trace(policy: str, 
     folder = openb_folder()
     assert folder is not None
     nodes, pods = read_nodes(folder / "openb_node_list_gpu_node.csv"), read_pods(folder / "openb_pod_list_default.csv")
-    outcomes: list[Outcome] = [experiment(nodes, pods, policy=policy, seed=seed).run() for seed in range(42, 52)]
+    outcomes: list[TraceOutcome] = [experiment(nodes, pods, policy=policy, seed=seed).run() for seed in range(42, 52)]
     mean = fmean(outcome.allocated_percent for outcome in outcomes)
     assert mean == pytest.approx(published_openb(folder, pods="openb_pod_list_default", policy=published), abs=0.5)
     if policy == "FragmentGradient":

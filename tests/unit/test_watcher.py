@@ -14,7 +14,7 @@ from arranger.errors import WatchSuperseded
 from arranger.events import kinds as k
 from arranger.events.fence import CLAIM, Fence
 from arranger.events.log import Appended
-from arranger.kube.cluster import PODS, Change
+from arranger.kube.cluster import PODS, WatchEvent
 from arranger.metrics import Metrics
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.names import pod_labels
@@ -229,7 +229,7 @@ def test_only_the_watcher_that_checked_a_spec_relies_on_it(term: int, checked: b
     world = World()
     job = world.job("j")
     metadata = {"uid": job.uid, "name": "j", "namespace": "default", "generation": job.seen.generation}
-    echo = Change("MODIFIED", {"metadata": metadata, "spec": {}, "status": {"stage": "Pending"}}, "9", 0)
+    echo = WatchEvent("MODIFIED", {"metadata": metadata, "spec": {}, "status": {"stage": "Pending"}}, "9", 0)
     (event,) = news([echo], k.Watched.JOB, job.seen.term + term, world.state, checks=TYJOB)
     assert isinstance(event, k.JobSeen) and bool(event.faults) == checked
 

@@ -12,7 +12,7 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.events.log import entries
-from arranger.kube.cluster import PODS, Change, ClusterUnavailable, Page, Resource, always
+from arranger.kube.cluster import PODS, ClusterUnavailable, ListPage, Resource, WatchEvent, always
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
 from arranger.workers import observer
@@ -29,7 +29,7 @@ class Losing(DirectCluster):
     both."""
 
     takes_s = 0.0
-    loses: Callable[[Change], bool] = staticmethod(lambda _: False)
+    loses: Callable[[WatchEvent], bool] = staticmethod(lambda _: False)
     breaks = False
     #: Whether watches are accepted, bring nothing, and break for that after 90 s, behind a proxy that keeps all back.
     deaf = False
@@ -37,7 +37,7 @@ class Losing(DirectCluster):
     away = False
     listings = watches = 0
 
-    async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
+    async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[ListPage, None]:
         self.listings += 1
         await asyncio.sleep(self.takes_s)
         async with aclosing(super().listing(resource, limit=limit, at=at)) as pages:
@@ -51,7 +51,7 @@ class Losing(DirectCluster):
         *,
         timeout_s: float = 300.0,
         accepted: Callable[[], object] = always,
-    ) -> AsyncGenerator[list[Change], None]:
+    ) -> AsyncGenerator[list[WatchEvent], None]:
         self.watches += 1
         if self.away:
             raise ClusterUnavailable("connection refused")
@@ -88,7 +88,7 @@ def run(test: Callable[[Scene, Losing], Awaitable[None]], *, relist_s: int = 360
         loop.close()
 
 
-def lost_names(*names: str) -> Callable[[Change], bool]:
+def lost_names(*names: str) -> Callable[[WatchEvent], bool]:
     return lambda change: change.type != "BOOKMARK" and change.object["metadata"]["name"] in names
 
 

@@ -28,7 +28,7 @@ from arranger.cli.inputs.reading import (
 )
 from arranger.cli.inputs.variation import queues_in, unknown_queue
 from arranger.cli.inputs.with_config import begin_with_config
-from arranger.cli.rendering.bisect_page import Answer, Told
+from arranger.cli.rendering.bisect_page import BisectAnswer, ToldCondition
 from arranger.cli.rendering.output import output_option, print_json, print_text, say
 from arranger.errors import UsageError
 from arranger.events import kinds as k
@@ -42,9 +42,9 @@ from arranger.replay.bisect import job_conditions, node_conditions
 from arranger.replay.bisect.conditions import All, Condition, Negated
 from arranger.replay.bisect.cycle_conditions import QuorumFits, WouldBePlaced
 from arranger.replay.bisect.jobs_by_name import FirstSeen, JobsByName
-from arranger.replay.bisect.search import Alternative, Found, Refinement, Run, Search, first_disagreement
+from arranger.replay.bisect.search import Alternative, ConditionRun, FoundEvent, Refinement, Search, first_disagreement
 from arranger.replay.reading.history import Point, Span
-from arranger.replay.reading.verify import Difference, Survey
+from arranger.replay.reading.verify import PlanDifference, Survey
 from arranger.replay.what_if.overrides import OtherQueues, Overrides
 from arranger.settings import Settings
 
@@ -75,7 +75,7 @@ _JOB_CONDITIONS: dict[str, Callable[[k.JobSeen, Any, _Fits], Condition]] = {
     "fits": lambda job, _, fits: fits(job),
     "would_place": lambda job, _, fits: WouldBePlaced(fits(job)),
     "preempted": lambda job, *_: job_conditions.preempted(job),
-    "reserved": lambda job, *_: job_conditions.Reserved(job),
+    "reserved": lambda job, *_: job_conditions.RoomIsReserved(job),
     "gone": lambda job, *_: Negated(job_conditions.there(job)),
 }
 #: The same for conditions on a node, made from its name.
@@ -252,7 +252,7 @@ def _comparison(name: str, text: str) -> tuple[str, str, int]:
 # --- events --------------------------------------------------------------------------------------------------
 
 
-async def _seek(target: str | None, settings: Settings, asked: _Question, span: Span) -> Answer:
+async def _seek(target: str | None, settings: Settings, asked: _Question, span: Span) -> BisectAnswer:
     async with opened(target, settings) as log:
         job = await _job(log, asked, span) if asked.job else None
         if job is not None and asked.hypothetical:
@@ -264,7 +264,9 @@ async def _seek(target: str | None, settings: Settings, asked: _Question, span: 
         search = Search(state, made, span, first_only=not asked.last)
         await feed(log, position, search.feed, until=span.last, doing="searching")
         which, run = _chosen(search.runs[:2])
-        answer = Answer(Told(made[which].text, run), search.state.offset, last=asked.last, blocked=asked.blocked)
+        answer = BisectAnswer(
+            ToldCondition(made[which].text, run), search.state.offset, last=asked.last, blocked=asked.blocked
+        )
         if job is not None and asked.hypothetical:
             answer.came = job.came
             answer.ended = job.seen.uid in search.state.jobs and search.state.jobs[job.seen.uid].ended
@@ -280,11 +282,11 @@ async def _seek(target: str | None, settings: Settings, asked: _Question, span: 
         other = search.runs[1] if asked.blocked and which == 0 else run
         if other.last != run.last and answer.to_be_told(other):
             found = await _refinement(log, await begin_at_span(log, span), asked.conditions(seen, fits)[1], other.last)
-            answer.also = Told(made[1].text, other, found)
+            answer.also = ToldCondition(made[1].text, other, found)
         return answer
 
 
-def _print_answer(answer: Answer, output: str) -> int:
+def _print_answer(answer: BisectAnswer, output: str) -> int:
     if output == "json":
         print_json(answer.json())
     else:
@@ -292,7 +294,7 @@ def _print_answer(answer: Answer, output: str) -> int:
     return 0 if answer.found is not None else 1
 
 
-def _chosen(runs: Sequence[Run]) -> tuple[int, Run]:
+def _chosen(runs: Sequence[ConditionRun]) -> tuple[int, ConditionRun]:
     """The decisive condition and its number: the first that holds at the end, or else the one that held last."""
     for number, run in enumerate(runs):
         if run.holds:
@@ -300,7 +302,7 @@ def _chosen(runs: Sequence[Run]) -> tuple[int, Run]:
     return max(enumerate(runs), key=lambda pair: (pair[1].ended, -pair[0]))
 
 
-async def _refinement(log: Log, begun: Begun, condition: Condition, at: int) -> Found:
+async def _refinement(log: Log, begun: Begun, condition: Condition, at: int) -> FoundEvent:
     """The event in the entry `at`. A condition that takes cycles must be `begun` as early as the search."""
     state, position = begun
     refinement = Refinement(state, condition, at)
@@ -395,7 +397,7 @@ def _print_alternative(alternative: Alternative, other: Overrides) -> None:
     print_text(f"Both plans side by side: arranger what-if --at {found.cycle} with the same options")
 
 
-def _print_difference(found: Difference) -> None:
+def _print_difference(found: PlanDifference) -> None:
     print_text(f"  decision  {found.kind}{f' on job {found.job}' if found.job else ''}")
     print_text(f"  recorded  {found.recorded or '-'}", indent=12)
     print_text(f"  other     {found.retaken or '-'}", indent=12)

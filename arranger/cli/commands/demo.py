@@ -25,8 +25,8 @@ from urllib.parse import urlsplit
 import click
 import yaml
 
-from arranger.cli.rendering.demo_story import Story
-from arranger.cli.rendering.demo_table import JobRow, QueueRow, Screen
+from arranger.cli.rendering.demo_story import DemoStory
+from arranger.cli.rendering.demo_table import JobRow, QueueRow, TableScreen
 from arranger.cli.rendering.output import heading, say
 from arranger.errors import ArrangerError, ClusterError, UsageError
 from arranger.events import kinds as k
@@ -382,7 +382,7 @@ class _Demo:
         """Show the table until every job has ended or the time is up; with `--keep`, until a signal."""
         began_s = time.monotonic()
         deadline_s = began_s + (float("inf") if self._keep else LIMIT_S)
-        with Screen(self._rows, self._queues, gpus=self._nodes * self._gpus) as screen:
+        with TableScreen(self._rows, self._queues, gpus=self._nodes * self._gpus) as screen:
             while not self._stop.is_set() and time.monotonic() < deadline_s:
                 await self._apply_later(user, time.monotonic() - began_s)
                 await self._replace_dead_redis(redis)
@@ -397,7 +397,7 @@ class _Demo:
             await self._tell(screen)
             screen.show()
 
-    async def _tell(self, screen: Screen) -> None:
+    async def _tell(self, screen: TableScreen) -> None:
         if self._story is not None and not self._keep:
             async for time_ms, line in self._story.news():
                 screen.tell(time_ms, line)
@@ -521,7 +521,7 @@ class _Told:
         """`rows`: those of the table beside the story."""
         self._log = log
         self._position = position
-        self._story = Story(lambda name: name not in rows or rows[name].whole)
+        self._story = DemoStory(lambda name: name not in rows or rows[name].whole)
 
     @property
     def room_taken(self) -> bool:

@@ -23,9 +23,9 @@ from arranger.events.kinds import kind_of
 from arranger.events.log import Entry, Log, Position
 from arranger.model.text import few
 from arranger.plugins import installed
-from arranger.replay.reading.difference import Changed, Difference, Picture, difference, picture
+from arranger.replay.reading.difference import ChangedObjects, Difference, Picture, difference, picture
 from arranger.replay.reading.history import Point
-from arranger.replay.what_if.one_cycle import JobPlan, Plan, differences
+from arranger.replay.what_if.one_cycle import CyclePlan, JobPlan, differences
 from arranger.replay.what_if.simulation import JobOutcome, PlacedPod
 from arranger.settings import Settings
 
@@ -114,7 +114,7 @@ def _print(found: Difference) -> None:
     _print_changed("node", found.nodes)
 
 
-def _print_changed(kind: str, groups: Sequence[Changed]) -> None:
+def _print_changed(kind: str, groups: Sequence[ChangedObjects]) -> None:
     rows = [
         (few(group.names, _NAMED) if not number else "", change.what, change.before or "-", change.after or "-")
         for group in groups
@@ -152,11 +152,11 @@ def _diff_plans(files: Sequence[Path], output: str) -> None:
 class _PlanFile(msgspec.Struct):
     """The compared parts of the JSON output of either command."""
 
-    whatIf: Plan | None = None  # the name in the JSON
+    whatIf: CyclePlan | None = None  # the name in the JSON
     jobs: tuple[JobOutcome, ...] | None = None
 
 
-def _plan(path: Path) -> Plan:
+def _plan(path: Path) -> CyclePlan:
     try:
         read = msgspec.json.decode(path.read_bytes(), type=_PlanFile)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as problem:
@@ -171,7 +171,7 @@ def _plan(path: Path) -> Plan:
 _WRITTEN_BY = "arranger what-if -o json and arranger simulate -o json write plans"
 
 
-def _simulated(jobs: Sequence[JobOutcome]) -> Plan:
+def _simulated(jobs: Sequence[JobOutcome]) -> CyclePlan:
     plans = tuple(
         JobPlan(
             job=f"{job.namespace}/{job.name}",
@@ -186,7 +186,7 @@ def _simulated(jobs: Sequence[JobOutcome]) -> Plan:
         )
         for job in jobs
     )
-    return Plan(
+    return CyclePlan(
         offset=0,
         time_ms=0,
         queue_policy="",

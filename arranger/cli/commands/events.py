@@ -20,13 +20,13 @@ from arranger.cli.inputs.reading import (
 )
 from arranger.cli.inputs.variation import unknown_queue
 from arranger.cli.rendering.log_line import as_json
-from arranger.cli.rendering.output import Times, Told, fitting, output_option, print_json_lines, print_table, say
+from arranger.cli.rendering.output import Times, ToldTime, fitting, output_option, print_json_lines, print_table, say
 from arranger.events import kinds
 from arranger.events.log import Entry, Log, Position
 from arranger.model.near_names import did_you_mean, near_names
 from arranger.model.text import one_line
 from arranger.replay.reading.history import END, Span
-from arranger.replay.reading.listing import Filter, Line, Listing
+from arranger.replay.reading.listing import EventFilter, EventLine, Listing
 from arranger.settings import Settings
 
 #: How long one read waits for new events with `--follow`.
@@ -95,7 +95,7 @@ def command(target: str | None, settings: Settings, follow: bool, output: str, *
     """
     if follow and options["to"] is not None:
         raise click.UsageError("--follow never ends: leave out --to")
-    asked = Filter(
+    asked = EventFilter(
         span=span_of(options["from"], options["to"]),
         job=options["job"],
         node=options["node"],
@@ -106,11 +106,11 @@ def command(target: str | None, settings: Settings, follow: bool, output: str, *
     asyncio.run(_list(target, settings, asked, follow=follow, output=output))
 
 
-async def _list(target: str | None, settings: Settings, asked: Filter, *, follow: bool, output: str) -> None:
+async def _list(target: str | None, settings: Settings, asked: EventFilter, *, follow: bool, output: str) -> None:
     async with opened(target, settings) as log:
         state, position = await begin_at_span(log, asked.span)
         listing = Listing(state, asked)
-        lines: list[Line] = []
+        lines: list[EventLine] = []
         last = position
         printer = _Printer(output)
 
@@ -149,7 +149,7 @@ async def _follow(log: Log, after: Position, listing: Listing, printer: "_Printe
             printer.now(listing.feed(entry))
 
 
-async def _say_nothing_found(log: Log, listing: Listing, asked: Filter) -> None:
+async def _say_nothing_found(log: Log, listing: Listing, asked: EventFilter) -> None:
     """Report that no events were found. Raises `NotFound` if the log doesn't have the job at all, nor, where all of it
     was read, the queue, the node or the pod."""
     if asked.job and not listing.knows(asked.job):
@@ -176,7 +176,7 @@ class _Printer:
         self._fitting = fitting()
         self._said = ""
 
-    def many(self, lines: list[Line]) -> None:
+    def many(self, lines: list[EventLine]) -> None:
         if self._json:
             self.now(lines)
             return
@@ -187,7 +187,7 @@ class _Printer:
         if not self._json:
             self._row([column.upper() for column in _COLUMNS])
 
-    def now(self, lines: Iterable[Line]) -> None:
+    def now(self, lines: Iterable[EventLine]) -> None:
         if self._json:
             print_json_lines(as_json(line) for line in lines)
             return
@@ -197,7 +197,7 @@ class _Printer:
                 cells = (cells[0], self._times([line]).text(line.time_ms), *cells[2:])
             self._row([one_line(str(cell)) for cell in cells])
 
-    def _times(self, lines: list[Line]) -> Times:
+    def _times(self, lines: list[EventLine]) -> Times:
         """The format for the times of these lines. On a terminal, a changed date is printed first."""
         times = Times.of(line.time_ms for line in lines)
         if self._fitting and times.heading not in ("", self._said):
@@ -217,6 +217,6 @@ class _Printer:
         say("  ".join((offset.rjust(_FOLLOW_WIDTHS[0]), *padded, text)).rstrip())
 
 
-def _cells(line: Line) -> tuple[object, ...]:
+def _cells(line: EventLine) -> tuple[object, ...]:
     text = f"{line.reason}: {line.text}" if line.reason else line.text
-    return (line.offset, Told(line.time_ms), line.kind, line.subject, line.verdict, text)
+    return (line.offset, ToldTime(line.time_ms), line.kind, line.subject, line.verdict, text)

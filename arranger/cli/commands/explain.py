@@ -9,11 +9,11 @@ import click
 from arranger.cli.inputs.explainer import Explainer, as_json
 from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import namespace_and_name, opened, point_option
-from arranger.cli.rendering.explain_page import Page
+from arranger.cli.rendering.explain_page import ExplanationPrinter
 from arranger.cli.rendering.output import output_option, print_json, say
 from arranger.errors import UsageError
 from arranger.replay.explain.answer import Explanation
-from arranger.replay.explain.job_history import Asked
+from arranger.replay.explain.job_history import AskedJob
 from arranger.replay.reading.history import END, Point
 from arranger.settings import Settings
 
@@ -49,12 +49,12 @@ def command(target: str | None, settings: Settings, output: str, job: str, at: P
         raise UsageError(
             f"job {job!r} names another namespace than --namespace {namespace}", hint="leave one of them out"
         )
-    asked = Asked(name, namespace if given is None else given, options["pod"] or "", options["node"] or "")
+    asked = AskedJob(name, namespace if given is None else given, options["pod"] or "", options["node"] or "")
     answer = asyncio.run(_explain(target, settings, asked, at or END))
     if output == "json":
         print_json(as_json(answer))
     else:
-        Page(answer, again=_again(), everything=options["everything"], scores=options["scores"]).print()
+        ExplanationPrinter(answer, again=_again(), everything=options["everything"], scores=options["scores"]).print()
 
 
 def _again() -> str:
@@ -67,6 +67,6 @@ def _again() -> str:
     return shlex.join(words) + " --at"
 
 
-async def _explain(target: str | None, settings: Settings, asked: Asked, point: Point) -> Explanation:
+async def _explain(target: str | None, settings: Settings, asked: AskedJob, point: Point) -> Explanation:
     async with opened(target, settings) as log:
         return await Explainer(log, lambda remark: say(remark, err=True)).explain(asked, point)

@@ -59,7 +59,7 @@ class _Asked(msgspec.Struct):
     hashed: bool
 
 
-class Made(msgspec.Struct, frozen=True):
+class FinishedExport(msgspec.Struct, frozen=True):
     """A finished export."""
 
     file: str
@@ -147,7 +147,7 @@ def command(
         _tell(made)
 
 
-def _tell(made: Made) -> None:
+def _tell(made: FinishedExport) -> None:
     lasted = duration(max(0, made.last_time_ms - made.first_time_ms))
     print_text(f"{made.file}: offsets {made.first} to {made.last} of epoch {made.epoch}, {made.bytes:,} bytes")
     print_text(f"{lasted} from {local_time(made.first_time_ms)}{', names replaced' if made.hashed else ''}")
@@ -157,7 +157,7 @@ def _tell(made: Made) -> None:
         print_text(f"{made.job} is called {made.job_there} in the file (only this output says so)")
 
 
-async def _export(target: str | None, settings: Settings, asked: _Asked, file: Path) -> Made:
+async def _export(target: str | None, settings: Settings, asked: _Asked, file: Path) -> FinishedExport:
     async with opened(target, settings) as log:
         part = await _part(log, asked)
         writer = ZipWriter(file)
@@ -168,7 +168,7 @@ async def _export(target: str | None, settings: Settings, asked: _Asked, file: P
             writer.give_up()
             raise
         after, ends = part.after, await end_offset(log)
-        return Made(
+        return FinishedExport(
             str(file),
             writer.size,
             after.epoch,
@@ -182,7 +182,7 @@ async def _export(target: str | None, settings: Settings, asked: _Asked, file: P
         )
 
 
-async def _export_page(target: str | None, settings: Settings, asked: _Asked, file: Path) -> Made:
+async def _export_page(target: str | None, settings: Settings, asked: _Asked, file: Path) -> FinishedExport:
     content = document(b"{}")  # without the console's build, nothing is read
     async with opened(target, settings) as log:
         part = await _part(log, asked)
@@ -198,7 +198,7 @@ async def _export_page(target: str | None, settings: Settings, asked: _Asked, fi
             playback, explanations = await played(log, after, state, part.until)
         content = document(facts(playback, explanations))
         _write_new(file, content)
-        return Made(
+        return FinishedExport(
             str(file),
             len(content),
             after.epoch,

@@ -18,7 +18,7 @@ from arranger.cli.inputs.reading import (
     span_of,
 )
 from arranger.cli.inputs.with_config import begin_with_config, stand_with_config
-from arranger.cli.rendering.forecast_page import Scores, Starts
+from arranger.cli.rendering.forecast_page import ForecastAnswer, Scores
 from arranger.cli.rendering.output import csv_output_option, print_json
 from arranger.errors import LogError
 from arranger.events import kinds as k
@@ -85,7 +85,7 @@ def command(target: str | None, settings: Settings, output: str, **options: Any)
       arranger forecast --score --points 50 -o csv     made again at fifty times, for a spreadsheet
     """
     _check(options)
-    answer: Starts | Scores
+    answer: ForecastAnswer | Scores
     if options["score"]:
         answer = asyncio.run(_scores(target, settings, options))
     else:
@@ -94,7 +94,7 @@ def command(target: str | None, settings: Settings, output: str, **options: Any)
         print_json(answer.json())
     elif output == "csv":
         answer.csv()
-    elif isinstance(answer, Starts):
+    elif isinstance(answer, ForecastAnswer):
         answer.print(everything=options["everything"])
     else:
         answer.print()
@@ -110,7 +110,7 @@ def _check(options: dict[str, Any]) -> None:
         raise click.UsageError(f"{flag} can't be used with --score" if options["score"] else f"{flag} needs --score")
 
 
-async def _starts(target: str | None, settings: Settings, options: dict[str, Any]) -> Starts:
+async def _starts(target: str | None, settings: Settings, options: dict[str, Any]) -> ForecastAnswer:
     point = options["at"] or END
     async with opened(target, settings) as log:
         state, last, config = await stand_with_config(log, point, doing="going to the point")
@@ -126,7 +126,7 @@ async def _starts(target: str | None, settings: Settings, options: dict[str, Any
         found = forecast(
             state, config, state.time_ms, first=first, until_ms=horizon_ms, policies=policies, moved=moved
         )  # fmt: skip
-    return Starts(found, asked_of(found, options["jobs"], state))
+    return ForecastAnswer(found, asked_of(found, options["jobs"], state))
 
 
 class _Survey(msgspec.Struct):

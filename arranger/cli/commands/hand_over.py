@@ -11,7 +11,7 @@ from arranger.cli.rendering.output import output_option, print_json, print_table
 from arranger.errors import ArrangerError
 from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import CLUSTER_LOGS, ApiError, Cluster
-from arranger.kube.cluster_logs import NAME, Holder, holders, with_holders
+from arranger.kube.cluster_logs import NAME, LogHolder, holders, with_holders
 from arranger.kube.config import find_access
 from arranger.settings import Settings
 
@@ -59,7 +59,7 @@ def command(settings: Settings, to: str | None, namespace: str | None, output: s
         print_table(("LOG", "NAMESPACE", "SINCE", "RENEWED", "HANDS OVER TO"), rows)
 
 
-def _row(holder: Holder) -> tuple[str, ...]:
+def _row(holder: LogHolder) -> tuple[str, ...]:
     awaited = " (isn't there yet)" if holder.hand_over_to and not holder.next_ready else ""
     return (
         *(str(holder.log_id), holder.namespace or "all", holder.since),
@@ -67,7 +67,7 @@ def _row(holder: Holder) -> tuple[str, ...]:
     )
 
 
-async def _asked(settings: Settings, to: str | None, namespace: str | None) -> tuple[Holder, ...]:
+async def _asked(settings: Settings, to: str | None, namespace: str | None) -> tuple[LogHolder, ...]:
     cluster = HttpCluster(find_access(settings.kubeconfig or None, settings.context or None))
     try:
         if to is None:
@@ -80,7 +80,7 @@ async def _asked(settings: Settings, to: str | None, namespace: str | None) -> t
         await cluster.close()
 
 
-async def _held(cluster: Cluster) -> tuple[Holder, ...]:
+async def _held(cluster: Cluster) -> tuple[LogHolder, ...]:
     try:
         return holders(await cluster.get(CLUSTER_LOGS, None, NAME))
     except ApiError as refused:
@@ -109,7 +109,7 @@ async def _ask(cluster: Cluster, to: str, namespace: str | None, *, tries: int =
         await _ask(cluster, to, namespace, tries=tries - 1)  # the holder has just renewed its entry
 
 
-def _of_namespace(found: Sequence[Holder], namespace: str | None) -> Holder:
+def _of_namespace(found: Sequence[LogHolder], namespace: str | None) -> LogHolder:
     chosen = [one for one in found if namespace is None or one.namespace == namespace]
     if len(chosen) != 1:
         names = ", ".join(one.namespace or "all" for one in found) or "none"
@@ -117,7 +117,7 @@ def _of_namespace(found: Sequence[Holder], namespace: str | None) -> Holder:
     return chosen[0]
 
 
-async def _answered(cluster: Cluster, to: str, namespace: str | None) -> tuple[Holder, ...]:
+async def _answered(cluster: Cluster, to: str, namespace: str | None) -> tuple[LogHolder, ...]:
     """The holders once the next log is there, or holds the cluster. Raises `_Refused` if it isn't there in time."""
     for _ in range(round(_ANSWER_S / _LOOK_S)):
         found = await _held(cluster)

@@ -36,7 +36,7 @@ from arranger.projections.state import State
 from arranger.replay.reading.history import Journey, Point
 from arranger.settings import Settings
 from arranger.workers.membership import ROLES, read_members
-from arranger.workers.status import SHARING, MemberStatus, Moment, Status, WatchStatus, problems, read_status
+from arranger.workers.status import SHARING, EventMoment, MemberStatus, Status, WatchStatus, problems, read_status
 
 
 @click.command()
@@ -134,11 +134,11 @@ async def _open(log: RedisLog, client: redis.asyncio.Redis, settings: Settings) 
         raise LogError(f"{problem.message}, but {who}", hint="a new one begins soon: try again") from problem
 
 
-async def _folded(log: RedisLog) -> tuple[State, Moment | None, DamagedEntry | None]:
+async def _folded(log: RedisLog) -> tuple[State, EventMoment | None, DamagedEntry | None]:
     """The projection at the end of the log, the snapshot from which it was restored, and the entry before which it
     ends because that one can't be read."""
     state, position = await begin(log, Point())
-    snapshot = Moment(position.offset, state.time_ms) if state.offset else None
+    snapshot = EventMoment(position.offset, state.time_ms) if state.offset else None
     journey = Journey(state, Point())
     try:
         await feed(log, position, journey.feed, until=Point(), doing="reading the log", beyond=True)
@@ -254,7 +254,7 @@ def _share(member: MemberStatus, role: str) -> str:
     return f"{share.jobs} ({share.percent:.0f}%)" if share is not None else ""
 
 
-def _moment(now_ms: int, moment: Moment | None) -> str:
+def _moment(now_ms: int, moment: EventMoment | None) -> str:
     if moment is None:
         return "none yet"
     when = _ago(now_ms, moment.time_ms) if moment.time_ms else "before the log's beginning"

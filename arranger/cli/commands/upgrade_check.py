@@ -25,7 +25,7 @@ from arranger.events.log import Entry, Log
 from arranger.events.redis_connection import connect
 from arranger.events.redis_urls import SCHEMES, scheme_of
 from arranger.kube.client import HttpCluster
-from arranger.kube.compatibility import Definition, Statuses, Verdict, check_definitions, check_statuses
+from arranger.kube.compatibility import CrdVerdict, Definition, Statuses, check_definitions, check_statuses
 from arranger.kube.config import find_access
 from arranger.plugins import inventory
 from arranger.projections.layouts import LAYOUT, READ, UnusableSnapshot, layout_of
@@ -48,26 +48,26 @@ _CONSEQUENCES = {
 
 #: Verdict on a definition → what to do.
 _OF_DEFINITIONS = {
-    Verdict.CURRENT: "it has all that this version needs",
-    Verdict.LATER: "it has all that this version needs, and more",
-    Verdict.OLDER: "apply this version's first, because the API server drops or refuses the rest: "
+    CrdVerdict.CURRENT: "it has all that this version needs",
+    CrdVerdict.LATER: "it has all that this version needs, and more",
+    CrdVerdict.OLDER: "apply this version's first, because the API server drops or refuses the rest: "
     "arranger crd | kubectl apply --server-side --force-conflicts -f -",
-    Verdict.MISSING: "apply it first: arranger crd | kubectl apply --server-side -f -",
-    Verdict.DELETED: "it is being deleted with all its objects: save them, let its finalizers end, and apply this "
+    CrdVerdict.MISSING: "apply it first: arranger crd | kubectl apply --server-side -f -",
+    CrdVerdict.DELETED: "it is being deleted with all its objects: save them, let its finalizers end, and apply this "
     "version's: arranger crd | kubectl apply --server-side -f -",
-    Verdict.BLOCKED: "the API server would refuse this version's: stay with the later release, or store all objects "
+    CrdVerdict.BLOCKED: "the API server would refuse this version's: stay with the later release, or store all objects "
     "in an older version and remove that one from status.storedVersions",
 }
 
 
-class Found(msgspec.Struct, frozen=True):
+class StoredLayout(msgspec.Struct, frozen=True):
     """One snapshot: its offset, and its layout, which is None if the snapshot is damaged."""
 
     offset: int
     layout: int | None
 
 
-class Process(msgspec.Struct, frozen=True):
+class RunningProcess(msgspec.Struct, frozen=True):
     """A running process: its release ("" for one that doesn't report it), and the latest layout that it reads."""
 
     id: str
@@ -76,26 +76,26 @@ class Process(msgspec.Struct, frozen=True):
     layout: int
 
 
-class Answer(msgspec.Struct, frozen=True):
+class UpgradeReport(msgspec.Struct, frozen=True):
     """What was found. `begins` and `reads_to` are offsets: where a process would begin, and the last one it can read.
     Both are None if it can't begin."""
 
     version: str
     layouts_read: tuple[int, ...]
-    snapshots: tuple[Found, ...]
+    snapshots: tuple[StoredLayout, ...]
     verdict: str
     problem: str = ""
     begins: int | None = None
     reads_to: int | None = None
     #: Only if the log is in Redis.
-    processes: tuple[Process, ...] = ()
+    processes: tuple[RunningProcess, ...] = ()
     #: Only with `--with-cluster`.
     definitions: tuple[Definition, ...] = ()
     statuses: Statuses | None = None
 
     @property
     def well(self) -> bool:
-        there = all(each.verdict in (Verdict.CURRENT, Verdict.LATER) for each in self.definitions)
+        there = all(each.verdict in (CrdVerdict.CURRENT, CrdVerdict.LATER) for each in self.definitions)
         return self.verdict == "readable" and there and (self.statuses is None or not self.statuses.unreadable)
 
 
@@ -123,7 +123,7 @@ def command(target: str | None, settings: Settings, *, with_cluster: bool, outpu
     return 0 if answer.well else 1
 
 
-async def _check(target: str | None, settings: Settings, *, with_cluster: bool) -> Answer:
+async def _check(target: str | None, settings: Settings, *, with_cluster: bool) -> UpgradeReport:
     answer = await _check_log(target, settings)
     url = target or settings.redis_url
     if scheme_of(url) in SCHEMES and not await found_server(target, settings):
@@ -133,7 +133,7 @@ async def _check(target: str | None, settings: Settings, *, with_cluster: bool) 
         try:
             policies = inventory().names
             found = await check_definitions(cluster, policies)
-            there = found[0].verdict != Verdict.MISSING
+            there = found[0].verdict != CrdVerdict.MISSING
             statuses = await check_statuses(cluster, policies) if there else None
         finally:
             await cluster.close()
@@ -141,15 +141,15 @@ async def _check(target: str | None, settings: Settings, *, with_cluster: bool) 
     return answer
 
 
-async def _processes(url: str, cluster: str) -> tuple[Process, ...]:
+async def _processes(url: str, cluster: str) -> tuple[RunningProcess, ...]:
     async with connect(url) as client:
         members = await read_members(client, cluster)
-    return tuple(Process(one.id, one.roles, one.version, one.layout) for one, _ in members.values())
+    return tuple(RunningProcess(one.id, one.roles, one.version, one.layout) for one, _ in members.values())
 
 
-async def _check_log(target: str | None, settings: Settings) -> Answer:
+async def _check_log(target: str | None, settings: Settings) -> UpgradeReport:
     async with opened(target, settings) as log:
-        answer = Answer(__version__, READ, await _snapshots(log), "readable")
+        answer = UpgradeReport(__version__, READ, await _snapshots(log), "readable")
         try:
             _, position = await find_beginning(log)
         except LaterVersionAtWork as problem:
@@ -175,7 +175,7 @@ async def _check_log(target: str | None, settings: Settings) -> Answer:
         )
 
 
-async def _snapshots(log: Log) -> tuple[Found, ...]:
+async def _snapshots(log: Log) -> tuple[StoredLayout, ...]:
     found = []
     for mark in await log.snapshot_marks():
         try:
@@ -183,11 +183,11 @@ async def _snapshots(log: Log) -> tuple[Found, ...]:
             layout = layout_of(stored.content) if stored is not None else None
         except (UnusableSnapshot, LogError):
             layout = None
-        found.append(Found(mark.offset, layout))
+        found.append(StoredLayout(mark.offset, layout))
     return tuple(found)
 
 
-def _print(answer: Answer) -> None:
+def _print(answer: UpgradeReport) -> None:
     print_text(f"Arranger {answer.version} reads snapshots of the layouts {', '.join(map(str, answer.layouts_read))}")
     for found in answer.snapshots:
         print_text(f"snapshot at offset {found.offset}: {_layout_words(found.layout)}")
@@ -205,7 +205,7 @@ def _print(answer: Answer) -> None:
             print_text(f"  {job.namespace}/{job.name}: {job.problem}")
 
 
-def _beside(answer: Answer) -> Iterator[str]:
+def _beside(answer: UpgradeReport) -> Iterator[str]:
     """What happens while processes of other releases run beside this one."""
     if earlier := [each.id for each in answer.processes if each.layout < LAYOUT]:
         yield f"processes of an earlier layout run: {', '.join(earlier)}"
@@ -221,7 +221,7 @@ def _definition_words(found: Definition) -> str:
     words = f"definition {found.name}: {found.verdict}"
     if found.lacks:
         words += f", without {', '.join(found.lacks)}"
-    elif found.verdict == Verdict.BLOCKED:
+    elif found.verdict == CrdVerdict.BLOCKED:
         words += f" by {', '.join(found.beyond)}"
     return f"{words}: {_OF_DEFINITIONS[found.verdict]}"
 

@@ -24,7 +24,7 @@ from arranger.events.log_keys import Authenticity
 from arranger.model.text import counted
 from arranger.plugins import installed
 from arranger.replay.reading.history import END, Point, Span
-from arranger.replay.reading.verify import Difference, Report, Survey, Verification
+from arranger.replay.reading.verify import PlanDifference, Report, Survey, Verification
 from arranger.settings import Settings
 
 
@@ -124,7 +124,7 @@ def _print(report: Report, damage: DamagedEntry | None) -> None:
         print_text("every cycle is identical" if report.cycles else "there is no cycle to verify")
 
 
-def _print_difference(found: Difference) -> None:
+def _print_difference(found: PlanDifference) -> None:
     where = f"the cycle at offset {found.cycle}, on the state at offset {found.base}" if found.cycle else "no cycle"
     say()
     print_text(f"The first difference: {where}")

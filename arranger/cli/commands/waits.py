@@ -14,7 +14,7 @@ from arranger.cli.inputs.reading import (
     span_of,
 )
 from arranger.cli.inputs.with_config import begin_with_config
-from arranger.cli.rendering.ledger_page import Waits
+from arranger.cli.rendering.ledger_page import WaitsAnswer
 from arranger.cli.rendering.output import csv_output_option, print_json
 from arranger.plugins import inventory
 from arranger.replay.ledger.waits import WaitLedger, rows_of
@@ -71,11 +71,11 @@ def command(target: str | None, settings: Settings, output: str, **options: Any)
         answer.print(everything=options["everything"])
 
 
-async def _read(target: str | None, settings: Settings, span: Span, by: str, held_by: str) -> Waits:
+async def _read(target: str | None, settings: Settings, span: Span, by: str, held_by: str) -> WaitsAnswer:
     async with opened(target, settings) as log:
         state, position, config = await begin_with_config(log, span)
         ledger = WaitLedger(state, span, config, inventory().policies)
         after = await feed(log, position, ledger.feed, until=span.last, doing="reading the log")
         ledger.finish((await as_of(log, span.last, after))(ledger.state.time_ms))
     rows = rows_of(ledger.lines, by, held_by)
-    return Waits(by, held_by, ledger.begin_ms, ledger.end_ms, ledger.wait_ms, ledger.gpu_ms, rows)
+    return WaitsAnswer(by, held_by, ledger.begin_ms, ledger.end_ms, ledger.wait_ms, ledger.gpu_ms, rows)

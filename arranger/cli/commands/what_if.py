@@ -27,7 +27,7 @@ from arranger.cli.inputs.reading import (
 from arranger.cli.inputs.variation import Otherwise, job_edit
 from arranger.cli.rendering.output import local_time, output_option, print_json
 from arranger.cli.rendering.plot import check_plot, plot
-from arranger.cli.rendering.what_if_page import Answer, Sequel
+from arranger.cli.rendering.what_if_page import Sequel, WhatIfAnswer
 from arranger.errors import LogError, UsageError
 from arranger.events.log import Log, Position
 from arranger.model.config import CycleConfig
@@ -179,7 +179,7 @@ class _Asked(msgspec.Struct, frozen=True):
     lasting_ms: int | None
 
 
-async def _what_if(target: str | None, settings: Settings, asked: _Asked) -> Answer:
+async def _what_if(target: str | None, settings: Settings, asked: _Asked) -> WhatIfAnswer:
     policies = inventory().policies
     async with opened(target, settings) as log:
         inputs, record, state, position = await cycle_at(log, asked.at)
@@ -201,7 +201,7 @@ async def _what_if(target: str | None, settings: Settings, asked: _Asked) -> Ans
     config, by = variation.overrides.of(inputs.config, policies)
     other, supposed = changed_plan(changed, state, one, config, by)
     same = events == record if record is not None else None
-    answer = Answer(
+    answer = WhatIfAnswer(
         inputs, asked.otherwise.words(state), one, other, same, edits, supposed, asked.otherwise.changed_job(state)
     )
     if recording is not None:

@@ -21,7 +21,7 @@ STDIN = "-"
 _ENDINGS = (".yaml", ".yml", ".json")
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundObject(msgspec.Struct, frozen=True):
     """An object, its kind and group ("" for the core group), and its file and line: `nodes.yaml:12`."""
 
     kind: str
@@ -36,7 +36,7 @@ class Found(msgspec.Struct, frozen=True):
         return "TYJob" if of in JOBS else "Queue" if of in QUEUES else ""
 
 
-def read_objects(names: Sequence[str]) -> Iterator[Found]:
+def read_objects(names: Sequence[str]) -> Iterator[FoundObject]:
     """All objects in the named files, folders and standard input, in order. Lists are split into their items.
 
     Raises `UsageError`, which names file and line, for input that can't be read.
@@ -74,7 +74,7 @@ def _content(path: Path) -> bytes:
         raise UsageError(f"{path} can't be read: {problem.strerror}") from problem
 
 
-def _objects(name: str, content: bytes) -> Iterator[Found]:
+def _objects(name: str, content: bytes) -> Iterator[FoundObject]:
     if content.lstrip()[:1] == b"{":
         try:
             value = msgspec.json.decode(content)
@@ -119,12 +119,12 @@ def _items(value: Any) -> list[Any] | None:
     return items if isinstance(items, list) else None
 
 
-def _taken_apart(value: Any, where: str, origins: Sequence[str]) -> Iterator[Found]:
+def _taken_apart(value: Any, where: str, origins: Sequence[str]) -> Iterator[FoundObject]:
     """The object, or the items of a List. Items may lack their kind, as in the API server's own responses."""
     kind, version = _kind_of(value, where)
     items = _items(value)
     if not kind.endswith("List") or items is None:
-        yield Found(kind, version.rpartition("/")[0], value, where)
+        yield FoundObject(kind, version.rpartition("/")[0], value, where)
         return
     for item, origin in zip(items, origins, strict=True):
         if isinstance(item, dict) and kind != "List":

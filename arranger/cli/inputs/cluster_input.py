@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from arranger.cli.inputs import device_input, volume_input
-from arranger.cli.inputs.cluster_files import Found
+from arranger.cli.inputs.cluster_files import FoundObject
 from arranger.cli.inputs.known_fields import wrong_fields
 from arranger.cli.rendering.output import say
 from arranger.errors import UsageError
@@ -105,7 +105,7 @@ class Described(msgspec.Struct, frozen=True):
 
 
 def described(
-    objects: Iterable[Found],
+    objects: Iterable[FoundObject],
     checks: Check,
     *,
     scheduler: str = "",
@@ -154,7 +154,7 @@ class _Aside:
     def __init__(self) -> None:
         self._names: dict[tuple[str, str, str], list[str]] = {}
 
-    def put(self, found: Found, why: str) -> None:
+    def put(self, found: FoundObject, why: str) -> None:
         self._names.setdefault((found.kind, found.group, why), []).append(_name(found))
 
     def found(self) -> tuple[LeftOut, ...]:
@@ -185,10 +185,12 @@ def _in_words(of: LeftOut) -> str:
     return f"{of.count} {kind}{f' ({names})' if names else ''}"
 
 
-def _known(objects: Iterable[Found], aside: _Aside, *, with_volumes: bool, with_devices: bool) -> list[Found]:
+def _known(
+    objects: Iterable[FoundObject], aside: _Aside, *, with_volumes: bool, with_devices: bool
+) -> list[FoundObject]:
     """The objects that are read, with the values that only a server or a kubelet would add. The others go aside."""
     kinds = _NAMESPACED | (volume_input.KINDS if with_volumes else {}) | (device_input.KINDS if with_devices else {})
-    known: dict[tuple[str, str, str, str], Found] = {}
+    known: dict[tuple[str, str, str, str], FoundObject] = {}
     for found in objects:
         if (found.kind, found.group) not in kinds:
             aside.put(found, _why_left_out(found))
@@ -204,7 +206,7 @@ def _known(objects: Iterable[Found], aside: _Aside, *, with_volumes: bool, with_
     return list(known.values())
 
 
-def _why_left_out(found: Found) -> str:
+def _why_left_out(found: FoundObject) -> str:
     of = (found.kind, found.group)
     if of in volume_input.KINDS:
         return "only with the setting volumes a plan depends on claims and volumes (arranger simulate --volumes true)"
@@ -218,11 +220,11 @@ def _why_left_out(found: Found) -> str:
     return f"only {found.kind} of {' or '.join(groups)} is read: see apiVersion" if groups else _ALONE
 
 
-def _of(known: Iterable[Found], kind: str) -> list[Found]:
+def _of(known: Iterable[FoundObject], kind: str) -> list[FoundObject]:
     return [found for found in known if found.kind == kind]
 
 
-def _awaited(pod: Found) -> str:
+def _awaited(pod: FoundObject) -> str:
     """The scheduler that a pod without a TYJob waits for; empty if it waits for none."""
     with _understood(pod):
         spec, status = pod.item.get("spec") or {}, pod.item.get("status") or {}
@@ -231,14 +233,14 @@ def _awaited(pod: Found) -> str:
         return str(spec.get("schedulerName") or _DEFAULT_SCHEDULER)
 
 
-def _is_taken(found: Found, scheduler: str) -> bool:
+def _is_taken(found: FoundObject, scheduler: str) -> bool:
     """Whether the object is in the line of jobs: a TYJob, or a pod that waits for this scheduler."""
     return found.kind == KIND or (found.kind == "Pod" and scheduler != "" and _awaited(found) == scheduler)
 
 
 def _admitted(
-    known: Sequence[Found], scheduler: str, priorities: Mapping[str, Object], aside: _Aside
-) -> Iterator[Found]:
+    known: Sequence[FoundObject], scheduler: str, priorities: Mapping[str, Object], aside: _Aside
+) -> Iterator[FoundObject]:
     """The objects; a pod that was written by hand has what an API server would add for LimitRanges and its classes. One
     that waits for this scheduler and that an API server would refuse goes aside."""
     of_pods = {of.item["metadata"]["name"]: of.item for of in _of(known, "PriorityClass")}
@@ -262,7 +264,7 @@ def _admitted(
                 yield found
 
 
-def _limits(found: Found) -> Object:
+def _limits(found: FoundObject) -> Object:
     """A LimitRange with the defaults that an API server would store."""
     try:
         with _understood(found):
@@ -282,7 +284,7 @@ def _as_created(
     return {**pod, "status": {"qosClass": str(qos_class(spec)), **(pod.get("status") or {})}}
 
 
-def _volumes(objects: Iterable[Found]) -> list[Found]:
+def _volumes(objects: Iterable[FoundObject]) -> list[FoundObject]:
     """The objects that are about volumes, as they would be on a server."""
     of_volumes = [found for found in objects if found.kind in volume_input.OBSERVED]
     try:
@@ -291,7 +293,7 @@ def _volumes(objects: Iterable[Found]) -> list[Found]:
         raise UsageError(f"a claim, a volume or a StorageClass can't be understood: {problem}") from problem
 
 
-def _counted(quota: Object, pods: Iterable[Found]) -> Object:
+def _counted(quota: Object, pods: Iterable[FoundObject]) -> Object:
     """The quota with the status that its controller would set with these pods in the cluster."""
     spec = quota.get("spec") or {}
     hard = spec.get("hard") or {}
@@ -312,13 +314,13 @@ def _counted(quota: Object, pods: Iterable[Found]) -> Object:
     return {**quota, "status": {"hard": hard, "used": used}}
 
 
-def _seen(found: Found, translate: Callable[..., k.Event], kind: k.Watched, **options: Any) -> k.Event:
+def _seen(found: FoundObject, translate: Callable[..., k.Event], kind: k.Watched, **options: Any) -> k.Event:
     with _understood(found):
         return translate(found.item, TERMS[kind], **options)
 
 
 @contextmanager
-def _understood(found: Found) -> Iterator[None]:
+def _understood(found: FoundObject) -> Iterator[None]:
     """Raise `UsageError` for the errors of reading a malformed object."""
     try:
         yield
@@ -327,11 +329,11 @@ def _understood(found: Found) -> Iterator[None]:
         raise UsageError(f"{found.where}: {_label(found)} can't be understood: {why}") from problem
 
 
-def _label(found: Found) -> str:
+def _label(found: FoundObject) -> str:
     return f"{found.kind} {_name(found)}"
 
 
-def _name(found: Found) -> str:
+def _name(found: FoundObject) -> str:
     """The name with its namespace; empty for an object without a name."""
     metadata = found.item.get("metadata")
     if not isinstance(metadata, dict) or not metadata.get("name"):
@@ -339,13 +341,13 @@ def _name(found: Found) -> str:
     return "/".join(str(metadata[part]) for part in ("namespace", "name") if metadata.get(part))
 
 
-def _by_hand(found: Found) -> bool:
+def _by_hand(found: FoundObject) -> bool:
     """Whether an object has no UID but the one that is made from its name, which no server gives."""
     uid = found.item["metadata"].get("uid")
     return not uid or "/" in uid
 
 
-def _with_name(found: Found) -> Found:
+def _with_name(found: FoundObject) -> FoundObject:
     """The object with a namespace, a UID, and other values that only a server would add."""
     item = copy.copy(found.item)
     metadata = item.get("metadata")
@@ -394,7 +396,7 @@ def _with_text_amounts(value: Any) -> Any:
     return f"{value:f}" if isinstance(value, float) else value
 
 
-def _with_times(known: Iterable[Found], scheduler: str) -> Iterator[Found]:
+def _with_times(known: Iterable[FoundObject], scheduler: str) -> Iterator[FoundObject]:
     """The objects; TYJobs and pods that wait for this scheduler have creation times: those without one count as created
     after the others, in their order. A job that says it has nodes, but not since when, counts as having them since its
     creation."""
@@ -421,7 +423,7 @@ def _with_nodes_since(created: str, job: Object) -> Object:
     return {**job, "status": {**status, "conditions": [since]}}
 
 
-def _owned(pod: Found, uids: dict[tuple[str, str], str]) -> Found:
+def _owned(pod: FoundObject, uids: dict[tuple[str, str], str]) -> FoundObject:
     """The pod; owner references without a UID get that of the TYJob of that name."""
     metadata = pod.item["metadata"]
     references = metadata.get("ownerReferences")

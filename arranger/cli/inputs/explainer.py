@@ -31,7 +31,7 @@ from arranger.model.stages import StageReason
 from arranger.plugins import installed
 from arranger.projections.state import State
 from arranger.replay.explain.answer import Explanation, explanation, jobs_named, pod_names
-from arranger.replay.explain.job_history import Asked, JobHistories
+from arranger.replay.explain.job_history import AskedJob, JobHistories
 from arranger.replay.explain.story import Story
 from arranger.replay.explain.waiting import Helped
 from arranger.replay.reading.describe import as_object, label
@@ -49,7 +49,7 @@ def as_json(answer: Explanation) -> dict[str, Any]:
 class _Reading:
     """One pass over the log for one question, from `position` on. It can go on to a later point."""
 
-    def __init__(self, state: State, position: Position, config: CycleConfig | None, asked: Asked) -> None:
+    def __init__(self, state: State, position: Position, config: CycleConfig | None, asked: AskedJob) -> None:
         """`config` has the settings of the last cycle up to the state; None before the first one."""
         self.position = position
         #: The least offset that it may go on to: in a batch, each means the batch's end.
@@ -156,7 +156,7 @@ class Explainer:
         #: The pass for the last question.
         self._last: _Reading | None = None
 
-    async def explain(self, asked: Asked, point: Point) -> Explanation:
+    async def explain(self, asked: AskedJob, point: Point) -> Explanation:
         """Raises `NotFound`, `UsageError` and the errors of the log."""
         reading = await self._gone_on(asked, point) or await self._read(asked, point)
         self._last = reading
@@ -172,7 +172,7 @@ class Explainer:
         self._say_gone(went)
         return await self._with_what_would_have_helped(reading, reading.with_forecast(answer))
 
-    async def _before(self, asked: Asked, went: int) -> Explanation | None:
+    async def _before(self, asked: AskedJob, went: int) -> Explanation | None:
         """The explanation just before the deletion at this offset, at its time; None if no state there has the job."""
         point = Point(offset=went - 1)
         reading = await self._read(asked, point)
@@ -181,7 +181,7 @@ class Explainer:
         answer, again = reading.answer()
         return answer if answer is None or again else reading.with_forecast(answer)
 
-    async def _gone_on(self, asked: Asked, point: Point) -> _Reading | None:
+    async def _gone_on(self, asked: AskedJob, point: Point) -> _Reading | None:
         """The last pass, read on up to the point; None if it isn't about that, or would know less than a new one."""
         last, self._last = self._last, None
         if last is None or last.asked != asked or point.offset is None or point.offset < last.least:
@@ -197,7 +197,7 @@ class Explainer:
         # A cycle that placed the job began before the last point: only a pass that comes by there repeats it.
         return last if last.job_histories.out_of_reach == had else None
 
-    async def _read(self, asked: Asked, point: Point) -> _Reading:
+    async def _read(self, asked: AskedJob, point: Point) -> _Reading:
         state, position = await begin_without(self._log, point, asked.name)
         config = await last_config(self._log, state, position) if state.last_cycle else None
         reading = _Reading(state, position, config, asked)
@@ -224,7 +224,7 @@ class Explainer:
             reading.helped[key] = Helped(then.offset, then.waiting.remedies, then.waiting.tried)
         return msgspec.structs.replace(answer, would_have_helped=reading.helped[key])
 
-    async def _last_gone(self, asked: Asked, point: Point, state: State) -> int:
+    async def _last_gone(self, asked: AskedJob, point: Point, state: State) -> int:
         """The offset at which the last job of that name was deleted. Raises `NotFound` if there was none."""
         if not state.offset:
             raise await before_beginning(self._log)

@@ -8,7 +8,7 @@ from arranger.events.log import Entry, Log, Position
 from arranger.plugins import installed
 from arranger.projections import snapshot
 from arranger.projections.state import State
-from arranger.replay.console.playback import Explaining, Playback, PlaybackIndex, TooLong
+from arranger.replay.console.playback import Playback, PlaybackIndex, PointExplainer, TooLong
 from arranger.replay.explain.answer import Explanation
 from arranger.replay.reading.history import Point
 from arranger.workers.last_config import last_config
@@ -37,7 +37,7 @@ async def played(
             moved(1)
 
         config = await last_config(log, again, after)
-        explaining = Explaining(again, config, asked, told, policies=installed())
+        explaining = PointExplainer(again, config, asked, told, policies=installed())
         await feed(log, after, lambda entry: explaining.feed(changed(entry)), until=end, doing="")
         explaining.finish()
     return index.playback(), explanations

@@ -11,7 +11,14 @@ from arranger.clock import SystemClock
 from arranger.model.text import counted
 from arranger.model.validation import tyjob_checks
 from arranger.plugins import Installed
-from arranger.replay.what_if.simulation import GivenRoom, JobOutcome, Outcome, QueueOutcome, Simulation, UnplacedPod
+from arranger.replay.what_if.simulation import (
+    GivenRoom,
+    JobOutcome,
+    QueueOutcome,
+    Simulation,
+    SimulationOutcome,
+    UnplacedPod,
+)
 from arranger.settings import Settings
 from arranger.workers.device_matcher import matches
 
@@ -56,7 +63,7 @@ def simulate_files(names: Sequence[str], settings: Settings, installed: Installe
     return 1 if any(faults) else 0
 
 
-def _print(outcome: Outcome) -> None:
+def _print(outcome: SimulationOutcome) -> None:
     columns = ("position", "job", "schedule", "placed", "unplaced", "message")
     print_table(
         columns,

@@ -10,7 +10,7 @@ import msgspec
 from arranger.cli.inputs.reading import progress
 from arranger.cli.inputs.trace_files import read_nodes, read_pods
 from arranger.cli.rendering.output import print_json, print_table
-from arranger.scheduling.experiment import POLICIES, Experiment, Outcome, TraceNode, TracePod
+from arranger.scheduling.experiment import POLICIES, Experiment, TraceNode, TraceOutcome, TracePod
 
 #: Every run counts as this many steps of the progress bar, independent of its pods.
 _RUN = 1_000_000
@@ -19,7 +19,7 @@ _RUN = 1_000_000
 _FIGURES = ("allocated_percent", "fragmented_percent", "fragmented_idle_percent", "pods_per_s")
 
 
-class Run(Outcome, frozen=True):
+class TraceRun(TraceOutcome, frozen=True):
     """The outcome of an experiment, and its speed on this machine."""
 
     pods_per_s: float
@@ -50,7 +50,7 @@ def simulate_trace(
         _print(runs, means)
 
 
-def run_seeds(nodes: list[TraceNode], pods: list[TracePod], policy: str, load: float, seeds: range) -> list[Run]:
+def run_seeds(nodes: list[TraceNode], pods: list[TracePod], policy: str, load: float, seeds: range) -> list[TraceRun]:
     """Run one policy with each seed, with a progress bar. The speed excludes reading and preparation."""
     with progress(policy, len(seeds) * _RUN) as moved:
         return [
@@ -59,19 +59,19 @@ def run_seeds(nodes: list[TraceNode], pods: list[TracePod], policy: str, load: f
         ]
 
 
-def _timed(experiment: Experiment, moved: Callable[[int], object]) -> Run:
+def _timed(experiment: Experiment, moved: Callable[[int], object]) -> TraceRun:
     began_s = time.perf_counter()
     outcome = experiment.run(lambda arrived: moved(arrived * _RUN // len(experiment.arrivals)))
     took_s = time.perf_counter() - began_s
-    return Run(**msgspec.structs.asdict(outcome), pods_per_s=outcome.arrived_pods / took_s)
+    return TraceRun(**msgspec.structs.asdict(outcome), pods_per_s=outcome.arrived_pods / took_s)
 
 
-def _mean(runs: list[Run]) -> Mean:
+def _mean(runs: list[TraceRun]) -> Mean:
     means = {figure: fmean(getattr(run, figure) for run in runs) for figure in _FIGURES}
     return Mean(policy=runs[0].policy, seeds=len(runs), **means)
 
 
-def _print(runs: list[Run], means: list[Mean]) -> None:
+def _print(runs: list[TraceRun], means: list[Mean]) -> None:
     columns = ("policy", "seed", "pods", "placed", "arrived", "allocated", "fragmented", "of idle", "pods/s")
     rows: list[tuple[object, ...]] = []
     for mean in means:
@@ -84,7 +84,7 @@ def _print(runs: list[Run], means: list[Mean]) -> None:
     print_table(columns, rows, right=columns[1:])
 
 
-def _shown(figures: Run | Mean) -> tuple[str, str, str, str]:
+def _shown(figures: TraceRun | Mean) -> tuple[str, str, str, str]:
     return (
         _percent(figures.allocated_percent),
         _percent(figures.fragmented_percent),

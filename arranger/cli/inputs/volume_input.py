@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from arranger.cli.inputs.cluster_files import Found
+from arranger.cli.inputs.cluster_files import FoundObject
 from arranger.events import kinds as k
 from arranger.kube.volumes import claim_seen, csi_node_seen, storage_class_seen, volume_seen
 from arranger.model.volumes import BOUND
@@ -25,7 +25,7 @@ OBSERVED: dict[str, tuple[Callable[..., k.Event], k.Watched]] = {
 }
 
 
-def completed(objects: Iterable[Found]) -> list[Found]:
+def completed(objects: Iterable[FoundObject]) -> list[FoundObject]:
     """The objects; a claim without a phase gets the default class, the volume that names it, and the phase `Bound` once
     it has a volume."""
     found = list(objects)
@@ -35,7 +35,7 @@ def completed(objects: Iterable[Found]) -> list[Found]:
     return [_completed(of, default, reserved) if of.kind == _CLAIM else of for of in found]
 
 
-def _completed(found: Found, default: str | None, reserved: dict[tuple[str, str] | None, str]) -> Found:
+def _completed(found: FoundObject, default: str | None, reserved: dict[tuple[str, str] | None, str]) -> FoundObject:
     item, metadata = found.item, found.item["metadata"]
     if (item.get("status") or {}).get("phase"):
         return found

@@ -20,7 +20,7 @@ class Stand(NamedTuple):
     config: CycleConfig
 
 
-class Seen(NamedTuple):
+class SeenState(NamedTuple):
     """A state as its events left it, with the digest of every fold up to there; the same as of the time up to which an
     answer about the point counts, for people; and the settings of the last cycle up to there."""
 
@@ -41,9 +41,9 @@ async def stand_with_config(log: Log, point: Point, *, doing: str) -> Stand:
     return Stand(journey.state, position, journey.config or await last_config(log, journey.state, position))
 
 
-async def seen_at(target: str | None, settings: Settings, point: Point | None) -> Seen:
+async def seen_at(target: str | None, settings: Settings, point: Point | None) -> SeenState:
     """What the target log, or that of the settings, says at a point, or at its end."""
     async with opened(target, settings) as log:
         state, after, config = await stand_with_config(log, point or END, doing="replaying")
         as_of_ms = await as_of(log, point or END, after)
-        return Seen(state, state.as_of(as_of_ms(state.time_ms)), config)
+        return SeenState(state, state.as_of(as_of_ms(state.time_ms)), config)

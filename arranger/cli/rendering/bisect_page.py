@@ -6,19 +6,19 @@ import msgspec
 
 from arranger.cli.rendering.log_line import as_json
 from arranger.cli.rendering.output import Times, print_table, print_text, say
-from arranger.cli.rendering.output import Told as Moment
-from arranger.replay.bisect.search import EARLIER, Found, Run
+from arranger.cli.rendering.output import ToldTime as Moment
+from arranger.replay.bisect.search import EARLIER, ConditionRun, FoundEvent
 
 #: The number of intervals that are shown.
 _INTERVALS_SHOWN = 4
 
 
-class Told(msgspec.Struct):
+class ToldCondition(msgspec.Struct):
     """One condition, the intervals in which it held, and the event that is reported."""
 
     condition: str
-    run: Run
-    found: Found | None = None
+    run: ConditionRun
+    found: FoundEvent | None = None
 
     def json(self) -> dict[str, Any]:
         return {
@@ -36,26 +36,26 @@ class Told(msgspec.Struct):
         return [*run.over, *lasting]
 
 
-class Answer(msgspec.Struct):
+class BisectAnswer(msgspec.Struct):
     """The result of a search. `also` is the second condition of `--blocked`. For conditions that take cycles, `came` is
     the offset at which the job was first seen, 0 if before the log, and `ended` says whether it has ended; otherwise
     `came` is -1. `infeasible` is the offset since which no empty cluster has room for the job, 0 if one has."""
 
-    told: Told
+    told: ToldCondition
     reached: int
-    also: Told | None = None
+    also: ToldCondition | None = None
     last: bool = False
     blocked: bool = False
     came: int = -1
     ended: bool = False
     infeasible: int = 0
 
-    def to_be_told(self, run: Run) -> bool:
+    def to_be_told(self, run: ConditionRun) -> bool:
         """Whether a run has an event to report. With `--blocked`, intervals before the job's creation don't count."""
         return run.starts > 0 and not (self.blocked and not run.holds and run.ended <= self.came)
 
     @property
-    def found(self) -> Found | None:
+    def found(self) -> FoundEvent | None:
         return self.told.found
 
     def json(self) -> dict[str, Any]:
@@ -98,12 +98,12 @@ class Answer(msgspec.Struct):
             self._print_told(self.also, self.also.found)
         self._print_limits()
 
-    def _print_told(self, told: Told, found: Found) -> None:
+    def _print_told(self, told: ToldCondition, found: FoundEvent) -> None:
         print_text(self._headline(told))
         self._print_intervals(told, found)
         _print_found(found)
 
-    def _headline(self, told: Told) -> str:
+    def _headline(self, told: ToldCondition) -> str:
         run = told.run
         before = "; it also held at the beginning" if run.held_before and run.began else ""
         if not self.last:
@@ -113,7 +113,7 @@ class Answer(msgspec.Struct):
         until = f"from this event to offset {run.over[-1][1]}, but no longer from offset {run.ended} on"
         return f"{told.condition} {until} (searched: {self._where})"
 
-    def _print_intervals(self, told: Told, found: Found) -> None:
+    def _print_intervals(self, told: ToldCondition, found: FoundEvent) -> None:
         """Print the other intervals if the last one is reported, without those before a blocked job's creation."""
         intervals = [(a, b) for a, b in told.intervals if not self.blocked or b is None or b >= self.came]
         if not self.last or len(intervals) < 2:
@@ -146,14 +146,14 @@ class Answer(msgspec.Struct):
             print_text(f"the job ended at offset {self.told.run.unasked}: later offsets aren't checked")
 
 
-def _found_json(found: Found | None) -> dict[str, Any] | None:
+def _found_json(found: FoundEvent | None) -> dict[str, Any] | None:
     if found is None:
         return None
     event, of_earlier = as_json(found.event), found.of_same_name
     return {"event": event, "batch": found.batch, "changed": found.changed, "ofEarlierJob": of_earlier}
 
 
-def _print_found(found: Found) -> None:
+def _print_found(found: FoundEvent) -> None:
     line = found.event
     text = f"{line.reason}: {line.text}" if line.reason else line.text
     of = EARLIER if line.subject == line.job else EARLIER.replace("(", "(of ")

@@ -24,7 +24,7 @@ from arranger.scheduling import queues_view
 _TOLD = (k.Waits, k.Preempted, k.StageDecided, k.PodSeen)
 
 
-class Story:
+class DemoStory:
     """Folds entries of a log from its beginning, and tells what is new in each. `shows_all` says of a job's name
     whether what is shown beside the story has all of its pods: statuses come later than the log, and a line that says
     so waits for them (`shown`)."""

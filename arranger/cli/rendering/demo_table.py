@@ -108,7 +108,7 @@ class QueueRow:
         )
 
 
-class Screen:
+class TableScreen:
     """Shows the rows: `with Screen(rows, queues, gpus=8) as screen: screen.show()`, any number of times."""
 
     def __init__(self, rows: dict[str, JobRow], queues: dict[str, QueueRow], *, gpus: int) -> None:

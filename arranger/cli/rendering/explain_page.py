@@ -8,7 +8,7 @@ from typing import Any
 
 from arranger.cli.rendering.output import (
     Times,
-    Told,
+    ToldTime,
     duration,
     fitting,
     heading,
@@ -22,7 +22,7 @@ from arranger.messages.shortages import counts_text, nodes_text, reason_text
 from arranger.model.job import Stage
 from arranger.model.quantity import amount_text
 from arranger.model.text import attempt_name, counted, few, states_text
-from arranger.replay.explain.answer import Explanation, Standing
+from arranger.replay.explain.answer import Explanation, JobStanding
 from arranger.replay.explain.causes import Consequence
 from arranger.replay.explain.headline import headline
 from arranger.replay.explain.holders import Taker
@@ -32,7 +32,7 @@ from arranger.replay.explain.placement_explanations import MOST, PlacementExplan
 from arranger.replay.explain.remedies import Remedy
 from arranger.replay.explain.room_words import room_moments, room_rows, start_rows, waiting_rows
 from arranger.replay.explain.shortfall import Shortfall
-from arranger.replay.explain.story import Interval, Moment
+from arranger.replay.explain.story import Interval, StoryEvent
 from arranger.replay.explain.waiting import Waiting
 from arranger.replay.reading.verdicts import ACCEPTED
 
@@ -71,7 +71,7 @@ _KEPT_BY = {
 }
 
 
-class Page:
+class ExplanationPrinter:
     """Prints an explanation. `again` is a command line to which the offset of another point is appended. With
     `everything`, nothing is left out or cut."""
 
@@ -146,7 +146,7 @@ class Page:
         self._rows(room_rows(answer, self._time), 9)
         if job.failed:
             heading("Pods of it that failed, the last first")
-            failed = [(Told(one.last_ms), one.pod, one.node, one.text, one.again) for one in job.failed]
+            failed = [(ToldTime(one.last_ms), one.pod, one.node, one.text, one.again) for one in job.failed]
             self._table(("last", "pod", "node", "how", "again"), failed)
 
     @staticmethod
@@ -247,7 +247,7 @@ class Page:
             self._cut(("position", "job", "why", "gets"), rows, "arranger replay", shown=_FEW)
         if waiting.passed_by:
             heading("Other jobs that got nodes since it waits, the newest first")
-            passed = [(one.offset, Told(one.time_ms), one.job, *_passed_cells(one)) for one in waiting.passed_by]
+            passed = [(one.offset, ToldTime(one.time_ms), one.job, *_passed_cells(one)) for one in waiting.passed_by]
             self._some(("offset", "time", "job", "why", "got"), passed, "earlier ones", right=("offset",))
         self._takers(waiting)
         if waiting.holders:
@@ -294,10 +294,14 @@ class Page:
             elif waiting.tried:
                 heading(f"The one change that a cycle tried at this point doesn't give it {what}")
             return
-        gives = f"give it {what}" if any(one.pods for one in waiting.remedies) else "put it into the queue"
-        heading(f"What would {gives}, each tried by a cycle at this point")
         shown = [one for one in waiting.remedies if self._everything or _first_few(one, waiting.remedies)]
-        self._table(("pods", "change", "undoes"), map(_remedy_cells, shown), right=("pods",))
+        if some := [one for one in shown if one.pods]:
+            heading(f"What would give it {what}, each tried by a cycle at this point")
+            rows = [(f"+{one.pods}", *_remedy_cells(one)) for one in some]
+            self._table(("pods", "change", "undoes"), rows, right=("pods",))
+        if none := [one for one in shown if not one.pods]:
+            heading("What would put it into the queue, each tried by a cycle at this point")
+            self._table(("change", "undoes"), map(_remedy_cells, none))
         hidden = len(waiting.remedies) - len(shown)
         if hidden:
             print_text(f"{hidden} more like these would help: --all")
@@ -392,9 +396,9 @@ class Page:
     def _consequence_rows(self, one: Consequence) -> Iterator[tuple[object, ...]]:
         """The rows of the causes, and then that of the decision."""
         for cause in one.causes:
-            yield (cause.offset or "-", Told(cause.time_ms), "because", cause.text)
+            yield (cause.offset or "-", ToldTime(cause.time_ms), "because", cause.text)
         budget = f" (restarts: {one.budget})" if one.budget else ""
-        yield (one.offset, Told(one.time_ms), one.what, f"{self._once(one.message, one.shortage)}{budget}")
+        yield (one.offset, ToldTime(one.time_ms), one.what, f"{self._once(one.message, one.shortage)}{budget}")
 
     def _rejected(self) -> None:
         rejected = self._answer.rejected
@@ -402,7 +406,7 @@ class Page:
         hidden = len(rejected) - len(told)
         if told:
             heading("Decisions about it that took no effect")
-            rows = [(m.offset, Told(m.time_ms), m.kind, m.reason, self._once(m.text, m.shortage)) for m in told]
+            rows = [(m.offset, ToldTime(m.time_ms), m.kind, m.reason, self._once(m.text, m.shortage)) for m in told]
             self._table(("offset", "time", "kind", "why", "text"), rows, right=("offset",))
         if hidden:
             say()
@@ -439,19 +443,19 @@ class Page:
                 f"{counted(hidden, 'event')} that changed nothing {'is' if hidden == 1 else 'are'} not shown: --all"
             )
 
-    def _moment_cells(self, moment: Moment) -> tuple[object, ...]:
+    def _moment_cells(self, moment: StoryEvent) -> tuple[object, ...]:
         text = self._once(moment.text, moment.shortage)
         text = f"{moment.reason}: {text}" if moment.reason else text
-        return (moment.offset, Told(moment.time_ms), moment.kind, moment.subject, moment.verdict, text)
+        return (moment.offset, ToldTime(moment.time_ms), moment.kind, moment.subject, moment.verdict, text)
 
-    def _short_cells(self, moment: Moment, job: str) -> tuple[object, ...]:
+    def _short_cells(self, moment: StoryEvent, job: str) -> tuple[object, ...]:
         """As `_moment_cells`, but narrower: the pod and an unusual verdict precede the text."""
         pod = moment.subject.removeprefix(f"{job}-")
         verdict = moment.verdict if moment.verdict != ACCEPTED else ""
         text = ": ".join(
             part for part in (pod, verdict, moment.reason, self._once(moment.text, moment.shortage)) if part
         )
-        return (moment.offset, Told(moment.time_ms), moment.kind, text)
+        return (moment.offset, ToldTime(moment.time_ms), moment.kind, text)
 
     def _cut(
         self, columns: Sequence[str], rows: Sequence[tuple[object, ...]], all_of_them: str, *, shown: int = _SHOWN
@@ -524,7 +528,7 @@ def _moments(answer: Explanation) -> Iterator[int]:
         yield from (taker.time_ms for taker in waiting.takers)
 
 
-def _pods(job: Standing) -> str:
+def _pods(job: JobStanding) -> str:
     if not job.ended:
         earlier = job.pods_earlier
         names = f"{'is' if len(earlier) == 1 else 'are'} still there: {few(earlier, 3)}"
@@ -546,7 +550,7 @@ def _first_few(remedy: Remedy, remedies: Sequence[Remedy]) -> bool:
 
 def _remedy_cells(remedy: Remedy) -> tuple[object, ...]:
     undoes = f"offset {remedy.undoes}" + (" and others" if remedy.several else "") if remedy.undoes else "-"
-    return (f"+{remedy.pods}" if remedy.pods else "-", remedy.text, undoes)
+    return (remedy.text, undoes)
 
 
 def _taker_cells(taker: Taker) -> tuple[object, ...]:
@@ -556,7 +560,7 @@ def _taker_cells(taker: Taker) -> tuple[object, ...]:
     now = has if taker.holds else given_back
     if taker.holds and not taker.since_created:
         now += ", since before this job was created"
-    return (taker.offset, Told(taker.time_ms), taker.job, _amounts(taker.amounts), few(taker.nodes, 3), now)
+    return (taker.offset, ToldTime(taker.time_ms), taker.job, _amounts(taker.amounts), few(taker.nodes, 3), now)
 
 
 def _amounts(amounts: dict[str, int]) -> str:
@@ -570,4 +574,4 @@ def _ranked_cells(ranked: Ranked) -> tuple[object, ...]:
 
 def _interval_cells(one: Interval) -> tuple[object, ...]:
     span = duration(max(one.until_ms - one.since_ms, 0)) + (" so far" if one.lasts else "")
-    return (Told(one.since_ms), one.since_offset, span, one.stage, one.schedule_state, one.waiting_for)
+    return (ToldTime(one.since_ms), one.since_offset, span, one.stage, one.schedule_state, one.waiting_for)

@@ -8,7 +8,7 @@ import msgspec
 
 from arranger.cli.rendering.output import (
     Times,
-    Told,
+    ToldTime,
     duration,
     local_time,
     print_csv,
@@ -38,7 +38,7 @@ _WHY = {
 }
 
 
-class Starts(msgspec.Struct):
+class ForecastAnswer(msgspec.Struct):
     """The answer of `arranger forecast`; `jobs` are those that were asked for."""
 
     found: Forecast
@@ -90,10 +90,10 @@ class Starts(msgspec.Struct):
         return (
             one.queue_position,
             one.job,
-            Told(one.expected_ms) if one.expected_ms else "unknown",
+            ToldTime(one.expected_ms) if one.expected_ms else "unknown",
             duration(left_ms) if one.expected_ms else "-",
-            Told(one.earliest_ms) if one.earliest_ms else "unknown",
-            Told(one.latest_ms) if one.latest_ms else "unknown",
+            ToldTime(one.earliest_ms) if one.earliest_ms else "unknown",
+            ToldTime(one.latest_ms) if one.latest_ms else "unknown",
             "; ".join(self._notes(one, times)),
         )
 

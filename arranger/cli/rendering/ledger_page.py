@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from arranger.cli.rendering.output import (
-    Told,
+    ToldTime,
     duration,
     heading,
     local_time,
@@ -206,7 +206,7 @@ def _cells(of: PreemptionLine) -> tuple[object, ...]:
     began += " (in vain)" if of.in_vain else ""
     givers = few([f"{victim.job} ({victim.kind})" for victim in of.victims], _NAMED)
     pods = sum(victim.pods for victim in of.victims)
-    return (of.offset, Told(of.time_ms), of.job, givers, pods, gpu_hours(of.harm_gpu_ms), began, waits, free)
+    return (of.offset, ToldTime(of.time_ms), of.job, givers, pods, gpu_hours(of.harm_gpu_ms), began, waits, free)
 
 
 def _or_empty(value: int | None) -> object:
@@ -229,7 +229,7 @@ def _guest_cells(stay: GuestLine) -> tuple[object, ...]:
 # --- waits -------------------------------------------------------------------------------------------------
 
 
-class Waits(WaitSums):
+class WaitsAnswer(WaitSums):
     """The answer of `arranger waits`; its rows have the numbers of days."""
 
     def json(self) -> dict[str, Any]:

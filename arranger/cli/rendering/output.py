@@ -32,7 +32,7 @@ local_time = clock.local_time
 duration = model_text.duration
 
 
-class Told(int):
+class ToldTime(int):
     """A time in a table, in milliseconds since 1970; 0 means never. As text it has date, time and UTC offset."""
 
     def __str__(self) -> str:
@@ -197,8 +197,8 @@ def print_table(
     """Print a table under upper-case column names; those in `right` are aligned to the right. Returns the columns.
 
     On a terminal, or with COLUMNS set, rows fit the width, empty columns are left out, `times` is the format of times
-    (`Told`), and `styles` gives a row its rich style ("red"). If a row has no room on a line, columns of `optional` are
-    left out too, the first ones first. With `cut`, a text in the last column that is too long for the line is cut,
+    (`ToldTime`), and `styles` gives a row its rich style ("red"). If a row has no room on a line, columns of `optional`
+    are left out too, the first ones first. With `cut`, a text in the last column that is too long for the line is cut,
     instead of wrapped. `empty` is printed if there are no rows.
     """
     cells = [(row, ["" if cell is None else one_line(str(cell)) for cell in row]) for row in rows]
@@ -244,7 +244,7 @@ def _print_plain(columns: Sequence[str], rows: Sequence[Sequence[str]], right: C
 
 
 def _with_times(row: Sequence[object], texts: Sequence[str], times: Times) -> list[str]:
-    return [times.text(cell) if isinstance(cell, Told) else text for cell, text in zip(row, texts, strict=True)]
+    return [times.text(cell) if isinstance(cell, ToldTime) else text for cell, text in zip(row, texts, strict=True)]
 
 
 def _print_fitting(

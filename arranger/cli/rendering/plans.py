@@ -2,13 +2,13 @@
 
 from arranger.cli.rendering.output import print_table, print_text
 from arranger.model.text import counted, few
-from arranger.replay.what_if.one_cycle import JobDifference, JobPlan, Plan, differences
+from arranger.replay.what_if.one_cycle import CyclePlan, JobDifference, JobPlan, differences
 
 #: So many jobs that give room are named.
 _NAMES_SHOWN = 3
 
 
-def print_summary(one: Plan, other: Plan, heads: tuple[str, str] = ("as it was", "what if")) -> None:
+def print_summary(one: CyclePlan, other: CyclePlan, heads: tuple[str, str] = ("as it was", "what if")) -> None:
     queues = sorted(one.queues.keys() | other.queues.keys())
     rows = [
         ("default queue policy", one.queue_policy, other.queue_policy),
@@ -26,8 +26,8 @@ def print_summary(one: Plan, other: Plan, heads: tuple[str, str] = ("as it was",
 
 
 def print_jobs(
-    one: Plan,
-    other: Plan,
+    one: CyclePlan,
+    other: CyclePlan,
     *,
     everything: bool,
     heads: tuple[str, str] = ("as it was", "what if"),
@@ -50,7 +50,7 @@ def print_jobs(
         print_text(f"the plans agree on {counted(more, 'more job')}")
 
 
-def _is_planned(job: str, *plans: Plan) -> bool:
+def _is_planned(job: str, *plans: CyclePlan) -> bool:
     return any(plan.job == job for of in plans for plan in of.jobs)
 
 
@@ -64,7 +64,7 @@ def _row(plan: JobPlan | None, job: str, head: str) -> tuple[object, ...]:
     return (job, head, plan.queue or "-", f"{plan.held}+{plan.placed}/{plan.desired}", _words(plan))
 
 
-def _weights(plan: Plan) -> str:
+def _weights(plan: CyclePlan) -> str:
     return ",".join(f"{name}={weight}" for name, weight in plan.weights)
 
 

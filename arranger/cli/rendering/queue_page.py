@@ -9,8 +9,8 @@ from arranger.model.text import counted
 from arranger.replay.reading.describe import amounts_text, priority_text
 from arranger.replay.reading.queues import (
     GPUS,
-    Holdings,
     QueueDetail,
+    QueueHoldings,
     QueueLine,
     QueueList,
     Sums,
@@ -87,7 +87,7 @@ def _waiting_cells(of: WaitingJob) -> tuple[object, ...]:
     return of.position or "-", of.job, of.queue, of.submitter, priority, of.message
 
 
-def print_holdings(found: Holdings, *, everything: bool) -> None:
+def print_holdings(found: QueueHoldings, *, everything: bool) -> None:
     """Who holds the resource, and what they hold of cpu and memory beside it."""
     print_text(_heading(found, found.resource))
     say()
@@ -97,7 +97,7 @@ def print_holdings(found: Holdings, *, everything: bool) -> None:
     _print_more(len(found.holders), limit, "holder")
 
 
-def _heading(found: QueueList | QueueDetail | Holdings, resource: str) -> str:
+def _heading(found: QueueList | QueueDetail | QueueHoldings, resource: str) -> str:
     total = _text(resource, amount_of(found.total, resource))
     return f"offset {found.offset}, {local_time(found.time_ms)}; the nodes offer {total} {_word(resource)}"
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from arranger.cli.rendering.output import Times, Told, duration, local_time, print_table, print_text, say
+from arranger.cli.rendering.output import Times, ToldTime, duration, local_time, print_table, print_text, say
 from arranger.cli.rendering.plans import print_jobs, print_summary
 from arranger.model.text import counted, few
-from arranger.replay.what_if.comparison import Continuations, Start, WhatIf, other_starts, untried
-from arranger.replay.what_if.one_cycle import Inputs, Plan, differences
+from arranger.replay.what_if.comparison import Continuations, ContinuedStart, WhatIf, other_starts, untried
+from arranger.replay.what_if.one_cycle import CyclePlan, Inputs, differences
 from arranger.replay.what_if.utilisation import Figures, Likeness, Utilisation
 
 #: The number of jobs that a note names.
@@ -50,7 +50,7 @@ def print_continuations(of: Continuations, lasting_ms: int | None = None, *, dra
         print_text(line, indent=2)
 
 
-def _print_starts(starts: Sequence[Start]) -> None:
+def _print_starts(starts: Sequence[ContinuedStart]) -> None:
     if not starts:
         return
     told = [
@@ -105,7 +105,7 @@ def _part(value: float | None) -> str:
 
 
 def _at(time_ms: int | None) -> object:
-    return Told(time_ms) if time_ms is not None else "-"
+    return ToldTime(time_ms) if time_ms is not None else "-"
 
 
 def _for(duration_ms: int | None) -> str:
@@ -119,8 +119,8 @@ def _started(of: Figures) -> str:
 
 
 _FIGURES: tuple[tuple[str, Callable[[Figures], object]], ...] = (
-    ("from", lambda of: Told(of.begin_ms)),
-    ("to", lambda of: Told(of.end_ms)),
+    ("from", lambda of: ToldTime(of.begin_ms)),
+    ("to", lambda of: ToldTime(of.end_ms)),
     ("jobs started", _started),
     ("jobs ended", lambda of: of.ended),
     ("jobs that wait at the end", lambda of: of.waiting_at_end),
@@ -134,13 +134,13 @@ _FIGURES: tuple[tuple[str, Callable[[Figures], object]], ...] = (
 )
 
 
-class Answer(msgspec.Struct):
+class WhatIfAnswer(msgspec.Struct):
     """Both plans. If `inputs.cycle` is a recorded cycle, `reproduced` says whether the first plan equals its record."""
 
     inputs: Inputs
     otherwise: str
-    one: Plan
-    other: Plan
+    one: CyclePlan
+    other: CyclePlan
     reproduced: bool | None
     edits: list[str] = []
     supposed: tuple[str, ...] = ()

@@ -61,7 +61,7 @@ def preempted(job: k.JobSeen) -> Condition:
     return JobIs(job, "is preempted", test)
 
 
-class Reserved(JobIs):
+class RoomIsReserved(JobIs):
     """Room is reserved for the job."""
 
     def __init__(self, job: k.JobSeen) -> None:

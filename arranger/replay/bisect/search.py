@@ -21,8 +21,8 @@ from arranger.replay.bisect.job_conditions import facts_of_job
 from arranger.replay.bisect.node_conditions import facts_of_node
 from arranger.replay.reading.describe import decided_for, job_uid_of, label_of, nodes_of, placed_in, victims_of
 from arranger.replay.reading.history import Point, Span, advance
-from arranger.replay.reading.listing import Filter, Line, Listing
-from arranger.replay.reading.verify import Difference, Survey, cycle_in, difference, plan_digest
+from arranger.replay.reading.listing import EventFilter, EventLine, Listing
+from arranger.replay.reading.verify import PlanDifference, Survey, cycle_in, difference, plan_digest
 from arranger.replay.what_if.overrides import Overrides
 from arranger.scheduling import BUILT_IN, Policies, take_cycle
 
@@ -33,7 +33,7 @@ _NODES_SHOWN = 4
 EARLIER = " (an earlier job of that name)"
 
 
-class Run(msgspec.Struct):
+class ConditionRun(msgspec.Struct):
     """When one condition held in a segment. Entries are given by their first offset, 0 for none. The condition started
     to hold first at `first` and last at `last`, and last stopped at `ended`. `over` are the completed intervals,
     each with the entry where it began and the last offset at which the condition held. `held_before`: the condition
@@ -65,7 +65,7 @@ class Search:
 
     def __init__(self, state: State, conditions: Sequence[Condition], span: Span, *, first_only: bool) -> None:
         self.state = state
-        self.runs = [Run() for _ in conditions]
+        self.runs = [ConditionRun() for _ in conditions]
         self._conditions = conditions
         self._span = span
         self._first_only = first_only
@@ -88,12 +88,12 @@ class Search:
             run.began = self.state.offset
             self._first(condition, run)
 
-    def _first(self, condition: Condition, run: Run) -> None:
+    def _first(self, condition: Condition, run: ConditionRun) -> None:
         if condition.means_something(self.state):
             run.held_before = run.holds = condition.holds(self.state)
             run.asked = self.state.offset
 
-    def _ask(self, condition: Condition, run: Run, entry: Entry) -> None:
+    def _ask(self, condition: Condition, run: ConditionRun, entry: Entry) -> None:
         if run.asked < 0:
             self._first(condition, run)
             return
@@ -110,7 +110,7 @@ class Search:
             run.cease(entry.first)
 
 
-class Changed(msgspec.Struct, frozen=True):
+class FactChange(msgspec.Struct, frozen=True):
     """One fact that the event changed, before and after it. A value is empty if the state has no such fact."""
 
     subject: str
@@ -119,13 +119,13 @@ class Changed(msgspec.Struct, frozen=True):
     after: str
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundEvent(msgspec.Struct, frozen=True):
     """The event at which the condition starts to hold, the first and last offset of its batch, and the facts that it
     changed. `of_same_name`: the event is about another job of the same name as the one in question."""
 
-    event: Line
+    event: EventLine
     batch: tuple[int, int]
-    changed: tuple[Changed, ...]
+    changed: tuple[FactChange, ...]
     of_same_name: bool = False
 
 
@@ -136,9 +136,9 @@ class Refinement:
     """
 
     def __init__(self, state: State, condition: Condition, at: int) -> None:
-        self.found: Found | None = None
+        self.found: FoundEvent | None = None
         self._condition = condition
-        self._listing = Listing(state, Filter(span=Span(first=Point(offset=at))))
+        self._listing = Listing(state, EventFilter(span=Span(first=Point(offset=at))))
         self._at = at
 
     def feed(self, entry: Entry) -> bool:
@@ -153,7 +153,7 @@ class Refinement:
         uid = job_uid_of(entry.batch.events[number], self._listing.state)
         line = self._listing.feed(entry)[number]
         of_same_name = self._is_of_same_name(uid, line.job)
-        self.found = Found(line, (entry.first, entry.last), tuple(changed), of_same_name)
+        self.found = FoundEvent(line, (entry.first, entry.last), tuple(changed), of_same_name)
         return False
 
     def _is_of_same_name(self, uid: str, name: str) -> bool:
@@ -173,7 +173,7 @@ class Refinement:
             held = holds
         return found
 
-    def _changed(self, state: State, entry: Entry, number: int) -> list[Changed]:
+    def _changed(self, state: State, entry: Entry, number: int) -> list[FactChange]:
         event = entry.batch.events[number]
         before = self._facts(state, event) if number == 0 else {}
         for offset in apply_by_event(state, entry, Changes()):
@@ -215,7 +215,7 @@ class Alternative:
         self.other_versions = 0
         #: Cycles left out because their base is before the state.
         self.out_of_reach = sum(len(of) for base, of in survey.by_base.items() if base < state.offset)
-        self.found: Difference | None = None
+        self.found: PlanDifference | None = None
         #: The names of all queues that were there when a cycle was taken.
         self.queues: dict[str, None] = {}
         self._survey = survey
@@ -253,7 +253,9 @@ class Alternative:
                 self._taken[cycle.offset] = take_cycle(self.state, config, cycle.time_ms, policies=policies)
 
 
-def _disagreement(entry: Entry, offset: int, base: int, other: tuple[k.Event, ...], state: State) -> Difference | None:
+def _disagreement(
+    entry: Entry, offset: int, base: int, other: tuple[k.Event, ...], state: State
+) -> PlanDifference | None:
     """The first job, in recorded order, that gets different nodes or that only one of the two cycles gives up. The
     order of decisions and the reasons for waiting don't count."""
     recorded, by_other = _by_job(entry.batch.events), _by_job(other)
@@ -282,11 +284,11 @@ def first_disagreement(one: Mapping[int, str], other: Mapping[int, str]) -> int 
     return next((offset for offset in sorted(one) if other.get(offset, one[offset]) != one[offset]), None)
 
 
-def _differences(before: dict[str, Facts], after: dict[str, Facts]) -> list[Changed]:
+def _differences(before: dict[str, Facts], after: dict[str, Facts]) -> list[FactChange]:
     found = []
     for subject in dict.fromkeys((*before, *after)):
         was, now = before.get(subject, {}), after.get(subject, {})
         for what in dict.fromkeys((*was, *now)):
             if was.get(what) != now.get(what):
-                found.append(Changed(subject, what, was.get(what, ""), now.get(what, "")))
+                found.append(FactChange(subject, what, was.get(what, ""), now.get(what, "")))
     return found

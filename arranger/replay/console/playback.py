@@ -1,7 +1,7 @@
 """A part of a log as facts that a page without a server plays: the lines of the console's charts, every state that each
 job was in, with the words of `arranger explain`, and what was decided.
 
-It takes two passes. `PlaybackIndex` finds the states. `Explaining` explains those that lasted longest, because each
+It takes two passes. `PlaybackIndex` finds the states. `PointExplainer` explains those that lasted longest, because each
 takes some cycles. Times of steps and of what happened are in milliseconds since 1970.
 """
 
@@ -24,7 +24,7 @@ from arranger.replay.console.series import Series, SeriesIndex
 from arranger.replay.console.timeline import Timeline, TimelineIndex
 from arranger.replay.explain.answer import Explanation, explanation
 from arranger.replay.explain.awaited import What, awaited, awaited_text
-from arranger.replay.explain.job_history import EVERY_JOB, Asked, JobHistories
+from arranger.replay.explain.job_history import EVERY_JOB, AskedJob, JobHistories
 from arranger.replay.reading.describe import describe, label, label_of, message_of, victims_of
 from arranger.replay.reading.verdicts import ACCEPTED, VOID, Judged, fold_noting
 from arranger.scheduling import BUILT_IN, Policies
@@ -285,7 +285,7 @@ def _gone(event: k.Event) -> Iterator[str]:
         yield event.uid
 
 
-class Explaining:
+class PointExplainer:
     """Explains jobs at some offsets, as `arranger explain` does there. Call `feed` with each entry after those that
     `state` has, and `finish` at the end. `config` has the settings of the last cycle up to the state. `told` is
     called with each explanation, without the job's life up to there."""
@@ -300,7 +300,7 @@ class Explaining:
         policies: Policies = BUILT_IN,
     ) -> None:
         # No pod has an empty name, so no placement is repeated.
-        every = Asked(EVERY_JOB, pod=EVERY_JOB)
+        every = AskedJob(EVERY_JOB, pod=EVERY_JOB)
         self._histories = JobHistories(state, every, config, policies=policies, folded=self._folded)
         self._asked, self._told, self._policies = asked, told, policies
         self.finish = self._histories.finish

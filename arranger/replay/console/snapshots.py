@@ -26,7 +26,7 @@ _DIFFERENT = 8
 
 
 @dataclass(slots=True)
-class Kept:
+class KeptState:
     """A state that nobody may change, its position, and its memory beside shared parts, in bytes.
 
     The state's own table of pods is empty. `pods` is a whole table, and `changed` has the pods that are others here, or
@@ -48,7 +48,7 @@ class Snapshots:
         self._most, self._most_bytes = most, most_bytes
         #: The least number of events between two snapshots.
         self.gap = gap
-        self._kept: list[Kept] = []
+        self._kept: list[KeptState] = []
         #: The pods that were touched since the last snapshot; None if any may have been.
         self._pods: dict[str, None] | None = {}
 
@@ -85,7 +85,7 @@ class Snapshots:
         if len(self._kept) > self._most or self.cost_bytes > self._most_bytes:
             self._thin()
 
-    def _keep(self, state: State, position: Position, last: Kept | None) -> None:
+    def _keep(self, state: State, position: Position, last: KeptState | None) -> None:
         same = last.state.jobs if last is not None else {}
         pods_same = last.state.pods_of if last is not None else {}
         touched = last.touched if last is not None else {}
@@ -100,9 +100,9 @@ class Snapshots:
             copied.nodes.share(last.state.nodes)
         cost = _OF_A_POD * len(changed) + _OF_A_NODE * len(state.nodes.rows)
         cost += sum(_OF_A_JOB + _OF_A_POD * len(pods_of.get(uid, ())) for uid in touched)
-        self._kept.append(Kept(position, copied, cost, pods, changed))
+        self._kept.append(KeptState(position, copied, cost, pods, changed))
 
-    def _pods_of(self, state: State, last: Kept | None) -> tuple[dict[str, PodSeen], dict[str, PodSeen | None]]:
+    def _pods_of(self, state: State, last: KeptState | None) -> tuple[dict[str, PodSeen], dict[str, PodSeen | None]]:
         """A whole table, and how the state's differs from it."""
         since, self._pods = self._pods, {}
         if last is None or since is None:
@@ -110,12 +110,12 @@ class Snapshots:
         changed = last.changed | {uid: state.pods.get(uid) for uid in since}
         return (last.pods, changed) if _DIFFERENT * len(changed) <= len(state.pods) else (dict(state.pods), {})
 
-    def nearest(self, offset: int) -> Kept | None:
+    def nearest(self, offset: int) -> KeptState | None:
         """The latest snapshot up to an offset."""
         number = bisect_right(self._kept, offset, key=lambda one: one.position.offset)
         return self._kept[number - 1] if number else None
 
-    def until(self, kept: Kept) -> int | None:
+    def until(self, kept: KeptState) -> int | None:
         """The offset of the next snapshot, up to which the copy that `continuing` makes may be folded on; None if this
         is the last one, whose copy may be folded up to the last entry that was noted."""
         number = bisect_right(self._kept, kept.position.offset, key=lambda one: one.position.offset)
@@ -129,7 +129,7 @@ class Snapshots:
         self.gap *= 2
 
 
-def continuing(kept: Kept, *, whole: bool = False) -> State:
+def continuing(kept: KeptState, *, whole: bool = False) -> State:
     """A copy of a snapshot that can be folded on. Unless it is a `whole` one, it shares the jobs that nothing touches
     until the next snapshot, and can be folded on up to there."""
     pods, state = dict(kept.pods), kept.state

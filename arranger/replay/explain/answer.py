@@ -20,8 +20,8 @@ from arranger.replay.explain.failed_pods import FailedPod, failed_pods
 from arranger.replay.explain.job_history import Retaken
 from arranger.replay.explain.past_waits import Spent, Waited, spent, waited
 from arranger.replay.explain.placement_explanations import PlacementExplanation
-from arranger.replay.explain.story import Interval, Moment, Story
-from arranger.replay.explain.taken_room import Giving, Kept, Taking, kept
+from arranger.replay.explain.story import Interval, Story, StoryEvent
+from arranger.replay.explain.taken_room import Giving, KeptReservation, RoomTaking, kept
 from arranger.replay.explain.waiting import Helped, Waiting, explain_waiting
 from arranger.replay.reading.describe import (
     label,
@@ -37,7 +37,7 @@ from arranger.replay.reading.verdicts import REJECTED
 from arranger.scheduling import BUILT_IN, Policies
 
 
-class Standing(msgspec.Struct, frozen=True):
+class JobStanding(msgspec.Struct, frozen=True):
     """A job's present condition. `pods_seen` counts placed pods that were seen: of these, `pods_running` run, and
     `pods_failed` failed and aren't replaced yet. `pods_present` counts all its pods that exist, including those of
     earlier attempts and of an ended job. `pods_earlier` are the names of those of an earlier
@@ -103,21 +103,21 @@ class Explanation(msgspec.Struct, frozen=True):
     epoch: int
     time_ms: int
     began: int
-    standing: Standing
+    standing: JobStanding
     waiting: Waiting | None
     placement_explanations: tuple[PlacementExplanation, ...]
     unexplained: int
     other_versions: int
-    rejected: tuple[Moment, ...]
+    rejected: tuple[StoryEvent, ...]
     intervals: tuple[Interval, ...]
-    timeline: tuple[Moment, ...]
+    timeline: tuple[StoryEvent, ...]
     waited: tuple[Waited, ...] = ()
     consequences: tuple[Consequence, ...] = ()
     spent: tuple[Spent, ...] = ()
     #: Room that others gave to it, that it gave to others, and that is kept for it.
-    takings: tuple[Taking, ...] = ()
+    takings: tuple[RoomTaking, ...] = ()
     givings: tuple[Giving, ...] = ()
-    kept: Kept | None = None
+    kept: KeptReservation | None = None
     #: When a waiting job starts, and how sure that is; None if it doesn't wait to start.
     start: Start | None = None
     #: What would have helped a job that failed because it had no room.
@@ -217,9 +217,9 @@ def _since_ms(story: Story, time_ms: int) -> int:
     return story.intervals[0].since_ms if story.seen_ms and time_ms == story.seen_ms else time_ms
 
 
-def _standing(story: Story, job: JobRecord) -> Standing:
+def _standing(story: Story, job: JobRecord) -> JobStanding:
     spec, pods = job.spec, pod_counts(job)
-    return Standing(
+    return JobStanding(
         job=label(job),
         uid=job.uid,
         stage=job.stage,

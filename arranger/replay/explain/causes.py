@@ -55,7 +55,7 @@ SCALED_DOWN = "ScaledDown"
 _NAMED = 3
 
 
-class Cause(msgspec.Struct, frozen=True):
+class CausingEvent(msgspec.Struct, frozen=True):
     """A causing event in words; `offset` is 0 if it is before the part of the log that was read."""
 
     offset: int
@@ -77,7 +77,7 @@ class Consequence(msgspec.Struct, frozen=True):
     what: str
     reason: str
     message: str
-    causes: tuple[Cause, ...]
+    causes: tuple[CausingEvent, ...]
     budget: str
     #: The facts of the message if it explains why the job has no nodes.
     shortage: ShortageFacts | None = None
@@ -87,11 +87,11 @@ class _PodHistory(msgspec.Struct):
     """One slot in one attempt: its node, and the event of its pod that calls for a decision (`cause`)."""
 
     node: str = ""
-    cause: Cause | None = None
+    cause: CausingEvent | None = None
     pod_uid: str = ""
     restarts: int = 0
     #: The event since which the pod is being deleted or is deleted, and what disrupted it then, in words.
-    going: Cause | None = None
+    going: CausingEvent | None = None
     disrupted: str = ""
     failed: bool = False
     #: A decision or an edit took the pod out of its slot, before it was deleted.
@@ -112,14 +112,14 @@ class PodHistories:
         self._of: dict[tuple[int, SlotKey], _PodHistory] = {}
         self._slot_of_pod: dict[str, tuple[int, SlotKey]] = {}
         self._names: dict[str, str] = {}
-        self._started: Cause | None = None
-        self._infeasible: Cause | None = None
-        self._refused: Cause | None = None
-        self._failed: Cause | None = None
-        self._created: Cause | None = None
+        self._started: CausingEvent | None = None
+        self._infeasible: CausingEvent | None = None
+        self._refused: CausingEvent | None = None
+        self._failed: CausingEvent | None = None
+        self._created: CausingEvent | None = None
         self._refused_pods: dict[str, None] = {}
         #: Node → the failure of a pod that its kubelet refused. The job avoids the node because of it.
-        self.refused_by: dict[str, Cause] = {}
+        self.refused_by: dict[str, CausingEvent] = {}
 
     def begin(self, job: JobRecord, state: State) -> None:
         """Take over a job that existed before the first entry: its pods' nodes and their restarts so far."""
@@ -229,7 +229,7 @@ class PodHistories:
         more = f" and {len(leaving) - _NAMED} more" if len(leaving) > _NAMED else ""
         pods = f"{', '.join(leaving[:_NAMED])}{more} {'leaves' if len(leaving) == 1 else 'leave'}"
         message = f"{scaled_text(fewer, edit.after)}, so {pods}; no restart counted"
-        cause = Cause(offset, time_ms, f"its spec was edited: {changed(edit.before, edit.after)}")
+        cause = CausingEvent(offset, time_ms, f"its spec was edited: {changed(edit.before, edit.after)}")
         return [Consequence(offset, time_ms, "Scaled", SCALED_DOWN, message, (cause,), budget_text(job, state))]
 
     def _without_slot(self, job: JobRecord) -> list[str]:
@@ -247,11 +247,11 @@ class PodHistories:
         if pod.restarts > history.restarts:
             history.restarts = pod.restarts
             times = counted(pod.restarts, "time")
-            history.cause = Cause(offset, time_ms, f"pod {pod.name} restarted {times}{said}")
+            history.cause = CausingEvent(offset, time_ms, f"pod {pod.name} restarted {times}{said}")
         words = ""
         if pod.deleting and history.going is None:
             history.disrupted = disruption_text(pod.reason)
-            history.going = Cause(offset, time_ms, _deleted(pod, history.disrupted))
+            history.going = CausingEvent(offset, time_ms, _deleted(pod, history.disrupted))
         if pod.phase == Phase.FAILED:
             history.failed = True
             words = f"pod {pod.name} failed{said}"
@@ -261,11 +261,11 @@ class PodHistories:
             words = f"pod {pod.name} can't start ({pod.waiting})"
         if pod.phase == Phase.FAILED and pod.reason.startswith(REFUSALS) and pod.uid not in self._refused_pods:
             self._refused_pods[pod.uid] = None
-            self.refused_by[pod.node] = Cause(offset, time_ms, f"{pod.node} refused pod {pod.name}{said}")
+            self.refused_by[pod.node] = CausingEvent(offset, time_ms, f"{pod.node} refused pod {pod.name}{said}")
         if words and (
             history.cause is None or (not history.cause.text.startswith(words) and pod.phase == Phase.FAILED)
         ):
-            history.cause = Cause(offset, time_ms, words)
+            history.cause = CausingEvent(offset, time_ms, words)
 
     def pod_gone(self, offset: int, time_ms: int, pod_uid: str) -> None:
         """A pod of the job was deleted; an earlier cause remains."""
@@ -273,27 +273,27 @@ class PodHistories:
         history = self._of.get(key) if key is not None else None
         if history is None or history.pod_uid != pod_uid:
             return
-        deleted = Cause(offset, time_ms, f"pod {self._names[pod_uid]} was deleted")
+        deleted = CausingEvent(offset, time_ms, f"pod {self._names[pod_uid]} was deleted")
         history.cause, history.going = history.cause or deleted, history.going or deleted
 
     def job_seen(self, offset: int, time_ms: int) -> None:
-        self._created = self._created or Cause(offset, time_ms, "the job was created with this spec")
+        self._created = self._created or CausingEvent(offset, time_ms, "the job was created with this spec")
 
     def waits(self, offset: int, time_ms: int, event: k.Waits) -> None:
         if not event.shortage.infeasible:
             self._infeasible = None
         elif self._infeasible is None:
             text = "from here on, its quorum doesn't fit even an empty cluster of these nodes"
-            self._infeasible = Cause(offset, time_ms, text)
+            self._infeasible = CausingEvent(offset, time_ms, text)
 
     def effect_failed(self, offset: int, time_ms: int, event: k.EffectFailed) -> None:
-        self._failed = Cause(offset, time_ms, f"the API server refused to {event.effect}: {event.message}")
+        self._failed = CausingEvent(offset, time_ms, f"the API server refused to {event.effect}: {event.message}")
         if event.permanent:
             self._refused = self._failed
 
     def started(self, offset: int, time_ms: int) -> None:
         """The job starts because its quorum got nodes."""
-        self._started = Cause(offset, time_ms, "it was started")
+        self._started = CausingEvent(offset, time_ms, "it was started")
 
     def decided(
         self,
@@ -338,7 +338,7 @@ class PodHistories:
         message += f"; {gpu_time(gave.lost_ms)} of its work are lost; no restart counted"
         return Consequence(offset, time_ms, what, StageReason.PREEMPTED, message, (), budget_text(job, state))
 
-    def _causes(self, event: k.StageDecided, before: int) -> tuple[Cause | None, ...]:
+    def _causes(self, event: k.StageDecided, before: int) -> tuple[CausingEvent | None, ...]:
         match event.reason:
             case StageReason.WORKERS_LOST | StageReason.WORKERS_FAILED | StageReason.WORKER_ENDED:
                 return self._of_attempt(event.attempt, before)
@@ -353,7 +353,7 @@ class PodHistories:
             case _:
                 return (self._cause(event.reason, event.attempt),)
 
-    def _cause(self, reason: StageReason, attempt: int) -> Cause | None:
+    def _cause(self, reason: StageReason, attempt: int) -> CausingEvent | None:
         """The cause of a decision that has at most one."""
         match reason:
             case StageReason.NODE_LOST:
@@ -368,19 +368,19 @@ class PodHistories:
                 history = self._of.get((attempt, LEADER))
                 return history.cause if history is not None else None
 
-    def _edit(self, field: str) -> Cause | None:
+    def _edit(self, field: str) -> CausingEvent | None:
         """The last edit of this field of the spec, or of any field if `field` is empty."""
         for edit in reversed(self._around.edits.get(self._uid, [])):
             before, after = edit.before, edit.after
             if before is None or after is None:
-                return Cause(
+                return CausingEvent(
                     edit.offset, edit.time_ms, f"its spec was edited and is {'in' if after is None else ''}valid"
                 )
             if not field or getattr(before, field) != getattr(after, field):
-                return Cause(edit.offset, edit.time_ms, f"its spec was edited: {changed(before, after)}")
+                return CausingEvent(edit.offset, edit.time_ms, f"its spec was edited: {changed(before, after)}")
         return None
 
-    def _deadline(self) -> tuple[Cause | None, ...]:
+    def _deadline(self) -> tuple[CausingEvent | None, ...]:
         for edit in reversed(self._around.edits.get(self._uid, [])):
             if (
                 self._started is not None
@@ -390,10 +390,10 @@ class PodHistories:
                 and edit.before.deadline_s != edit.after.deadline_s
             ):
                 text = f"activeDeadlineSeconds was set to {edit.after.deadline_s}"
-                return (self._started, Cause(edit.offset, edit.time_ms, text))
+                return (self._started, CausingEvent(edit.offset, edit.time_ms, text))
         return (self._started,)
 
-    def _room_taken(self, attempt: int) -> Cause | None:
+    def _room_taken(self, attempt: int) -> CausingEvent | None:
         """The last foreign pod that was seen on the leader's node, or that the node offers less, if that came later."""
         history = self._of.get((attempt, LEADER))
         if history is None:
@@ -403,10 +403,14 @@ class PodHistories:
             if came is not None and turn.offset < came.offset:
                 break
             if turn.before is not None and turn.after is not None and _offers_less(turn.before, turn.after):
-                return Cause(turn.offset, turn.time_ms, f"node {history.node} offers less than before")
-        return Cause(came.offset, came.time_ms, f"pod {came.name} appeared on the node") if came is not None else None
+                return CausingEvent(turn.offset, turn.time_ms, f"node {history.node} offers less than before")
+        return (
+            CausingEvent(came.offset, came.time_ms, f"pod {came.name} appeared on the node")
+            if came is not None
+            else None
+        )
 
-    def _of_workers(self, event: k.WorkersReplaced) -> tuple[Cause, ...]:
+    def _of_workers(self, event: k.WorkersReplaced) -> tuple[CausingEvent, ...]:
         causes = []
         for worker in event.workers:
             key = (event.attempt, (worker.slot.group, worker.slot.index))
@@ -416,7 +420,7 @@ class PodHistories:
                 history.answered = True
         return _in_order(causes)
 
-    def _of_attempt(self, attempt: int, before: int) -> tuple[Cause, ...]:
+    def _of_attempt(self, attempt: int, before: int) -> tuple[CausingEvent, ...]:
         """The causes that the workers of an attempt have up to the offset `before`."""
         causes = [
             history.cause or self._node_lost(attempt, slot)
@@ -425,19 +429,19 @@ class PodHistories:
         ]
         return _in_order(cause for cause in causes if cause is not None and cause.offset < before)
 
-    def _node_lost(self, attempt: int, slot: SlotKey) -> Cause | None:
+    def _node_lost(self, attempt: int, slot: SlotKey) -> CausingEvent | None:
         history = self._of.get((attempt, slot))
         return self._lost(history.node) if history is not None and history.node else None
 
-    def _lost(self, node: str) -> Cause | None:
+    def _lost(self, node: str) -> CausingEvent | None:
         """That a node isn't ready, or is gone; None if it is ready."""
-        lost: Cause | None = None
+        lost: CausingEvent | None = None
         for turn in self._around.turns.get(node, []):
             if turn.after is not None and turn.after.ready:
                 lost = None
             elif lost is None:
                 how = "was deleted" if turn.after is None else "became not ready"
-                lost = Cause(turn.offset, turn.time_ms, f"node {node} {how}")
+                lost = CausingEvent(turn.offset, turn.time_ms, f"node {node} {how}")
         return lost
 
 
@@ -463,14 +467,14 @@ def _scaled_down(before: JobSpec, after: JobSpec) -> list[tuple[int, int, int]]:
     return [of for of in found if of[2] < of[1]]
 
 
-def _how(history: _PodHistory, lost: Cause | None) -> str:
+def _how(history: _PodHistory, lost: CausingEvent | None) -> str:
     """What happened to a pod that was deleted without a decision."""
     if lost is not None:
         return "was lost with its node"
     return history.disrupted or "was deleted by another client"
 
 
-def _in_order(causes: Iterable[Cause | None]) -> tuple[Cause, ...]:
+def _in_order(causes: Iterable[CausingEvent | None]) -> tuple[CausingEvent, ...]:
     """The known causes, oldest first, one per offset."""
     found = {cause.offset: cause for cause in causes if cause is not None}
     return tuple(found[offset] for offset in sorted(found))

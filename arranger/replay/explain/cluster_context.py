@@ -30,7 +30,7 @@ _GONE_KEPT = 1000
 _Value = TypeVar("_Value")
 
 
-class Changed(msgspec.Struct, Generic[_Value], frozen=True):
+class ChangedValue(msgspec.Struct, Generic[_Value], frozen=True):
     """An event that changed a value, and the value before and after it."""
 
     offset: int
@@ -40,16 +40,16 @@ class Changed(msgspec.Struct, Generic[_Value], frozen=True):
 
 
 #: A node's facts changed; None means that the node doesn't exist.
-Turn = Changed[NodeFacts | None]
+Turn = ChangedValue[NodeFacts | None]
 #: A TYJob's spec changed after it was first seen; None is an invalid spec.
-Edit = Changed[JobSpec | None]
+Edit = ChangedValue[JobSpec | None]
 #: A queue's spec or faults changed; None means that the queue doesn't exist.
-QueueEdit = Changed[k.QueueSeen | None]
+QueueEdit = ChangedValue[k.QueueSeen | None]
 #: A namespace's labels or queue changed; None means that the namespace doesn't exist.
-NamespaceEdit = Changed[k.NamespaceSeen | None]
+NamespaceEdit = ChangedValue[k.NamespaceSeen | None]
 
 
-class Came(msgspec.Struct, frozen=True):
+class ForeignPod(msgspec.Struct, frozen=True):
     """A foreign pod, when it was first seen on a node."""
 
     offset: int
@@ -108,7 +108,7 @@ class ClusterContext:
         self.queue_edits: dict[str, list[QueueEdit]] = {}
         self.namespace_edits: dict[str, list[NamespaceEdit]] = {}
         #: Cycles whose configuration differs from that of the cycle before.
-        self.configured: list[Changed[CycleConfig]] = []
+        self.configured: list[ChangedValue[CycleConfig]] = []
         #: The configuration of the last accepted cycle; the defaults before the first one.
         self.config = config or CycleConfig()
         #: Whether a cycle, or whoever began, has told it.
@@ -116,7 +116,7 @@ class ClusterContext:
         #: UID of a foreign pod → the offset at which it was first seen on a node.
         self.came: dict[str, int] = {}
         #: Node → the foreign pod that was first seen there last.
-        self.last_on: dict[str, Came] = {}
+        self.last_on: dict[str, ForeignPod] = {}
         #: Deleted pods as they were last seen, with the offsets of their deletion.
         self.departed: deque[tuple[int, k.PodSeen]] = deque(maxlen=_GONE_KEPT)
         #: By job UID; without jobs that were deleted before the story began.
@@ -151,22 +151,22 @@ class ClusterContext:
     def queue(self, offset: int, time_ms: int, state: State, event: k.QueueSeen | k.QueueGone) -> None:
         if state.terms.get(k.Watched.QUEUE) == event.term:
             known, after = state.queues.get(event.name), event if isinstance(event, k.QueueSeen) else None
-            _note(self.queue_edits, event.name, state, Changed(offset, time_ms, known, after), _of_queue)
+            _note(self.queue_edits, event.name, state, ChangedValue(offset, time_ms, known, after), _of_queue)
 
     def namespace(self, offset: int, time_ms: int, state: State, event: k.NamespaceSeen | k.NamespaceGone) -> None:
         if state.terms.get(k.Watched.NAMESPACE) == event.term:
             known, after = state.namespaces.get(event.name), event if isinstance(event, k.NamespaceSeen) else None
-            _note(self.namespace_edits, event.name, state, Changed(offset, time_ms, known, after), _of_namespace)
+            _note(self.namespace_edits, event.name, state, ChangedValue(offset, time_ms, known, after), _of_namespace)
 
     def cycle(self, offset: int, time_ms: int, config: CycleConfig) -> None:
         if self.is_configured and self.config != config:
-            self.configured.append(Changed(offset, time_ms, self.config, config))
+            self.configured.append(ChangedValue(offset, time_ms, self.config, config))
         self.config, self.is_configured = config, True
 
     def pod_came(self, offset: int, time_ms: int, event: k.PodSeen) -> None:
         """A foreign pod was first seen on a node."""
         self.came[event.uid] = offset
-        self.last_on[event.node] = Came(offset, time_ms, f"{event.namespace}/{event.name}")
+        self.last_on[event.node] = ForeignPod(offset, time_ms, f"{event.namespace}/{event.name}")
 
     def pod_ended(self, offset: int, state: State, event: k.PodSeen) -> None:
         """A job's pod was seen as succeeded or failed."""
@@ -196,10 +196,10 @@ class ClusterContext:
 
 
 def _note(
-    edits: dict[str, list[Changed[_Value]]],
+    edits: dict[str, list[ChangedValue[_Value]]],
     name: str,
     state: State,
-    found: Changed[_Value],
+    found: ChangedValue[_Value],
     content: Callable[[_Value], object],
 ) -> None:
     """Keep a change, unless the content stays. `found.before` is that of the state, which is before this entry."""

@@ -37,7 +37,7 @@ class Taker(msgspec.Struct, frozen=True):
     held: dict[str, int] = {}
 
 
-class Holder(msgspec.Struct, frozen=True):
+class CapacityHolder(msgspec.Struct, frozen=True):
     """Capacity of that kind that is used without a decision in the part that was read: by a foreign pod, an adopted job
     or assumed pods. `since` is the offset of its first event, 0 if it wasn't read."""
 
@@ -47,7 +47,7 @@ class Holder(msgspec.Struct, frozen=True):
     since: int = 0
 
 
-def who_has_it(story: Story, shortfall: Shortfall) -> tuple[tuple[Taker, ...], tuple[Holder, ...]]:
+def who_has_it(story: Story, shortfall: Shortfall) -> tuple[tuple[Taker, ...], tuple[CapacityHolder, ...]]:
     """The jobs and pods that use what the job lacks on its candidate nodes, or got it since the job's creation."""
     resources, nodes = shortfall.resources, frozenset(shortfall.candidates)
     if not resources:
@@ -151,9 +151,9 @@ def _undecided(
     leaving: set[str],
     resources: tuple[str, ...],
     nodes: frozenset[str],
-) -> list[Holder]:
+) -> list[CapacityHolder]:
     """The capacity that is used without a decision in the part that was read."""
-    found: list[Holder] = []
+    found: list[CapacityHolder] = []
     bound: set[str] = set()
     for job in story.state.jobs.values():
         bound.update(job.bound.values())
@@ -164,7 +164,7 @@ def _undecided(
         amounts, where = _amounts(job.spec, rest, resources, nodes)
         if amounts:
             origin = f"adopted at offset {job.adopted_at}" if job.adopted_at else f"placed before offset {story.began}"
-            found.append(Holder(f"job {label(job)} ({origin})", amounts, where, job.adopted_at))
+            found.append(CapacityHolder(f"job {label(job)} ({origin})", amounts, where, job.adopted_at))
     for pod in story.state.pods.values():
         if not holds(pod) or pod.uid in bound or pod.uid in leaving or pod.node not in nodes:
             continue
@@ -172,12 +172,12 @@ def _undecided(
         amounts = {name: asked[name] for name in resources if asked.get(name)}
         if amounts:
             since = story.around.came.get(pod.uid, 0)
-            found.append(Holder(f"pod {pod.namespace}/{pod.name}", amounts, (pod.node,), since))
+            found.append(CapacityHolder(f"pod {pod.namespace}/{pod.name}", amounts, (pod.node,), since))
     found += _assumed(story.state, resources, nodes)
     return sorted(found, key=lambda holder: ([-holder.amounts.get(name, 0) for name in resources], holder.who))
 
 
-def _assumed(state: State, resources: tuple[str, ...], nodes: frozenset[str]) -> list[Holder]:
+def _assumed(state: State, resources: tuple[str, ...], nodes: frozenset[str]) -> list[CapacityHolder]:
     """The capacity kept for assumed pods, by attempt of their jobs."""
     kept: dict[tuple[str, int], list[tuple[str, Amounts]]] = {}
     for pod in state.assumed.values():
@@ -189,7 +189,7 @@ def _assumed(state: State, resources: tuple[str, ...], nodes: frozenset[str]) ->
         if amounts:
             which = f"attempt r{attempt}" if attempt else "first attempt"
             who = f"pods of {_job_text(state, uid)}, {which}, that may still appear"
-            found.append(Holder(who, amounts, where))
+            found.append(CapacityHolder(who, amounts, where))
     return found
 
 

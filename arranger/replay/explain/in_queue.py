@@ -14,7 +14,7 @@ from arranger.projections.queue_counts import queue_of
 from arranger.projections.queue_membership import counted_priority, kept_out
 from arranger.projections.queue_use import JOBS
 from arranger.projections.state import State
-from arranger.replay.explain.candidate_changes.case import Case
+from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.queue_objects import kept_by_usage
 from arranger.replay.explain.cluster_context import Placement
 from arranger.replay.explain.shortfall import Shortfall
@@ -98,7 +98,7 @@ class Passed(msgspec.Struct, frozen=True):
     times: int = 1
 
 
-def in_queue(case: Case, waiting: list[JobRecord], shortfall: Shortfall | None, no_room: KeptBy) -> InQueue:
+def in_queue(case: WaitingCase, waiting: list[JobRecord], shortfall: Shortfall | None, no_room: KeptBy) -> InQueue:
     """The job's standing in its queue; `waiting` is the order of all jobs. `no_room` says why, if no nodes have enough
     for it."""
     state, job = case.state, case.job
@@ -135,7 +135,7 @@ def _kept_out(state: State, job: JobRecord) -> tuple[KeptBy | None, str]:
     return KeptBy(denial.kind.value), denial.closed or problem or denial.queue
 
 
-def _kept_by(case: Case, shortfall: Shortfall | None, no_room: KeptBy) -> tuple[KeptBy | None, str]:
+def _kept_by(case: WaitingCase, shortfall: Shortfall | None, no_room: KeptBy) -> tuple[KeptBy | None, str]:
     if shortfall is None:
         return None, ""
     if shortfall.objection is not None:
@@ -176,7 +176,7 @@ def _without_node(no_room: KeptBy, reasons: ReasonCounts) -> KeptBy:
     return KeptBy.CLOSED_NODES if kinds - _OF_SELECTION <= _OF_CLOSED else KeptBy.RULES
 
 
-def _fits_alone(case: Case) -> bool:
+def _fits_alone(case: WaitingCase) -> bool:
     return place_alone(case.state, case.job, case.config, case.policies).quorum_stands
 
 

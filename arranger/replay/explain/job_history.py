@@ -36,7 +36,7 @@ WINDOW = 20_000
 EVERY_JOB = "*"
 
 
-class Asked(msgspec.Struct, frozen=True):
+class AskedJob(msgspec.Struct, frozen=True):
     """The question about the job of this name, or about `EVERY_JOB`. `namespace` None means any. The placement of `pod`
     is explained, or if it is empty, those of all pods in the present attempt. `node` is compared with the chosen
     nodes."""
@@ -71,7 +71,7 @@ class JobHistories:
     def __init__(
         self,
         state: State,
-        asked: Asked,
+        asked: AskedJob,
         config: CycleConfig | None,
         *,
         policies: Policies = BUILT_IN,

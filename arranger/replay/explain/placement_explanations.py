@@ -43,7 +43,7 @@ MOST = 20
 _BY_SEARCH = "; among the nodes where the complete search found room for the whole quorum"
 
 
-class Term(msgspec.Struct, frozen=True):
+class ScorePart(msgspec.Struct, frozen=True):
     """One part of a score: a resource's weight and the used part of the node (0 to 1), or another term."""
 
     name: str
@@ -63,7 +63,7 @@ class Ranked(msgspec.Struct, frozen=True):
 
     node: str
     score: float
-    terms: tuple[Term, ...]
+    terms: tuple[ScorePart, ...]
     preference: int = 0
 
 
@@ -234,7 +234,7 @@ class _Turn(NamedTuple):
             Ranked(
                 self.view.names[row],
                 int(scores[row]) * 100 / ONE,
-                tuple(Term(t.name, t.weight, int(t.values[row]) / ONE, t.name in resources) for t in terms),
+                tuple(ScorePart(t.name, t.weight, int(t.values[row]) / ONE, t.name in resources) for t in terms),
                 int(preference[row]) if preference is not None else 0,
             )
             for row in rows

@@ -13,13 +13,13 @@ from arranger.events import kinds as k
 from arranger.model.text import counted
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.state import State
-from arranger.replay.explain.candidate_changes.case import Case
-from arranger.replay.explain.candidate_changes.change import Change, Family, Join, Steps, names_text
+from arranger.replay.explain.candidate_changes.case import WaitingCase
+from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, Family, Join, names_text
 from arranger.replay.explain.candidate_changes.families import families
 from arranger.replay.explain.shortfall import untried_jobs
 from arranger.replay.reading.describe import label, placed_in, room_from
 from arranger.replay.what_if.hypothesis import answered, supposed
-from arranger.replay.what_if.one_cycle import Turns
+from arranger.replay.what_if.one_cycle import TriesByJob
 from arranger.scheduling import PlacementTry, take_cycle, turns_to
 
 #: The maximum number of cycles to find remedies in a cluster of up to `_SMALL` nodes. A larger cluster gets fewer.
@@ -67,7 +67,7 @@ class Sought(msgspec.Struct, frozen=True):
     untried: int = 0
 
 
-def remedies(case: Case) -> Sought:
+def remedies(case: WaitingCase) -> Sought:
     search = _Search(case)
     of_kinds: list[tuple[list[Remedy], Sequence[Change]]] = []
     for family in families(case):
@@ -84,7 +84,7 @@ def remedies(case: Case) -> Sought:
     return Sought(tuple(one for found, _ in of_kinds for one in found), search.tried, search.untried)
 
 
-def blockers(case: Case, found: Sequence[Remedy]) -> tuple[tuple[Blocker, ...], tuple[Blocker, ...]]:
+def blockers(case: WaitingCase, found: Sequence[Remedy]) -> tuple[tuple[Blocker, ...], tuple[Blocker, ...]]:
     """The events that the remedies revert, the newest first: those since the job's creation, and earlier ones."""
     since = case.story.created_at or case.story.began
     alone = [remedy for remedy in reversed(found) if remedy.undoes and remedy.pods and not remedy.several]
@@ -117,7 +117,7 @@ def _on_added(
     return [(job, on - own) for job, on in used if job.uid != uid and on - own]
 
 
-def _ahead_text(case: Case, others: Sequence[tuple[JobRecord, set[int]]]) -> str:
+def _ahead_text(case: WaitingCase, others: Sequence[tuple[JobRecord, set[int]]]) -> str:
     """How many added nodes go to other jobs, and to which, in words. Only those count as ahead that still are after the
     recorded cycle that is taken again."""
     if not others:
@@ -139,7 +139,7 @@ def _placed(events: Iterable[k.Event]) -> Counter[str]:
 class _Search:
     """Takes cycles with changes, up to the allowed number."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: WaitingCase) -> None:
         self._case = case
         self._untried = _untried_now(case)
         nodes = max(len(case.state.nodes.by_name()), 1)
@@ -172,7 +172,7 @@ class _Search:
 
     def together(self, changes: Sequence[Change], join: Join) -> list[Remedy]:
         """Join as many changes as needed, from the first on, and leave out those that aren't needed."""
-        last, found = self._least(Steps(len(changes) - 1, lambda number: join(changes[: number + 2])))
+        last, found = self._least(ChangeSteps(len(changes) - 1, lambda number: join(changes[: number + 2])))
         parts = list(changes[: last + 2]) if found else []
         for part in list(parts) if len(parts) <= _THINNED else ():
             fewer = [other for other in parts if other is not part]
@@ -235,7 +235,7 @@ class _Search:
         time_ms, config = change.time_ms or case.state.time_ms, change.config or case.config
 
         def take(state: State) -> tuple[tuple[State, Counter[str]], list[str]]:
-            turns = Turns()
+            turns = TriesByJob()
             events = take_cycle(state, config, time_ms, turns, policies=case.policies)
             return (state, _placed(events)), untried_jobs(turns.tries.values())
 
@@ -271,12 +271,12 @@ class _Search:
         return replace(found, supposed=bool(found.givers) and own in names)
 
 
-def _untried_now(case: Case) -> list[str]:
+def _untried_now(case: WaitingCase) -> list[str]:
     """The jobs that would take room in a cycle without changes, but for a dry run that is still to come."""
     if not case.config.dry_run or not case.state.synced:
         return []
     if case.untried is not None:
         return list(case.untried)
-    turns = Turns()
+    turns = TriesByJob()
     take_cycle(case.state, case.config, case.state.time_ms, turns, policies=case.policies)
     return untried_jobs(turns.tries.values())

@@ -7,7 +7,7 @@ from arranger.model.text import counted, duration, few, gpu_time
 from arranger.replay.explain.answer import Explanation
 from arranger.replay.explain.expected import Certainty, NoStart, Start
 from arranger.replay.explain.shortfall import Added
-from arranger.replay.explain.taken_room import Gave, Giving, Kept, KeptFor, SparedJob, TakesNone, Taking
+from arranger.replay.explain.taken_room import Gave, Giving, KeptFor, KeptReservation, RoomTaking, SparedJob, TakesNone
 from arranger.replay.explain.waiting import Waiting
 from arranger.replay.reading.describe import amounts_text
 from arranger.scheduling import NoRoomKind
@@ -82,7 +82,7 @@ def gave_text(gave: Gave) -> str:
     return f"{gave.job} ({counted(gave.pods, 'pod')}, {_KINDS[gave.kind]}, {gpu_time(gave.lost_ms)} of work lost)"
 
 
-def _taken(taken: Taking, now_ms: int, time: _Time) -> str:
+def _taken(taken: RoomTaking, now_ms: int, time: _Time) -> str:
     parts = [f"at {time(taken.time_ms)} (offset {taken.offset}) from {', '.join(map(gave_text, taken.victims))}"]
     if taken.leaving:
         parts.append(f"and from {counted(taken.leaving, 'pod')} that left anyway")
@@ -121,7 +121,7 @@ def _given(given: Giving, now_ms: int, time: _Time) -> str:
     return "; ".join(parts)
 
 
-def _kept(kept: Kept, time: _Time) -> str:
+def _kept(kept: KeptReservation, time: _Time) -> str:
     start = f"expected to start at {time(kept.start_ms)}" if kept.start_ms else "at an unknown time"
     parts = [f"{few(kept.nodes, _NAMED)}, {start} (offset {kept.offset})"]
     if kept.awaits:

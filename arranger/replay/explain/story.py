@@ -13,13 +13,13 @@ from arranger.projections.state import State
 from arranger.replay.explain.awaited import Awaited, awaited, awaited_text, began_ms, waits_to_start
 from arranger.replay.explain.causes import RESTARTED, Consequence, PodHistories, shortage_in
 from arranger.replay.explain.cluster_context import ClusterContext, Placement
-from arranger.replay.explain.taken_room import Giving, Promise, Taking, giving, promise, taking
+from arranger.replay.explain.taken_room import Giving, Promise, RoomTaking, giving, promise, taking
 from arranger.replay.reading.describe import SEEN_AGAIN, describe
 from arranger.replay.reading.edits import changed
 from arranger.replay.reading.verdicts import ACCEPTED, Judged
 
 
-class Moment(msgspec.Struct, frozen=True):
+class StoryEvent(msgspec.Struct, frozen=True):
     """An event about the job: an observation, a decision with its verdict, or an outcome. `again`: the job was seen
     unchanged. `superseded`: the decision is of a superseded cycle, which is usual with several schedulers.
     """
@@ -62,7 +62,7 @@ class Story:
         #: The offset at which reading began: 0 unless it began at a snapshot.
         self.began = began
         self._log_ms = log_ms
-        self.moments: list[Moment] = []
+        self.moments: list[StoryEvent] = []
         self.intervals: list[Interval] = []
         self.placements: list[Placement] = []
         #: Decisions outside the job's normal course, with their causes.
@@ -77,7 +77,7 @@ class Story:
         #: When the job was first seen, if it waited then; it may have been created earlier.
         self.seen_ms = 0
         #: Room that others gave to the job, that it gave to others, and that was kept for it, in log order.
-        self.takings: list[Taking] = []
+        self.takings: list[RoomTaking] = []
         self.givings: list[Giving] = []
         self.promises: list[Promise] = []
 
@@ -182,7 +182,7 @@ class Story:
         subject = event.name if isinstance(event, (k.PodSeen, k.PodGone)) else ""
         text = SEEN_AGAIN if judged.again else self._text(judged.offset, event)
         what = (k.kind_of(event), subject, text, judged.verdict, judged.reason, judged.again, judged.superseded)
-        self.moments.append(Moment(judged.offset, time_ms, *what, shortage_in(event)))
+        self.moments.append(StoryEvent(judged.offset, time_ms, *what, shortage_in(event)))
 
     def _text(self, offset: int, event: k.Event) -> str:
         """The event in words; of an edit, with the changes."""

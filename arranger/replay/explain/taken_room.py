@@ -40,7 +40,7 @@ class SparedJob(msgspec.Struct, frozen=True):
     needless: bool
 
 
-class Taking(msgspec.Struct):
+class RoomTaking(msgspec.Struct):
     """A decision that gave a job the room of others. `leaving` counts pods that left anyway. `begun_ms` is when the job
     began on these nodes, `lost_ms` when it gave them back without having begun; 0 if it hasn't."""
 
@@ -98,10 +98,10 @@ class Promise(msgspec.Struct, frozen=True):
     outlived: tuple[str, ...]
 
 
-def taking(offset: int, time_ms: int, event: k.Preempted, state: State) -> Taking:
+def taking(offset: int, time_ms: int, event: k.Preempted, state: State) -> RoomTaking:
     """A decision that gave a job room; `state` is as after it."""
     job = state.jobs.get(event.placed.job_uid)
-    return Taking(
+    return RoomTaking(
         offset=offset,
         time_ms=time_ms,
         job=label_of(state, event.placed.job_uid),
@@ -130,7 +130,7 @@ def _queue(state: State, uid: str) -> str:
     return queue_of(state, job) if job is not None else ""
 
 
-def giving(of: Taking, uid: str) -> Giving:
+def giving(of: RoomTaking, uid: str) -> Giving:
     """The same decision, for one of its victims."""
     gave = next(victim for victim in of.victims if victim.uid == uid)
     guest = gave.kind in (PreemptionKind.GUEST, PreemptionKind.GUEST_SURPLUS)
@@ -160,7 +160,7 @@ def promise(offset: int, time_ms: int, event: k.Reserved, state: State) -> Promi
     )
 
 
-class Kept(msgspec.Struct, frozen=True):
+class KeptReservation(msgspec.Struct, frozen=True):
     """The job's present reservation: the nodes, when it is expected to start (0 for an unknown time), what was expected
     first, and who still has to end before. Since it was made at `since_ms`, the expected start changed `moved` times,
     because the jobs of `outlived` ran for longer than expected, or for other reasons."""
@@ -175,7 +175,7 @@ class Kept(msgspec.Struct, frozen=True):
     moved: int
 
 
-def kept(state: State, uid: str, promises: list[Promise]) -> Kept | None:
+def kept(state: State, uid: str, promises: list[Promise]) -> KeptReservation | None:
     """The present reservation of a job; None if it has none. `promises` are the decisions on its reservations."""
     found = state.reservations.get(uid)
     if found is None:
@@ -184,7 +184,7 @@ def kept(state: State, uid: str, promises: list[Promise]) -> Kept | None:
     series = promises[over + 1 :]
     starts = [one.start_ms for one in series]
     decided = found.decided
-    return Kept(
+    return KeptReservation(
         offset=series[-1].offset if series else 0,
         since_ms=series[0].time_ms if series else found.time_ms,
         start_ms=decided.start_ms,

@@ -28,8 +28,8 @@ from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.state import State
 from arranger.replay.explain.ahead import Ahead, QueueKeys, jobs_ahead
 from arranger.replay.explain.awaited import awaited, awaited_text
-from arranger.replay.explain.candidate_changes.case import LEAVING, Case, Lack
-from arranger.replay.explain.holders import Holder, Taker, who_has_it
+from arranger.replay.explain.candidate_changes.case import LEAVING, Lack, WaitingCase
+from arranger.replay.explain.holders import CapacityHolder, Taker, who_has_it
 from arranger.replay.explain.in_queue import InQueue, KeptBy, Passed, in_queue, once_each, placed_since
 from arranger.replay.explain.remedies import Blocker, Remedy, Sought, blockers, remedies
 from arranger.replay.explain.shortfall import Added, Shortfall, ShortfallObserver, added_to
@@ -57,7 +57,7 @@ class Waiting(msgspec.Struct, frozen=True):
     ahead: tuple[Ahead, ...]
     shortfall: Shortfall | None
     takers: tuple[Taker, ...]
-    holders: tuple[Holder, ...]
+    holders: tuple[CapacityHolder, ...]
     infeasible_since_ms: int
     fails_at_ms: int
     blockers: tuple[Blocker, ...] = ()
@@ -106,7 +106,7 @@ def explain_waiting(
     shortfall, gets = observer.shortfall, given.get(job.uid, 0)
     before, counted_job = tuple(waiting[: max(position - 1, 0)]), waiting[position - 1] if position else job
     untried = tuple(observer.untried) if position else None
-    case = Case(
+    case = WaitingCase(
         story, state, job, config, policies, _lack(shortfall), before, untried, given=given if position else None
     )
     if recorded is not None:
@@ -141,7 +141,7 @@ def explain_waiting(
     return _with_room(found, case, givers)
 
 
-def _sought_then(case: Case, state: State) -> Sought:
+def _sought_then(case: WaitingCase, state: State) -> Sought:
     """The changes with which a recorded cycle would give the job nodes. `state` is what it was taken on."""
     job, observer = state.jobs.get(case.job.uid), ShortfallObserver(case.job.uid)
     if job is None or job.spec is None or not state.synced:
@@ -164,7 +164,7 @@ def _position(waiting: Sequence[JobRecord], job: JobRecord) -> int:
     return next((number for number, other in enumerate(waiting, start=1) if other.uid == job.uid), 0)
 
 
-def _with_room(found: Waiting, case: Case, givers: tuple[str, ...]) -> Waiting:
+def _with_room(found: Waiting, case: WaitingCase, givers: tuple[str, ...]) -> Waiting:
     """With those who would give room to the job, who passed it in the queue, the room that is kept from it, and why it
     takes none."""
     short, uid = found.shortfall, case.job.uid
@@ -195,7 +195,7 @@ def _meets_reserved(shortfall: Shortfall) -> bool:
     return any(of.kind == ReasonKind.RESERVED for of, _ in shortfall.reasons)
 
 
-def _takes_none(case: Case, found: Waiting) -> tuple[TakesNone, ...]:
+def _takes_none(case: WaitingCase, found: Waiting) -> tuple[TakesNone, ...]:
     """Why a cycle takes no room for the job; empty if it lacks nothing, or room wasn't taken back in older logs."""
     shortfall = found.shortfall
     if shortfall is None or shortfall.objection is not None:

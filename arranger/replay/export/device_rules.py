@@ -14,7 +14,7 @@ from arranger.model.reasons import Reason, ReasonKind
 from arranger.projections import device_table as dt
 
 
-class Names(Protocol):
+class DeviceNames(Protocol):
     """What replaces names (`Pseudonyms`)."""
 
     def name(self, sort: str, name: str) -> str: ...
@@ -49,11 +49,11 @@ _OTHER_NAME = {
 }
 
 
-def _keep(_: Names, value: Any) -> Any:
+def _keep(_: DeviceNames, value: Any) -> Any:
     return value
 
 
-def _nothing(_: Names, _value: Any) -> str:
+def _nothing(_: DeviceNames, _value: Any) -> str:
     return ""
 
 
@@ -61,33 +61,33 @@ def _named(sort: str) -> Rule:
     return lambda names, value: names.name(sort, value)
 
 
-def _selectors(names: Names, selectors: tuple[str, ...]) -> tuple[str, ...]:
+def _selectors(names: DeviceNames, selectors: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(names.name("selector", of) for of in selectors)
 
 
-def _selected(names: Names, selected: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+def _selected(names: DeviceNames, selected: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     return {names.name("selector", of): indices for of, indices in selected.items()}
 
 
-def reason(names: Names, of: Reason) -> tuple[str, str]:
+def reason(names: DeviceNames, of: Reason) -> tuple[str, str]:
     """The two names of a reason that is about a resource claim."""
     sort = _OTHER_NAME.get(of.kind)
     return names.name("resource claim", of.name), names.name(sort, of.of) if sort else of.of
 
 
-def needs(names: Names, of: p.DeviceNeeds) -> p.DeviceNeeds:
+def needs(names: DeviceNames, of: p.DeviceNeeds) -> p.DeviceNeeds:
     """What a resource claim requires. What it asks for beyond what Arranger allocates is no name."""
     sort = _OTHER_NAME.get(ReasonKind(of.lack.value)) if of.lack is not None else None
     name, claim = names.name(sort, of.name) if sort else of.name, names.name("resource claim", of.claim)
     return p.DeviceNeeds(claim, of.lack, name, names.walk(of.asked), of.allocated, names.walk(of.terms), of.own)
 
 
-def entries(names: Names, of: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+def entries(names: DeviceNames, of: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     """The resource claims of a pod."""
     return tuple((names.name("resource claim", entry), names.name("resource claim", claim)) for entry, claim in of)
 
 
-def templates(names: Names, of: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+def templates(names: DeviceNames, of: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     """The resource claims that pods have from templates."""
     return tuple((names.name("resource claim", entry), names.name(_TEMPLATE, name)) for entry, name in of)
 
@@ -128,7 +128,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
 }
 
 
-def _by_uid(names: Names, of: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
+def _by_uid(names: DeviceNames, of: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
     return tuple((uid, names.walk(one)) for uid, one in of)
 
 

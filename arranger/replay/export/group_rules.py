@@ -7,7 +7,7 @@ from arranger.events import kinds as k
 from arranger.model import pod as p
 
 
-class Names(Protocol):
+class GroupNames(Protocol):
     """What replaces names (`Pseudonyms`)."""
 
     def name(self, sort: str, name: str) -> str: ...
@@ -18,7 +18,7 @@ class Names(Protocol):
 Rule = Callable[[Any, Any], Any]
 
 
-def _keep(_: Names, value: Any) -> Any:
+def _keep(_: GroupNames, value: Any) -> Any:
     return value
 
 
@@ -26,11 +26,11 @@ def _named(sort: str) -> Rule:
     return lambda names, value: names.name(sort, value)
 
 
-def _queue(names: Names, name: str) -> str:
+def _queue(names: GroupNames, name: str) -> str:
     return names.queue(name)
 
 
-def tasks(names: Names, of: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+def tasks(names: GroupNames, of: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
     """How many pods tasks need, by the names of the tasks."""
     return tuple(sorted((names.name("set", task), least) for task, least in of))
 
@@ -38,7 +38,7 @@ def tasks(names: Names, of: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int
 def rules(word: Rule, left_out: Rule) -> dict[type[Any], dict[str, Rule]]:
     """As `pseudonyms.RULES`, by the rules for words and for other texts."""
 
-    def each_left_out(names: Names, texts: tuple[str, ...]) -> tuple[str, ...]:
+    def each_left_out(names: GroupNames, texts: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(left_out(names, text) for text in texts)
 
     of_group = {"name": _named("group"), "namespace": _named("namespace"), "uid": _keep, "group_kind": _keep}

@@ -12,7 +12,7 @@ from arranger.model.reasons import Reason, ReasonKind
 from arranger.replay.export import device_rules
 
 
-class Names(Protocol):
+class VolumeNames(Protocol):
     """What replaces names (`Pseudonyms`)."""
 
     def name(self, sort: str, name: str) -> str: ...
@@ -45,7 +45,7 @@ OF_CLAIMS = frozenset(
 )
 
 
-def _keep(_: Names, value: Any) -> Any:
+def _keep(_: VolumeNames, value: Any) -> Any:
     return value
 
 
@@ -53,23 +53,23 @@ def _named(sort: str) -> Rule:
     return lambda names, value: names.name(sort, value)
 
 
-def _optional_class(names: Names, name: str | None) -> str | None:
+def _optional_class(names: VolumeNames, name: str | None) -> str | None:
     return None if name is None else names.name("storage class", name)
 
 
-def _claims(names: Names, claims: tuple[str, ...]) -> tuple[str, ...]:
+def _claims(names: VolumeNames, claims: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(names.name("claim", one) for one in claims))
 
 
-def _driver(names: Names, driver: str) -> str:
+def _driver(names: VolumeNames, driver: str) -> str:
     return driver if driver == vo.NO_PROVISIONER else names.name("driver", driver)
 
 
-def _limits(names: Names, limits: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+def _limits(names: VolumeNames, limits: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((names.name("driver", driver), count) for driver, count in limits))
 
 
-def _attached(names: Names, volume: str) -> str:
+def _attached(names: VolumeNames, volume: str) -> str:
     """Which volume it is: one of this handle, that of a claim, or each pod's own."""
     namespace, _, name = volume.partition("/")
     if not volume:
@@ -77,12 +77,12 @@ def _attached(names: Names, volume: str) -> str:
     return f"{names.name('namespace', namespace)}/{names.name('claim' if namespace else 'volume', name)}"
 
 
-def lack(names: Names, of: p.ClaimLack) -> p.ClaimLack:
+def lack(names: VolumeNames, of: p.ClaimLack) -> p.ClaimLack:
     sort = _OTHER_NAME.get(of.kind)
     return p.ClaimLack(of.kind, names.name("claim", of.claim), names.name(sort, of.name) if sort else of.name)
 
 
-def claim_reason(names: Names, reason: Reason) -> tuple[str, str]:
+def claim_reason(names: VolumeNames, reason: Reason) -> tuple[str, str]:
     """The two names of a reason that is about a claim, or about a driver's limit."""
     if reason.kind in device_rules.OF_DEVICES:
         return device_rules.reason(names, reason)
@@ -127,13 +127,15 @@ RULES: dict[type[Any], dict[str, Rule]] = {
 }
 
 
-def _selected(names: Names, of: tuple[tuple[tuple[str, str], int], ...]) -> tuple[tuple[tuple[str, str], int], ...]:
+def _selected(
+    names: VolumeNames, of: tuple[tuple[tuple[str, str], int], ...]
+) -> tuple[tuple[tuple[str, str], int], ...]:
     """When a node was selected for claims, by the namespace and the name of each."""
     found = [((names.name("namespace", where), names.name("claim", name)), time_ms) for (where, name), time_ms in of]
     return tuple(sorted(found))
 
 
-def claims(names: Names, of: tuple[str, ...]) -> tuple[str, ...]:
+def claims(names: VolumeNames, of: tuple[str, ...]) -> tuple[str, ...]:
     """The claims that a pod names."""
     return _claims(names, of)
 

@@ -35,7 +35,7 @@ EXACT_UP_TO = 500
 _APART = 8
 
 
-class Case(StrEnum):
+class EndScenario(StrEnum):
     """How the running jobs go on."""
 
     EXPECTED = "Expected"
@@ -56,7 +56,13 @@ class Ends:
     kinds, in milliseconds."""
 
     def __init__(
-        self, case: Case, config: CycleConfig, *, begin_ms: int, all_times: Sequence[int] = (), exact: bool = True
+        self,
+        case: EndScenario,
+        config: CycleConfig,
+        *,
+        begin_ms: int,
+        all_times: Sequence[int] = (),
+        exact: bool = True,
     ) -> None:
         self.case = case
         self._config = config
@@ -80,11 +86,11 @@ class Ends:
             return self._of_unknown(age_ms)
         times = self._times(state, job)
         longer = sorted(time_ms - age_ms for time_ms in times if time_ms > age_ms)
-        if self.case == Case.WORST:
+        if self.case == EndScenario.WORST:
             return known.limit_ms if known.limit_ms is not None else age_ms + 2 * known.left_ms
         if longer:
-            return _quantile(longer, 50 if self.case == Case.EXPECTED else 10)
-        if self.case == Case.EXPECTED:
+            return _quantile(longer, 50 if self.case == EndScenario.EXPECTED else 10)
+        if self.case == EndScenario.EXPECTED:
             return known.left_ms
         return _SOON_MS if known.outlived or times else max(known.left_ms // 10, _SOON_MS)
 
@@ -109,9 +115,9 @@ class Ends:
 
     def _of_unknown(self, age_ms: int) -> int | None:
         """For how long a job runs of which nothing is known, after `age_ms` with nodes."""
-        if self.case == Case.BEST:
+        if self.case == EndScenario.BEST:
             return _SOON_MS
-        if self.case == Case.WORST:
+        if self.case == EndScenario.WORST:
             return None
         longer = [time_ms - age_ms for time_ms in self._all_times if time_ms > age_ms]
         if longer and self._config.learned_runtimes:

@@ -22,7 +22,7 @@ from arranger.scheduling import BUILT_IN, Policies
 HORIZONS_MS: tuple[int | None, ...] = (60_000, 600_000, 3_600_000, 21_600_000, None)
 
 
-class Made(msgspec.Struct, frozen=True):
+class MadeForecast(msgspec.Struct, frozen=True):
     """A forecast of one job, made at `made_ms`; times in milliseconds since 1970, 0 for unknown ones."""
 
     uid: str
@@ -32,10 +32,10 @@ class Made(msgspec.Struct, frozen=True):
     latest_ms: int
 
 
-class Came(msgspec.Struct, frozen=True):
+class ScoredStart(msgspec.Struct, frozen=True):
     """A forecast and the start that came."""
 
-    made: Made
+    made: MadeForecast
     start_ms: int
 
     @property
@@ -99,8 +99,8 @@ class Scorer:
         self._policies = policies
         self._config = config
         #: Job UID → its generation, and the forecasts that are open.
-        self._open: dict[str, tuple[int, list[Made]]] = {}
-        self.came: list[Came] = []
+        self._open: dict[str, tuple[int, list[MadeForecast]]] = {}
+        self.came: list[ScoredStart] = []
         self._unknown = self._withdrawn = self._points = 0
 
     def feed(self, entry: Entry) -> None:
@@ -121,7 +121,7 @@ class Scorer:
             event = entry.batch.events[offset - entry.first]
             if isinstance(event, k.StartForecast):
                 times = (self._state.time_ms, event.expected_ms, event.earliest_ms, event.latest_ms)
-                self._note(Made(event.job_uid, *times))
+                self._note(MadeForecast(event.job_uid, *times))
 
     def _make(self, moment_ms: int) -> None:
         """Make forecasts as of a time that no entry has reached yet."""
@@ -131,9 +131,9 @@ class Scorer:
         found = forecast(self._state, self._config, time_ms, first=self._first, policies=self._policies)
         self._points += bool(found.jobs)
         for one in found.jobs:
-            self._note(Made(one.uid, time_ms, one.expected_ms, one.earliest_ms, one.latest_ms))
+            self._note(MadeForecast(one.uid, time_ms, one.expected_ms, one.earliest_ms, one.latest_ms))
 
-    def _note(self, made: Made) -> None:
+    def _note(self, made: MadeForecast) -> None:
         job = self._state.jobs[made.uid]
         if not made.expected_ms:
             self._unknown += 1
@@ -148,7 +148,7 @@ class Scorer:
         if job is None or not job.active or job.stands_still or job.seen.generation != generation:
             self._withdrawn += len(made)
         elif has_started(job):
-            self.came += [Came(one, self._state.time_ms) for one in made]
+            self.came += [ScoredStart(one, self._state.time_ms) for one in made]
         else:
             return
         del self._open[uid]
@@ -166,12 +166,12 @@ class Scorer:
         )
 
 
-def by_horizon(came: Sequence[Came]) -> tuple[HorizonScore, ...]:
+def by_horizon(came: Sequence[ScoredStart]) -> tuple[HorizonScore, ...]:
     """The score of each of `HORIZONS_MS`."""
     return tuple(_of(came, number) for number in range(len(HORIZONS_MS)))
 
 
-def _of(came: Sequence[Came], number: int) -> HorizonScore:
+def _of(came: Sequence[ScoredStart], number: int) -> HorizonScore:
     below_ms = HORIZONS_MS[number]
     least_ms = HORIZONS_MS[number - 1] or 0 if number else -1
     of = [one for one in came if least_ms <= (away_ms := one.made.expected_ms - one.made.made_ms)
@@ -179,7 +179,7 @@ def _of(came: Sequence[Came], number: int) -> HorizonScore:
     return _scored(below_ms, of)
 
 
-def _scored(below_ms: int | None, came: Sequence[Came]) -> HorizonScore:
+def _scored(below_ms: int | None, came: Sequence[ScoredStart]) -> HorizonScore:
     errors = sorted(one.error_ms for one in came)
     return HorizonScore(
         below_ms=below_ms,

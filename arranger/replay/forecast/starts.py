@@ -23,7 +23,7 @@ from arranger.projections.jobs import JobRecord, has_started
 from arranger.projections.preemption import leaves
 from arranger.projections.queue_membership import kept_out
 from arranger.projections.state import State
-from arranger.replay.forecast.ends import EXACT_UP_TO, Case, Ends
+from arranger.replay.forecast.ends import EXACT_UP_TO, Ends, EndScenario
 from arranger.replay.reading.describe import label
 from arranger.replay.what_if.continuation import Continuation, Future
 from arranger.replay.what_if.hypothesis import job_alone_gone, private_copy, say
@@ -140,18 +140,18 @@ def forecast(
     if not exact:
         config = msgspec.structs.replace(config, reservation_refresh_ms=max(config.reservation_refresh_ms, _REFRESH_MS))
     times = [*chain.from_iterable(state.run_times.values())]
-    runs: dict[Case, _Starts] = {}
-    states: dict[Case, State] = {}
+    runs: dict[EndScenario, _Starts] = {}
+    states: dict[EndScenario, State] = {}
     end_ms = time_ms + _FARTHEST_MS if until_ms is None else until_ms
-    for case in Case:
+    for case in EndScenario:
         runs[case] = _Starts([*starting], time_ms, moved, enough)
         ends = Ends(case, config, begin_ms=time_ms, all_times=times, exact=exact)
-        states[case] = private_copy(base) if case != Case.WORST else base
+        states[case] = private_copy(base) if case != EndScenario.WORST else base
         _go_on(states[case], runs[case], ends, config=config, until_ms=end_ms, policies=policies)
-    endless = tuple(runs[Case.WORST].endless_jobs)
+    endless = tuple(runs[EndScenario.WORST].endless_jobs)
     short = until_ms is not None or enough()
     why = Unknown.ENDLESS if endless else Unknown.LATER if short else Unknown.NEVER
-    never = _whatever_ends(states[Case.BEST], runs[Case.BEST], config, policies) if not short else {}
+    never = _whatever_ends(states[EndScenario.BEST], runs[EndScenario.BEST], config, policies) if not short else {}
     found = [
         _merged(state, job, number, runs, _why(state, job, config, never.get(job.uid, why)))
         for number, job in enumerate(asked, start=1)
@@ -218,12 +218,12 @@ def waits_to_start(job: JobRecord) -> bool:
     )
 
 
-def _departures(state: State, case: Case, time_ms: int) -> list[tuple[int, k.Event]]:
+def _departures(state: State, case: EndScenario, time_ms: int) -> list[tuple[int, k.Event]]:
     """The ends of pods that leave: at once at best, and else at the end of their grace period."""
     term, found = state.terms.get(k.Watched.POD, 0), []
     for uid, pod in sorted(state.pods.items()):
         if pod.deleting or leaves(state, pod):
-            leaves_ms = time_ms if case == Case.BEST else max(time_ms, _leave_by_ms(state, pod, time_ms))
+            leaves_ms = time_ms if case == EndScenario.BEST else max(time_ms, _leave_by_ms(state, pod, time_ms))
             found.append((leaves_ms, k.PodGone(term, pod.namespace, pod.name, uid)))
     return sorted(found, key=lambda of: of[0])
 
@@ -247,11 +247,13 @@ def _why(state: State, job: JobRecord, config: CycleConfig, otherwise: Unknown) 
     return Unknown.INFEASIBLE if job.waits is not None and job.waits.shortage.infeasible else otherwise
 
 
-def _merged(state: State, job: JobRecord, position: int, runs: dict[Case, "_Starts"], why: Unknown) -> JobForecast:
+def _merged(
+    state: State, job: JobRecord, position: int, runs: dict[EndScenario, "_Starts"], why: Unknown
+) -> JobForecast:
     starts = {case: run.found.get(job.uid, 0) for case, run in runs.items()}
     known = [start_ms for start_ms in starts.values() if start_ms]
-    expected_ms = starts[Case.EXPECTED]
-    latest_ms = max(known) if expected_ms and starts[Case.WORST] else 0
+    expected_ms = starts[EndScenario.EXPECTED]
+    latest_ms = max(known) if expected_ms and starts[EndScenario.WORST] else 0
     earliest_ms = min(known, default=0)
     reservation = state.reservations.get(job.uid)
     promised_ms = reservation.decided.start_ms if reservation is not None else 0

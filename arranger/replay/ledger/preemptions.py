@@ -24,7 +24,7 @@ from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import expand, requests_of
 from arranger.projections.queue_counts import queue_of
 from arranger.projections.state import Changes, State
-from arranger.replay.explain.taken_room import Taking, taking
+from arranger.replay.explain.taken_room import RoomTaking, taking
 from arranger.replay.ledger.guests import GuestStays, Stay
 from arranger.replay.ledger.waits import quorum_gpus
 from arranger.replay.ledger.without import Lost, Taken, fits_by_amounts, without, would_be_placed
@@ -48,7 +48,7 @@ class Aftermath(msgspec.Struct):
     would have been free without it; None if that wasn't seen. `vain`: by this decision the beneficiary lost the room
     without having been Running; None if it hasn't. `gpus` are those of the beneficiary's quorum."""
 
-    taking: Taking
+    taking: RoomTaking
     again_ms: dict[str, int | None]
     free_ms: int | None = None
     vain: k.StageDecided | None = None
@@ -91,7 +91,7 @@ class OfQueue(msgspec.Struct):
     guest_ms: int = 0
 
 
-class PreemptionLine(Taking):
+class PreemptionLine(RoomTaking):
     """A preemption with what became of it, as `Aftermath` says. `gained_ms`: how long after it the beneficiary began,
     None if it hasn't. `harm_gpu_ms`: GPU-milliseconds of work that its victims lost. `in_vain`: why the beneficiary
     lost the room without having been Running, as a reason and in words; both are empty if it hasn't."""

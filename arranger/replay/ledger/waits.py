@@ -41,7 +41,7 @@ class Waiter(msgspec.Struct, frozen=True):
     day: int
 
 
-class Line(msgspec.Struct, frozen=True):
+class WaitPart(msgspec.Struct, frozen=True):
     """A part of the whole: the time of a waiter for a cause, who held the room, or for whom it is kept (empty
     for other causes)."""
 
@@ -269,12 +269,12 @@ class WaitLedger:
             part[1] += amounts[1]
 
     @property
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[WaitPart]:
         """All parts, in the order in which they began."""
         holders, found = self._holdings.holders, []
         for (waiter, cause, uid), (wait_ms, gpu_ms) in self._parts.items():
             holder = holders[uid] if uid or cause in (Cause.ROOM, Cause.ORDER) else None
-            found.append(Line(waiter, cause, holder, wait_ms, gpu_ms))
+            found.append(WaitPart(waiter, cause, holder, wait_ms, gpu_ms))
         return found
 
 
@@ -324,7 +324,7 @@ class WaitSums(msgspec.Struct):
     rows: Sequence[Row]
 
 
-def rows_of(lines: list[Line], by: str, held_by: str) -> list[Row]:
+def rows_of(lines: list[WaitPart], by: str, held_by: str) -> list[Row]:
     """The lines added up by a field of `Waiter` and a field of `Holder`, the longest first within each group; groups
     with the most time first, days in order."""
     found: dict[tuple[str, Cause, str], Row] = {}

@@ -53,7 +53,7 @@ class Picture(msgspec.Struct, frozen=True):
     queues: dict[str, dict[str, str]]
 
 
-class Change(msgspec.Struct, frozen=True):
+class ChangedFact(msgspec.Struct, frozen=True):
     """One fact of a job, queue or node that differs, before and after; a value is empty if the fact is missing."""
 
     what: str
@@ -61,11 +61,11 @@ class Change(msgspec.Struct, frozen=True):
     after: str
 
 
-class Changed(msgspec.Struct, frozen=True):
+class ChangedObjects(msgspec.Struct, frozen=True):
     """Jobs, queues or nodes with the same changes."""
 
     names: tuple[str, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[ChangedFact, ...]
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -75,12 +75,12 @@ class Difference(msgspec.Struct, frozen=True):
     before: tuple[int, int]
     after: tuple[int, int]
     events: dict[str, int]
-    jobs: tuple[Changed, ...]
-    nodes: tuple[Changed, ...]
+    jobs: tuple[ChangedObjects, ...]
+    nodes: tuple[ChangedObjects, ...]
     queue_before: tuple[str, ...]
     queue_after: tuple[str, ...]
     moved: tuple[str, ...]
-    queues: tuple[Changed, ...] = ()
+    queues: tuple[ChangedObjects, ...] = ()
 
 
 def picture(state: State, config: CycleConfig, policies: Policies = BUILT_IN) -> Picture:
@@ -156,11 +156,11 @@ def _queue(line: QueueLine) -> dict[str, str]:
 
 def _changed_facts(
     one: Mapping[str, dict[str, str]], other: Mapping[str, dict[str, str]]
-) -> Iterable[tuple[str, tuple[Change, ...]]]:
+) -> Iterable[tuple[str, tuple[ChangedFact, ...]]]:
     return ((name, _fact_changes(one.get(name), other.get(name))) for name in sorted({**one, **other}))
 
 
-def _job_changes(one: JobPicture | None, other: JobPicture | None) -> tuple[Change, ...]:
+def _job_changes(one: JobPicture | None, other: JobPicture | None) -> tuple[ChangedFact, ...]:
     changes = _fact_changes(one.facts if one else None, other.facts if other else None)
     before = one.placements if one is not None else {}
     after = other.placements if other is not None else {}
@@ -168,30 +168,30 @@ def _job_changes(one: JobPicture | None, other: JobPicture | None) -> tuple[Chan
     gained = {slot: node for slot, node in after.items() if before.get(slot) != node}
     where = []
     if lost and one is not None:
-        where.append(Change("leaves", pods_text(compact(lost), one.spec, one.names), ""))
+        where.append(ChangedFact("leaves", pods_text(compact(lost), one.spec, one.names), ""))
     if gained and other is not None:
-        where.append(Change("gets", "", pods_text(compact(gained), other.spec, other.names)))
+        where.append(ChangedFact("gets", "", pods_text(compact(gained), other.spec, other.names)))
     return (*changes, *where)
 
 
-def _fact_changes(one: dict[str, str] | None, other: dict[str, str] | None) -> tuple[Change, ...]:
+def _fact_changes(one: dict[str, str] | None, other: dict[str, str] | None) -> tuple[ChangedFact, ...]:
     """The facts that differ. For an object that was created or deleted, that comes first, and all its facts follow."""
     found = []
     if one is None or other is None:
         before, after = ("not there" if facts is None else "there" for facts in (one, other))
-        found.append(Change("it", before, after))
+        found.append(ChangedFact("it", before, after))
     one, other = one or {}, other or {}
     for what in dict.fromkeys((*one, *other)):
         was, now = one.get(what, ""), other.get(what, "")
         if was != now:
-            found.append(Change(what, was, now))
+            found.append(ChangedFact(what, was, now))
     return tuple(found)
 
 
-def _grouped(changed: Iterable[tuple[str, tuple[Change, ...]]]) -> tuple[Changed, ...]:
+def _grouped(changed: Iterable[tuple[str, tuple[ChangedFact, ...]]]) -> tuple[ChangedObjects, ...]:
     """Names grouped by equal changes, in the order of the first name of each group."""
-    names: dict[tuple[Change, ...], list[str]] = {}
+    names: dict[tuple[ChangedFact, ...], list[str]] = {}
     for name, changes in changed:
         if changes:
             names.setdefault(changes, []).append(name)
-    return tuple(Changed(tuple(of), changes) for changes, of in names.items())
+    return tuple(ChangedObjects(tuple(of), changes) for changes, of in names.items())

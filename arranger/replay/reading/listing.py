@@ -43,7 +43,7 @@ _BY_NAME = (
 _IN_NAMESPACE = (k.PodSeen, k.PodGone, k.QuotaSeen, k.QuotaGone, k.LimitRangeSeen, k.LimitRangeGone)
 
 
-class Filter(msgspec.Struct, frozen=True):
+class EventFilter(msgspec.Struct, frozen=True):
     """The filter for events; an empty field doesn't restrict them. `job` is a name or namespace/name, `queue` selects a
     Queue and the jobs that belong to it at the event. `kinds` have no version."""
 
@@ -55,7 +55,7 @@ class Filter(msgspec.Struct, frozen=True):
     queue: str = ""
 
 
-class Line(msgspec.Struct, frozen=True):
+class EventLine(msgspec.Struct, frozen=True):
     """One event of the listing. `subject` is the object or the watched kind that it is about."""
 
     offset: int
@@ -71,7 +71,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class ListedEvent(msgspec.Struct, frozen=True):
-    """A `Line` for programs. `event` has the fields of the event's kind by name."""
+    """A `EventLine` for programs. `event` has the fields of the event's kind by name."""
 
     offset: int
     time_ms: int
@@ -85,14 +85,14 @@ class ListedEvent(msgspec.Struct, frozen=True):
     event: dict[str, Any]
 
     @classmethod
-    def of(cls, line: Line) -> "ListedEvent":
+    def of(cls, line: EventLine) -> "ListedEvent":
         return cls(**{**msgspec.structs.asdict(line), "event": as_object(line.event)})
 
 
 class Listing:
     """Folds entries and returns the lines that pass the filter."""
 
-    def __init__(self, state: State, asked: Filter) -> None:
+    def __init__(self, state: State, asked: EventFilter) -> None:
         self.state = state
         #: The number of lines returned so far.
         self.found = 0
@@ -108,7 +108,7 @@ class Listing:
             for pod in state.pods.values():
                 self.pods_seen |= {pod.name, f"{pod.namespace}/{pod.name}"}
 
-    def feed(self, entry: Entry) -> list[Line]:
+    def feed(self, entry: Entry) -> list[EventLine]:
         """Fold one entry. Raises `DamagedEntry`."""
         for event in entry.batch.events:
             if isinstance(event, k.JobSeen):
@@ -194,10 +194,10 @@ class Listing:
             if group < len(groups)
         ]
 
-    def _line(self, judged: Judged, entry: Entry) -> Line:
+    def _line(self, judged: Judged, entry: Entry) -> EventLine:
         event = judged.event
         job = self._labels.get(judged.job_uid, judged.job_uid)
-        return Line(
+        return EventLine(
             offset=judged.offset,
             time_ms=entry.batch.time_ms,
             writer=entry.batch.writer,

@@ -70,7 +70,7 @@ class OtherPod(msgspec.Struct, frozen=True):
     holds: dict[str, int]
 
 
-class Totals(msgspec.Struct, frozen=True):
+class OverviewTotals(msgspec.Struct, frozen=True):
     """Sums over the cluster. `jobs` is stage → number of jobs, and `waiting` counts those that need nodes. Open nodes
     take pods. Of the GPUs, idle ones are used by nothing on open nodes, and reserved ones are kept for waiting jobs."""
 
@@ -99,7 +99,7 @@ class Overview(msgspec.Struct, frozen=True):
     nodes: tuple[NodeLine, ...]
     other_pods: int = 0
     largest_other_pods: tuple[OtherPod, ...] = ()
-    totals: Totals | None = None
+    totals: OverviewTotals | None = None
 
 
 def overview(
@@ -135,11 +135,11 @@ def overview(
     )
 
 
-def _totals(state: State, waiting: int) -> Totals:
+def _totals(state: State, waiting: int) -> OverviewTotals:
     gpus, nodes = gpu_totals(state), state.nodes
     facts = [nodes.facts[row] for row in nodes.by_name().tolist()]
     stages = Counter(job.stage for job in state.jobs.values())
-    return Totals(
+    return OverviewTotals(
         jobs={str(stage): stages[stage] for stage in Stage if stages[stage]},
         waiting=waiting,
         nodes=len(facts),

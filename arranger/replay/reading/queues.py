@@ -100,7 +100,7 @@ class QueueDetail(msgspec.Struct, frozen=True):
     waiting: tuple[WaitingJob, ...]
 
 
-class Holdings(msgspec.Struct, frozen=True):
+class QueueHoldings(msgspec.Struct, frozen=True):
     """Who holds what, the largest holders of the `resource` first. A holder without a name is all pods that fill no
     slot of a job."""
 
@@ -132,12 +132,12 @@ def queue_detail(state: State, name: str, config: CycleConfig, policies: Policie
     return QueueDetail(state.offset, state.epoch, state.time_ms, view.total, _line(queue), below, found, waiting)
 
 
-def holdings(state: State, by: HolderKind, resource: str = "") -> Holdings:
+def holdings(state: State, by: HolderKind, resource: str = "") -> QueueHoldings:
     """`resource` is a name or `GPUS`; if empty, the GPUs of a cluster that has any, else the cpu."""
     view = queues_view(state)
     resource = resource or default_resource(view)
     found = largest_first(holders(state, by), resource)
-    return Holdings(state.offset, state.epoch, state.time_ms, by, resource, view.total, found)
+    return QueueHoldings(state.offset, state.epoch, state.time_ms, by, resource, view.total, found)
 
 
 def default_resource(of: QueuesView | QueueList | QueueDetail) -> str:

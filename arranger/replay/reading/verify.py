@@ -27,7 +27,7 @@ from arranger.scheduling import BUILT_IN, Policies, take_cycle
 _OF_CYCLES = (k.Placed, k.Preempted, k.Reserved, k.Waits)
 
 
-class Difference(msgspec.Struct, frozen=True):
+class PlanDifference(msgspec.Struct, frozen=True):
     """The first decision in which a record and the repeated cycle differ. `recorded` and `retaken` are in words; None
     if that side has no such decision. `fields` has the differing fields by name, as (recorded, retaken).
 
@@ -64,7 +64,7 @@ class Report(msgspec.Struct):
     out_of_reach: int = 0
     stray_decisions: int = 0
     events_folded: int = 0
-    first_difference: Difference | None = None
+    first_difference: PlanDifference | None = None
     first_other_version: UnknownVersions | None = None
 
     @property
@@ -183,23 +183,23 @@ class Verification:
             if self.report.first_difference is None:
                 job = label_of(self.state, decided_for(event))
                 what = "the decision is outside of any cycle"
-                self.report.first_difference = Difference(
+                self.report.first_difference = PlanDifference(
                     0, 0, offset, job, k.kind_of(event), what, describe(event, self.state), None, {}
                 )
 
 
 def _cycle_difference(
     entry: Entry, offset: int, base: int, retaken: tuple[k.Event, ...] | None, state: State
-) -> Difference:
+) -> PlanDifference:
     if retaken is None:
         what = f"its base, offset {base}, is not the end of an entry before it, so no process ever had that state"
         recorded = describe(entry.batch.events[0], state)
-        return Difference(offset, base, offset, "", "CycleTaken", what, recorded, None, {})
+        return PlanDifference(offset, base, offset, "", "CycleTaken", what, recorded, None, {})
     found = difference(entry.first, entry.batch.events, retaken, state)
     return msgspec.structs.replace(found, cycle=offset, base=base)
 
 
-def difference(first: int, recorded: tuple[k.Event, ...], retaken: tuple[k.Event, ...], state: State) -> Difference:
+def difference(first: int, recorded: tuple[k.Event, ...], retaken: tuple[k.Event, ...], state: State) -> PlanDifference:
     """The first event in which the two sequences differ, and they must differ. The recorded one begins at offset
     `first`. `state` gives the names of jobs. `cycle` and `base` of the result are 0."""
     number = next(
@@ -210,7 +210,7 @@ def difference(first: int, recorded: tuple[k.Event, ...], retaken: tuple[k.Event
     again = retaken[number] if number < len(retaken) else None
     shown = one if one is not None else again
     assert shown is not None
-    return Difference(
+    return PlanDifference(
         cycle=0,
         base=0,
         offset=first + number,

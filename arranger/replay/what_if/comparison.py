@@ -2,14 +2,14 @@
 
 import msgspec
 
-from arranger.replay.what_if.one_cycle import JobDifference, Plan
+from arranger.replay.what_if.one_cycle import CyclePlan, JobDifference
 from arranger.replay.what_if.utilisation import Figures, Likeness, Utilisation
 
 #: The maximum number of starts in an answer.
 STARTS = 1_000
 
 
-class Start(msgspec.Struct, frozen=True):
+class ContinuedStart(msgspec.Struct, frozen=True):
     """When the quorum of a job's attempt gets its nodes in each continuation, in milliseconds since 1970, and how long
     it waited; None if it doesn't get them within that continuation."""
 
@@ -21,7 +21,7 @@ class Start(msgspec.Struct, frozen=True):
     what_if_wait_ms: int | None = msgspec.field(name="whatIfWaitMs")
 
 
-def other_starts(one: Utilisation, other: Utilisation) -> tuple[Start, ...]:
+def other_starts(one: Utilisation, other: Utilisation) -> tuple[ContinuedStart, ...]:
     """The starts that differ between two continuations, the earliest first; `STARTS` at most."""
     names = {**one.names, **other.names}
     found = []
@@ -30,12 +30,12 @@ def other_starts(one: Utilisation, other: Utilisation) -> tuple[Start, ...]:
         if times[0] != times[1]:
             earliest_ms = min(moment for moment in times if moment is not None)
             waited = (one.waited.get(key), other.waited.get(key))
-            found.append((earliest_ms, Start(names[key[0]], key[1], *times, *waited)))
+            found.append((earliest_ms, ContinuedStart(names[key[0]], key[1], *times, *waited)))
     found.sort(key=lambda of: (of[0], of[1].job, of[1].attempt))
     return tuple(start for _, start in found[:STARTS])
 
 
-def untried(one: Plan, other: Plan) -> tuple[str, ...]:
+def untried(one: CyclePlan, other: CyclePlan) -> tuple[str, ...]:
     """The jobs that in both plans would take room, but for a dry run of their pods that is still to come."""
     others = {job.job for job in other.jobs if job.untried}
     return tuple(job.job for job in one.jobs if job.untried and job.job in others)
@@ -47,7 +47,7 @@ class Continuations(msgspec.Struct, frozen=True):
     as_it_was: Figures = msgspec.field(name="asItWas")
     what_if: Figures = msgspec.field(name="whatIf")
     likeness_to_log: Likeness = msgspec.field(name="likenessToLog")
-    starts: tuple[Start, ...]
+    starts: tuple[ContinuedStart, ...]
 
 
 class WhatIf(msgspec.Struct, frozen=True):
@@ -62,8 +62,8 @@ class WhatIf(msgspec.Struct, frozen=True):
     otherwise: str
     edits: list[str]
     reproduced: bool | None
-    as_it_was: Plan = msgspec.field(name="asItWas")
-    what_if: Plan = msgspec.field(name="whatIf")
+    as_it_was: CyclePlan = msgspec.field(name="asItWas")
+    what_if: CyclePlan = msgspec.field(name="whatIf")
     differences: tuple[JobDifference, ...]
     until: Continuations | None
     supposed: tuple[str, ...] = ()

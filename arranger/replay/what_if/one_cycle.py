@@ -77,7 +77,7 @@ class JobPlan(msgspec.Struct, frozen=True):
     untried: bool = False
 
 
-class Plan(msgspec.Struct, frozen=True):
+class CyclePlan(msgspec.Struct, frozen=True):
     """The result of a cycle on the state at `offset` at time `time_ms`: the jobs in queue order with their nodes.
     `given` is the total of the placed pods' requests, in words, and `queues` the same by queue, once there are Queues.
     `preempted` are the jobs that give room to others. `waiting` counts the jobs that wait afterwards, at least in part:
@@ -113,7 +113,7 @@ _UNTRIED = "; others would give it room, but a dry run has to show first that th
 COMPARED = ("queue", "held", "nodes", "waits", "room_from")
 
 
-def differences(one: Plan, other: Plan) -> tuple[JobDifference, ...]:
+def differences(one: CyclePlan, other: CyclePlan) -> tuple[JobDifference, ...]:
     """The jobs in which two plans differ, in the order of the first plan, then of the second."""
     ones, others = {plan.job: plan for plan in one.jobs}, {plan.job: plan for plan in other.jobs}
     found = []
@@ -127,10 +127,10 @@ def differences(one: Plan, other: Plan) -> tuple[JobDifference, ...]:
 
 def take_plan(
     state: State, config: CycleConfig, time_ms: int, *, policies: Policies = BUILT_IN
-) -> tuple[Plan, tuple[k.Event, ...]]:
+) -> tuple[CyclePlan, tuple[k.Event, ...]]:
     """Take a cycle. Returns its plan and the events that it would record."""
     before = {job.uid: len(job.placements) for job in waiting_jobs(state, time_ms)} if state.synced else {}
-    turns = Turns()
+    turns = TriesByJob()
     events = take_cycle(state, config, time_ms, turns, policies=policies)
     placed = {found.job_uid: found for found in map(placed_in, events) if found is not None}
     preempted = {event.placed.job_uid: event for event in events if isinstance(event, k.Preempted)}
@@ -150,7 +150,7 @@ def take_plan(
     victims = _known(state, [uid for event in preempted.values() for uid in victims_of(event)])
     jobs += _kept_from_the_order(state, uids, config, policies)
     by_queue = _given(state, placed.values())
-    plan = Plan(
+    plan = CyclePlan(
         offset=state.offset,
         time_ms=time_ms,
         queue_policy=config.queue_policy,
@@ -199,12 +199,12 @@ def _given(state: State, placed: Iterable[k.Placed]) -> dict[str, Counter[str]]:
 
 
 def changed_plan(
-    state: State, before: State, as_it_was: Plan, config: CycleConfig, policies: Policies
-) -> tuple[Plan, tuple[str, ...]]:
+    state: State, before: State, as_it_was: CyclePlan, config: CycleConfig, policies: Policies
+) -> tuple[CyclePlan, tuple[str, ...]]:
     """The plan of the cycle `as_it_was`, which ran on `before`, on that state with changes, to which this adds answers
     (see `answered`). Also returns the names of the jobs whose pods the API server is supposed to take."""
 
-    def take(of: State) -> tuple[Plan, list[str]]:
+    def take(of: State) -> tuple[CyclePlan, list[str]]:
         plan, _ = take_plan(of, config, as_it_was.time_ms, policies=policies)
         return plan, _untried(plan)
 
@@ -215,7 +215,7 @@ def changed_plan(
     return answered(state, before, _untried(as_it_was), take, tell)
 
 
-def _untried(plan: Plan) -> list[str]:
+def _untried(plan: CyclePlan) -> list[str]:
     return [job.job for job in plan.jobs if job.untried]
 
 
@@ -257,7 +257,7 @@ def _job_plan(
     )
 
 
-class Turns(CycleObserver):
+class TriesByJob(CycleObserver):
     """Collects the placement tries of a cycle by the jobs' UIDs, in the order of the jobs' first turns."""
 
     def __init__(self) -> None:

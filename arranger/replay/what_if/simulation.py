@@ -128,7 +128,7 @@ class QueueOutcome(msgspec.Struct, frozen=True):
     running: int
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class SimulationOutcome(msgspec.Struct, frozen=True):
     """The plan: jobs in the order of their first turns, then jobs without a turn by name; nodes by name; queues, each
     after its parent, once there are any; and who gives room to whom, in the order of the decisions."""
 
@@ -221,13 +221,13 @@ class Simulation:
             job = self.state.jobs[victim.job_uid]
             yield from (job.bound[slot] for slot in expand(victim.pods) if slot in job.bound)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SimulationOutcome:
         taken = [self.state.jobs[uid] for uid in self._turns]
         others = [job for uid, job in self.state.jobs.items() if uid not in self._turns]
         others.sort(key=lambda job: (job.seen.namespace, job.seen.name))
         view = ClusterView.of(self.state)
         filters = Filters(view, self._policies.filters, order=self._config.filter_order)
-        return Outcome(
+        return SimulationOutcome(
             jobs=(
                 *(self._job(job, position, filters) for position, job in enumerate(taken, start=1)),
                 *(self._job(job, 0, filters) for job in others),

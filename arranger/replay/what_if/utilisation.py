@@ -26,7 +26,7 @@ CURVE = 400
 WAITING_NAMED = 100
 
 
-class Sample(msgspec.Struct, frozen=True):
+class UtilisationSample(msgspec.Struct, frozen=True):
     """The cluster at one time: GPUs used or placed on, all GPUs, jobs that wait for their quorum, and idle GPUs that
     typical pods with GPUs can't use."""
 
@@ -60,7 +60,7 @@ class Figures(msgspec.Struct, frozen=True):
     gpu_utilisation: float | None
     gpu_fragmentation: float | None
     makespan_ms: int | None
-    curve: tuple[Sample, ...]
+    curve: tuple[UtilisationSample, ...]
     jobs_started: int = 0
     endless_jobs: tuple[str, ...] = ()
     waiting_jobs: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ class Meter:
         self._ended: dict[str, int] = {}
         #: Jobs that had ended before the variant began.
         self._ended_before: dict[str, None] = {}
-        self._samples: list[Sample] = []
+        self._samples: list[UtilisationSample] = []
         self._changes = -1
 
     def begin(self, state: State) -> None:
@@ -151,7 +151,7 @@ class Meter:
             return
         self._changes = state.nodes.changes
         used, there, fragmented = self._gpus(state)
-        taken = Sample(now_ms, used, there, len(self._since), fragmented)
+        taken = UtilisationSample(now_ms, used, there, len(self._since), fragmented)
         if self._samples and self._samples[-1].time_ms == now_ms:
             self._samples[-1] = taken
         else:
@@ -266,7 +266,7 @@ def _nearest_rank(ordered: Sequence[int], percent: int) -> int:
     return ordered[-(-percent * len(ordered) // 100) - 1] if ordered else 0
 
 
-def _thinned(samples: Sequence[Sample]) -> Sequence[Sample]:
+def _thinned(samples: Sequence[UtilisationSample]) -> Sequence[UtilisationSample]:
     if len(samples) <= CURVE:
         return samples
     step = len(samples) / CURVE

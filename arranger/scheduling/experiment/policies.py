@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from arranger.model.config import ANY_ACCELERATOR, CycleConfig
-from arranger.scheduling.experiment.trace import Cluster, Indices, Policy, Shape
+from arranger.scheduling.experiment.trace import Indices, Policy, Shape, TraceCluster
 from arranger.scheduling.fragmentation import GPU_MILLI, NO_FIT, Amounts, Mask, Mix, score_placements
 from arranger.scheduling.policies.base import ONE
 from arranger.scheduling.policies.leader_first import RAISED
@@ -23,12 +23,12 @@ _WEIGHTS = dict(CycleConfig().weights)
 _CPU, _MEMORY, _GPU = _WEIGHTS["cpu"], _WEIGHTS["memory"], _WEIGHTS[ANY_ACCELERATOR]
 
 
-def fragment_gradient(nodes: Cluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amounts, Indices]:
+def fragment_gradient(nodes: TraceCluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amounts, Indices]:
     """The placement that reduces fragmentation most, or increases it least; the device is part of the choice."""
     return score_placements(nodes.states, shape.request, fits, mix)
 
 
-def best_fit(nodes: Cluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amounts, Indices]:
+def best_fit(nodes: TraceCluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amounts, Indices]:
     """The least left over: the mean of free cpu and free GPU after placing, in percent of the largest node."""
     request = shape.request
     cpu_left = nodes.free_cpu_milli - request.cpu_milli
@@ -39,7 +39,7 @@ def best_fit(nodes: Cluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amount
     return _on_tightest(nodes, shape, fits, scores)
 
 
-def most_allocated(nodes: Cluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amounts, Indices]:
+def most_allocated(nodes: TraceCluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amounts, Indices]:
     """MostAllocated: as BinPack, over all resources; what a node has none of is all in use."""
     there = (nodes.cpu_milli, nodes.memory_mib, nodes.gpus)
     total = np.zeros(len(nodes.gpus), np.int64)
@@ -48,24 +48,24 @@ def most_allocated(nodes: Cluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[
     return _on_tightest(nodes, shape, fits, total // (_CPU + _MEMORY + _GPU))
 
 
-def bin_pack(nodes: Cluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amounts, Indices]:
+def bin_pack(nodes: TraceCluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amounts, Indices]:
     """BinPack of the specification."""
     return _on_tightest(nodes, shape, fits, _packed(nodes, shape, cpu_weight=_CPU))
 
 
-def leader_first(nodes: Cluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amounts, Indices]:
+def leader_first(nodes: TraceCluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amounts, Indices]:
     """LeaderFirst of the specification, for workers: BinPack with the weight of cpu raised."""
     return _on_tightest(nodes, shape, fits, _packed(nodes, shape, cpu_weight=_CPU * RAISED))
 
 
-def min_fragment(nodes: Cluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amounts, Indices]:
+def min_fragment(nodes: TraceCluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amounts, Indices]:
     """MinFragment of the specification: BinPack times the balance of the utilisations of cpu and memory."""
     (_, _, cpu), (_, _, memory), _ = _utilisation(nodes, shape, cpu_weight=_CPU)
     scores = (ONE - np.abs(cpu - memory)) * _packed(nodes, shape, cpu_weight=_CPU) // ONE
     return _on_tightest(nodes, shape, fits, scores)
 
 
-def job_anti_affinity(nodes: Cluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amounts, Indices]:
+def job_anti_affinity(nodes: TraceCluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amounts, Indices]:
     """JobAntiAffinity of the specification if all nodes have equally many pods of the job: the lowest utilisation."""
     return _on_tightest(nodes, shape, fits, -_packed(nodes, shape, cpu_weight=_CPU))
 
@@ -82,7 +82,7 @@ POLICIES: dict[str, Policy] = {
 }
 
 
-def _on_tightest(nodes: Cluster, shape: Shape, fits: Mask, scores: Amounts) -> tuple[Amounts, Indices]:
+def _on_tightest(nodes: TraceCluster, shape: Shape, fits: Mask, scores: Amounts) -> tuple[Amounts, Indices]:
     """The scores, `NO_FIT` where the GPUs don't suffice, and the sufficient device with the least room."""
     request = shape.request
     room = np.where(nodes.devices >= request.gpu_milli, nodes.devices, GPU_MILLI + 1)
@@ -90,7 +90,7 @@ def _on_tightest(nodes: Cluster, shape: Shape, fits: Mask, scores: Amounts) -> t
     return np.where(fits & enough, scores, NO_FIT), room.argmin(axis=1)
 
 
-def _packed(nodes: Cluster, shape: Shape, *, cpu_weight: int) -> Amounts:
+def _packed(nodes: TraceCluster, shape: Shape, *, cpu_weight: int) -> Amounts:
     """Σ w u / Σ w in millionths, over the requested resources."""
     total = np.zeros(len(nodes.gpus), np.int64)
     weights = 0
@@ -101,7 +101,7 @@ def _packed(nodes: Cluster, shape: Shape, *, cpu_weight: int) -> Amounts:
     return total // weights if weights else total
 
 
-def _utilisation(nodes: Cluster, shape: Shape, *, cpu_weight: int) -> Iterator[tuple[int, int, Amounts]]:
+def _utilisation(nodes: TraceCluster, shape: Shape, *, cpu_weight: int) -> Iterator[tuple[int, int, Amounts]]:
     """For cpu, memory and GPUs: requested amount, weight, and each node's utilisation after placing, in millionths."""
     request = shape.request
     columns = (

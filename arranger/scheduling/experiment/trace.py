@@ -67,7 +67,7 @@ class Shape(NamedTuple):
     memory_mib: int
 
 
-class Sample(msgspec.Struct, frozen=True):
+class DemandSample(msgspec.Struct, frozen=True):
     """The cluster during the arrivals at which the demand was `arrived_percent` of its GPUs (rounded).
 
     `allocated_percent` is the mean over those arrivals, as in the published table. `fragmented_percent` of all GPUs
@@ -79,7 +79,7 @@ class Sample(msgspec.Struct, frozen=True):
     fragmented_percent: float
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class TraceOutcome(msgspec.Struct, frozen=True):
     """The result of an experiment. `fragmented_idle_percent` is the fragmented part of the GPUs that are idle."""
 
     policy: str
@@ -90,10 +90,10 @@ class Outcome(msgspec.Struct, frozen=True):
     allocated_percent: float
     fragmented_percent: float
     fragmented_idle_percent: float
-    curve: tuple[Sample, ...]
+    curve: tuple[DemandSample, ...]
 
 
-class Cluster:
+class TraceCluster:
     """Nodes as columns: capacities and free amounts. `devices` [N × D] is the free milli-GPU."""
 
     def __init__(self, nodes: Sequence[TraceNode], models: Sequence[str]) -> None:
@@ -108,9 +108,9 @@ class Cluster:
         self.free_memory_mib = self.memory_mib.copy()
         self.devices: Amounts = (np.arange(max(int(self.gpus.max()), 1)) < self.gpus[:, None]) * GPU_MILLI
 
-    def rows(self, rows: Indices) -> "Cluster":
+    def rows(self, rows: Indices) -> "TraceCluster":
         """A copy of some nodes."""
-        found = Cluster.__new__(Cluster)
+        found = TraceCluster.__new__(TraceCluster)
         for name, values in self.__dict__.items():
             setattr(found, name, values[rows])
         return found
@@ -133,7 +133,7 @@ class Cluster:
 
 #: (nodes, shape, nodes where cpu, memory and model suffice, typical pods) → a score for each node (`NO_FIT` where GPUs
 #: are short), and the device for a shared pod there. Both may depend on the node's own state alone.
-Policy = Callable[[Cluster, Shape, Mask, Mix], tuple[Amounts, Indices]]
+Policy = Callable[[TraceCluster, Shape, Mask, Mix], tuple[Amounts, Indices]]
 
 
 class Experiment:
@@ -156,7 +156,7 @@ class Experiment:
         self._policy, self._seed = policy, seed
         named = sorted(nodes, key=lambda node: node.name)
         models = sorted({node.model for node in nodes})
-        self.cluster = Cluster([named[slot] for slot in _shuffled(seed, 0, len(named))], models)
+        self.cluster = TraceCluster([named[slot] for slot in _shuffled(seed, 0, len(named))], models)
         asked = [Request(pod.cpu_milli, pod.gpus, pod.gpu_milli, pod.models) for pod in pods]
         self.mix = Mix(most_frequent(asked, share_percent=TYPICAL_PERCENT), models)
         self._total_milli = int(self.cluster.gpus.sum()) * GPU_MILLI
@@ -171,7 +171,7 @@ class Experiment:
         self.arrivals: Indices = np.array(shape_of)[_arrivals(demand, round(load * self._total_milli), seed)]
         self._board = _Board(self.cluster, self.shapes, models, self.mix, score)
 
-    def run(self, moved: Callable[[int], object] | None = None) -> Outcome:
+    def run(self, moved: Callable[[int], object] | None = None) -> TraceOutcome:
         """Place all pods, once; `moved` regularly receives the number of pods that arrived since its last call."""
         board, total = self._board, self._total_milli
         demand = [shape.request.total_milli for shape in self.shapes]
@@ -195,7 +195,7 @@ class Experiment:
         if moved is not None and trail:
             moved(len(trail) - told)
         weight, idle = self.mix.total_weight, int(self.cluster.devices.sum())
-        return Outcome(
+        return TraceOutcome(
             policy=self._policy,
             seed=self._seed,
             arrived_pods=len(trail),
@@ -212,7 +212,9 @@ class _Board:
     """Every node's score for every shape. A score depends on its node alone, so a placement outdates only the scores of
     that node. They are computed again when a pod of the shape arrives."""
 
-    def __init__(self, cluster: Cluster, shapes: list[Shape], models: Sequence[str], mix: Mix, score: Policy) -> None:
+    def __init__(
+        self, cluster: TraceCluster, shapes: list[Shape], models: Sequence[str], mix: Mix, score: Policy
+    ) -> None:
         nodes = len(cluster.gpus)
         self.shapes = shapes
         self._cluster, self._mix, self._score = cluster, mix, score
@@ -252,7 +254,7 @@ class _Board:
 class _Meter:
     """The cluster's fragmentation, computed again only for nodes that changed since the last reading."""
 
-    def __init__(self, cluster: Cluster, mix: Mix) -> None:
+    def __init__(self, cluster: TraceCluster, mix: Mix) -> None:
         self._cluster, self._mix = cluster, mix
         self._fragments: Amounts = np.zeros(len(cluster.gpus), np.int64)
         self._read = -1
@@ -302,13 +304,15 @@ def _percent(part: int, whole: int) -> float:
     return 100 * part / whole
 
 
-def _curve(trail: list[tuple[int, int]], fragmented: dict[int, int], total: int, weight: int) -> tuple[Sample, ...]:
+def _curve(
+    trail: list[tuple[int, int]], fragmented: dict[int, int], total: int, weight: int
+) -> tuple[DemandSample, ...]:
     """One sample for each whole percent of demand that some arrival has reached."""
     sums: dict[int, tuple[int, int]] = {}
     for percent, allocated in trail:
         count, summed = sums.get(percent, (0, 0))
         sums[percent] = count + 1, summed + allocated
     return tuple(
-        Sample(percent, _percent(summed, total * count), _percent(fragmented[percent], total * weight))
+        DemandSample(percent, _percent(summed, total * count), _percent(fragmented[percent], total * weight))
         for percent, (count, summed) in sums.items()
     )

@@ -131,7 +131,7 @@ class _Fair(JobQueue):
             heapq.heappush(self._heap, self._entry(turn.job, requested, Turn(turn.job, quorum=False, pods=1)))
 
 
-class Segment:
+class QueueSegment:
     """Adjacent jobs of one policy in the line of all jobs; the policy gives them their turns."""
 
     def __init__(self, queue: JobQueue, jobs: int) -> None:
@@ -147,9 +147,9 @@ class MergedQueues(JobQueue):
     policy puts between them, before the next segment begins. The remaining further pods come last.
     """
 
-    def __init__(self, levels: Iterable[Iterable[Segment]]) -> None:
+    def __init__(self, levels: Iterable[Iterable[QueueSegment]]) -> None:
         self._quorums = deque(deque(level) for level in levels)
-        self._further: deque[Segment] = deque()
+        self._further: deque[QueueSegment] = deque()
         self._turn: Turn | None = None
 
     def head(self) -> Turn | None:
@@ -170,7 +170,7 @@ class MergedQueues(JobQueue):
             self._leave()
             self._further.append(segment)
 
-    def _segment(self) -> Segment | None:
+    def _segment(self) -> QueueSegment | None:
         """The segment that gives the next turn."""
         while self._quorums and not self._quorums[0] and not self._further:
             self._quorums.popleft()

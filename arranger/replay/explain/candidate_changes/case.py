@@ -36,7 +36,7 @@ class Lack:
 
 
 @dataclass(frozen=True)
-class Case:
+class WaitingCase:
     """A job that waits in a cycle: the state that the cycle is taken on, at that state's time, with the configuration
     and the policies for it. `story` is the job's story, which goes on to the point of the explanation."""
 

@@ -39,7 +39,7 @@ class Change:
 Join = Callable[[Sequence[Change]], Change]
 
 
-class Steps(Sequence[Change]):
+class ChangeSteps(Sequence[Change]):
     """An ordered list of changes, each made when it is accessed."""
 
     def __init__(self, count: int, make: Callable[[int], Change]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from arranger.projections.queue_membership import kept_out
-from arranger.replay.explain.candidate_changes.case import Case
+from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import Family, join_all
 from arranger.replay.explain.candidate_changes.job import (
     fewer_workers,
@@ -30,7 +30,7 @@ from arranger.replay.explain.candidate_changes.queue_objects import (
 from arranger.replay.explain.candidate_changes.unknown_resources import respelt
 
 
-def families(case: Case) -> Iterator[Family]:
+def families(case: WaitingCase) -> Iterator[Family]:
     """All families in the order of the attempts: the cheapest for the job's user first."""
     if case.lack is None:
         yield Family([*out_of_queue(case), *usable(case)])
@@ -65,7 +65,7 @@ def families(case: Case) -> Iterator[Family]:
         yield Family(more_nodes(case), least=True, first=True)
 
 
-def _beyond_quota(case: Case) -> Iterator[Family]:
+def _beyond_quota(case: WaitingCase) -> Iterator[Family]:
     """Where a quota or a queue is short, nodes don't help: raise its limit, free some of it, or request less."""
     yield Family(list(raised_quotas(case)))
     yield raised_queues(case)
@@ -80,7 +80,7 @@ def _beyond_quota(case: Case) -> Iterator[Family]:
     yield Family(fewer_workers(case), least=True)
 
 
-def _in_turn(case: Case) -> Iterator[Family]:
+def _in_turn(case: WaitingCase) -> Iterator[Family]:
     """Let the job have its turn before others: by priority, without them, or by the weights and the use of queues."""
     yield Family(priorities(case), least=True)
     yield Family(ahead(case))

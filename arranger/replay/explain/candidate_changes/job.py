@@ -9,14 +9,14 @@ from arranger.model.job import GANG, Stage, TopologyMode, TopologyScope
 from arranger.model.quantity import amount_text
 from arranger.model.quota import unit_of
 from arranger.model.tyjob import refused_change
-from arranger.replay.explain.candidate_changes.case import Case
-from arranger.replay.explain.candidate_changes.change import Change, Steps, reverting
+from arranger.replay.explain.candidate_changes.case import WaitingCase
+from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, reverting
 from arranger.replay.reading.edits import changed, told_from_before
 from arranger.replay.what_if import hypothesis
 from arranger.scheduling import quorum_lacks
 
 
-def own_edits(case: Case) -> Iterator[Change]:
+def own_edits(case: WaitingCase) -> Iterator[Change]:
     """Revert one of the last edits of the job's spec, as far as no later one overwrote it."""
     edits, now = case.edits(case.job)[-4:], case.job.valid_spec
     for at in range(len(edits) - 1, -1, -1):
@@ -36,7 +36,7 @@ def own_edits(case: Case) -> Iterator[Change]:
             )
 
 
-def shorter_runs(case: Case) -> Iterator[Change]:
+def shorter_runs(case: WaitingCase) -> Iterator[Change]:
     """Declare that the job ends before room is reserved that it could use until then, the longest such time first."""
     now_ms, spec, known = case.state.time_ms, case.spec, case.state.reservations
     ends = [of.decided.start_ms for uid, of in known.items() if uid != case.job.uid and of.decided.start_ms > now_ms]
@@ -47,7 +47,7 @@ def shorter_runs(case: Case) -> Iterator[Change]:
             yield Change("spec", f"expectedRuntimeSeconds {seconds} (or less){told}, if it ends in that time", (seen,))
 
 
-def fewer_workers(case: Case) -> Sequence[Change]:
+def fewer_workers(case: WaitingCase) -> Sequence[Change]:
     """Make the quorum smaller: another policy than Gang, or a lower minWorkersNum, or no minimum of any set."""
     spec, state, job = case.spec, case.state, case.job
     policy = spec.pod_policy or case.config.pod_policy
@@ -68,10 +68,10 @@ def fewer_workers(case: Case) -> Sequence[Change]:
         seen = hypothesis.job_seen(job, state, msgspec.structs.replace(spec, min_workers=fewer))
         return Change("spec", f"minWorkersNum {fewer} instead of {most}", (seen,))
 
-    return Steps(most - least, with_fewer)
+    return ChangeSteps(most - least, with_fewer)
 
 
-def looser_topologies(case: Case) -> Iterator[Change]:
+def looser_topologies(case: WaitingCase) -> Iterator[Change]:
     """Let the pods of a unit go to several domains, if that is what the job waits for."""
     spec, lack = case.spec, case.lack
     if lack is None or lack.topology is None or (case.job.stage != Stage.PENDING):
@@ -90,7 +90,7 @@ def looser_topologies(case: Case) -> Iterator[Change]:
         yield Change("spec", "topology Preferred instead of Required", (seen,))
 
 
-def smaller_requests(case: Case) -> Iterator[Change]:
+def smaller_requests(case: WaitingCase) -> Iterator[Change]:
     """Lower the pods' requests to what the closest node has free."""
     spec, lack = case.spec, case.lack
     if lack is None or not lack.lacks or case.job.stage != Stage.PENDING or any(not free for _, _, free in lack.lacks):
@@ -107,7 +107,7 @@ def smaller_requests(case: Case) -> Iterator[Change]:
     yield Change("spec", f"{group.name} asking for {said}", (seen,))
 
 
-def raised_quotas(case: Case) -> Iterator[Change]:
+def raised_quotas(case: WaitingCase) -> Iterator[Change]:
     """Raise all the namespace's quotas by what the quorum lacks, or by what one more pod lacks."""
     assert case.lack is not None and case.lack.quota is not None
     job, told = case.job, case.lack.quota

@@ -7,7 +7,7 @@ import msgspec
 from arranger.model.node import NodeFacts
 from arranger.model.pod import NodeTerms, PodShape
 from arranger.model.selectors import node_satisfies
-from arranger.replay.explain.candidate_changes.case import Case
+from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.cluster_context import Turn
 
 #: A step in words, and the turn that it reverts (None if none is known) with that turn in words.
@@ -21,7 +21,7 @@ def may_run_on(shape: PodShape, name: str, labels: Mapping[str, str]) -> bool:
     return shape.required_terms is None or node_satisfies(shape.required_terms, labels, name)
 
 
-def domain_keys(case: Case) -> frozenset[str]:
+def domain_keys(case: WaitingCase) -> frozenset[str]:
     """The keys of the labels whose values put nodes into domains for the job's next pod: those of its rules about
     other pods, and of its topologies."""
     rules, group = case.shape.rules, case.lack.group if case.lack is not None else 0

@@ -10,8 +10,8 @@ from arranger.model.node import NodeFacts, Taint
 from arranger.model.quantity import amount_text
 from arranger.model.taints import kept_off_by_cordon, taint_text, untolerated
 from arranger.projections.openness import open_to
-from arranger.replay.explain.candidate_changes.case import Case
-from arranger.replay.explain.candidate_changes.change import Change, Family, Join, Steps, join_all, names_text
+from arranger.replay.explain.candidate_changes.case import WaitingCase
+from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, Family, Join, join_all, names_text
 from arranger.replay.explain.candidate_changes.node_labels import (
     domain_keys,
     facts_before,
@@ -41,7 +41,7 @@ _NODES_TOGETHER = {
 }
 
 
-def refusals(case: Case) -> Iterator[Change]:
+def refusals(case: WaitingCase) -> Iterator[Change]:
     """Wait until the job no longer avoids a node: its kubelet refused one of its pods, or workers failed there."""
     now_ms, avoid_ms = case.state.time_ms, case.config.refusal_avoid_ms
     ends = [(since_ms + avoid_ms, node, "") for node, since_ms in case.job.refusals.items()]
@@ -63,7 +63,7 @@ def refusals(case: Case) -> Iterator[Change]:
         )
 
 
-def node_families(case: Case) -> Iterator[Family]:
+def node_families(case: WaitingCase) -> Iterator[Family]:
     """Repair nodes, one family per kind of problem, and restore nodes that were deleted or have shrunk. The kinds that
     need only one step on some node come first."""
     mended: dict[str, list[tuple[tuple[int, int, str], Change]]] = {}
@@ -105,7 +105,7 @@ def _nodes_together(kind: str) -> Join:
     return together
 
 
-def _with_room(case: Case) -> list[tuple[str, NodeFacts]]:
+def _with_room(case: WaitingCase) -> list[tuple[str, NodeFacts]]:
     """Present nodes with enough free resources for the pod."""
     view = ClusterView(case.state.nodes)
     request = view.request(case.shape)
@@ -133,7 +133,7 @@ class _Repair:
         self._undone.append((turn, said))
         self.facts = facts
 
-    def change(self, case: Case) -> Change | None:
+    def change(self, case: WaitingCase) -> Change | None:
         """All steps as one change; None without any. It reverts no event unless the log shows the cause of each."""
         if not self.words:
             return None
@@ -144,7 +144,7 @@ class _Repair:
         return Change(self.words[0][0], _steps_text(self.words), seen, offset, said, self.name, several=several)
 
 
-def _mended(name: str, facts: NodeFacts, case: Case) -> _Repair:
+def _mended(name: str, facts: NodeFacts, case: WaitingCase) -> _Repair:
     """The node open to the pod, with the labels by which the pod selects nodes."""
     shape, turns = case.shape, case.around.turns.get(name, [])
     repair = _Repair(name, facts, turns)
@@ -187,7 +187,7 @@ def _since(turns: Sequence[Turn], aspect: str) -> Turn | None:
     return None
 
 
-def _lost_nodes(case: Case) -> Iterator[Change]:
+def _lost_nodes(case: WaitingCase) -> Iterator[Change]:
     """Restore nodes that were deleted."""
     for name, (*_, turn) in case.around.turns.items():
         if turn.after is None and turn.before is not None and not case.state.nodes.has(name):
@@ -196,7 +196,7 @@ def _lost_nodes(case: Case) -> Iterator[Change]:
             yield Change("node", f"node {name} back", (seen,), turn.offset, f"node {name} was deleted", name)
 
 
-def _shrunk_nodes(case: Case) -> Iterator[Change]:
+def _shrunk_nodes(case: WaitingCase) -> Iterator[Change]:
     """Restore the capacity of nodes that now have less of a requested resource."""
     asked = [name for name, _ in case.shape.requests] + ["pods"]
     for name, turns in case.around.turns.items():
@@ -215,7 +215,7 @@ def _shrunk_nodes(case: Case) -> Iterator[Change]:
             yield Change("capacity", f"{had} on {name}", (seen,), turn.offset, f"{name} shrank {said}", name)
 
 
-def _alike(case: Case) -> Iterator[str]:
+def _alike(case: WaitingCase) -> Iterator[str]:
     """The nodes that the pod may run on but for other pods there, by name."""
     nodes, shape = case.state.nodes, case.shape
     for row in nodes.by_name().tolist():
@@ -224,7 +224,7 @@ def _alike(case: Case) -> Iterator[str]:
             yield name
 
 
-def more_nodes(case: Case) -> Sequence[Change]:
+def more_nodes(case: WaitingCase) -> Sequence[Change]:
     """Add one, two, three … nodes like the largest one that the pod may run on, enlarged if even that is too small. If
     the job asks for resources that no node has, first ask for those that it probably means."""
     lack, state = case.lack, case.state
@@ -255,4 +255,4 @@ def more_nodes(case: Case) -> Sequence[Change]:
         return Change("node" if nodes else "spec", text, (*changed, *seen), added=frozenset(names))
 
     most = min(lack.missing * (1 + len(case.ahead)), _NODES_MORE)
-    return Steps(most + 1, more) if words else Steps(most, lambda number: more(number + 1))
+    return ChangeSteps(most + 1, more) if words else ChangeSteps(most, lambda number: more(number + 1))

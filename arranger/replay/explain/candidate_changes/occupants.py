@@ -9,15 +9,15 @@ from arranger.projections.jobs import JobRecord, expand, holds
 from arranger.projections.preemption import leaves
 from arranger.projections.queue_counts import queue_of
 from arranger.projections.state import State
-from arranger.replay.explain.candidate_changes.case import LEAVING, Case, Lack
-from arranger.replay.explain.candidate_changes.change import Change, Steps, names_text
+from arranger.replay.explain.candidate_changes.case import LEAVING, Lack, WaitingCase
+from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, names_text
 from arranger.replay.explain.holders import Amounts, amounts_on
 from arranger.replay.reading.describe import amounts_text, label
 from arranger.replay.what_if import hypothesis
 from arranger.scheduling import attracts, keeps_away
 
 
-def other_pods(case: Case) -> list[Change]:
+def other_pods(case: WaitingCase) -> list[Change]:
     """Remove pods that keep this one off by anti-affinity, spread or host ports, the newest first."""
     lack = case.lack
     assert lack is not None
@@ -42,7 +42,7 @@ def other_pods(case: Case) -> list[Change]:
     return sorted(found, key=lambda change: -change.undoes)
 
 
-def departed(case: Case) -> Iterator[Change]:
+def departed(case: WaitingCase) -> Iterator[Change]:
     """Restore deleted pods that attracted this one by affinity, or that balanced its spread."""
     sought = attracts(case.state, case.job, case.lack.group) if case.lack is not None else None
     if sought is None:
@@ -53,7 +53,7 @@ def departed(case: Case) -> Iterator[Change]:
         yield Change("pod", f"{name} back on {pod.node}", (back,), offset, f"{name} was deleted", name)
 
 
-def leaving(case: Case) -> Iterator[Change]:
+def leaving(case: WaitingCase) -> Iterator[Change]:
     """Wait for pods that leave and use the lacking resources: those in deletion, and those of jobs that have ended.
     Pods that fill a slot don't count: the slot remains."""
     lack, state = case.lack, case.state
@@ -77,7 +77,7 @@ def leaving(case: Case) -> Iterator[Change]:
     )
 
 
-def _all_gone(case: Case, pods: Iterable[k.PodSeen]) -> tuple[k.Event, ...]:
+def _all_gone(case: WaitingCase, pods: Iterable[k.PodSeen]) -> tuple[k.Event, ...]:
     """The end of these pods, and of the jobs that have ended since the recorded cycle."""
     state = case.state
     ended = [state.jobs[uid] for uid in _ended_since(case)]
@@ -99,7 +99,7 @@ def _leaves(state: State, pod: k.PodSeen, lack: Lack) -> bool:
     return asks and not fills and (pod.deleting or leaves(state, pod))
 
 
-def _ended_since(case: Case) -> list[str]:
+def _ended_since(case: WaitingCase) -> list[str]:
     """The jobs with nodes in a recorded cycle that is taken again, and that have ended since."""
     if case.after is None:
         return []
@@ -107,7 +107,7 @@ def _ended_since(case: Case) -> list[str]:
     return [uid for uid, job in case.state.jobs.items() if job.placements and uid in now and now[uid].ended]
 
 
-def _origin(case: Case, pod: k.PodSeen) -> tuple[int, str]:
+def _origin(case: WaitingCase, pod: k.PodSeen) -> tuple[int, str]:
     """The offset of the event that gave a pod its node, 0 if it wasn't read, and its description."""
     owner = pod.owner
     if owner is None:
@@ -119,7 +119,7 @@ def _origin(case: Case, pod: k.PodSeen) -> tuple[int, str]:
     return 0, ""
 
 
-def capacity(case: Case) -> Sequence[Change]:
+def capacity(case: WaitingCase) -> Sequence[Change]:
     """End jobs and pods that use the lacking resources on candidate nodes, the latest first."""
     lack, state, came = case.lack, case.state, case.around.came
     assert lack is not None
@@ -137,10 +137,10 @@ def capacity(case: Case) -> Sequence[Change]:
         if not elsewhere and any(name in lack.resources for name, _ in pod.requests):
             found.append((-came.get(pod.uid, 0), pod.uid))
     found.sort()
-    return Steps(len(found), lambda number: _without_holder(case, found[number][1], lack))
+    return ChangeSteps(len(found), lambda number: _without_holder(case, found[number][1], lack))
 
 
-def users_of_quota(case: Case) -> Iterator[Change]:
+def users_of_quota(case: WaitingCase) -> Iterator[Change]:
     """End jobs that have placements and use the same quota or queue, those with the most first."""
     state, uid, namespace = case.state, case.job.uid, case.job.seen.namespace
     told = case.lack.quota if case.lack is not None else None
@@ -161,7 +161,7 @@ def users_of_quota(case: Case) -> Iterator[Change]:
         )
 
 
-def _without_holder(case: Case, uid: str, lack: Lack) -> Change:
+def _without_holder(case: WaitingCase, uid: str, lack: Lack) -> Change:
     """End a job, or delete a foreign pod."""
     if uid in case.state.jobs:
         other = case.state.jobs[uid]
@@ -194,7 +194,7 @@ def _held_text(asked: Iterable[tuple[str, Amounts]], lack: Lack) -> str:
     return f"{amounts_text(tuple(sorted(held.items())))} on {names_text(sorted(nodes))}"
 
 
-def _ending(case: Case, other: JobRecord, what: Callable[[Collection[SlotKey]], str]) -> Change:
+def _ending(case: WaitingCase, other: JobRecord, what: Callable[[Collection[SlotKey]], str]) -> Change:
     """End a job: the change reverts the job's newest placement decision. `what` puts the use of slots in words."""
     present = what(other.placements)
     subject = f"{label(other)} ({present})"
@@ -208,7 +208,7 @@ def _ending(case: Case, other: JobRecord, what: Callable[[Collection[SlotKey]], 
     return Change("capacity", f"when {subject} ends", gone, offset, said, subject, several=several, alone=alone)
 
 
-def _decided(case: Case, other: JobRecord) -> tuple[int, list[SlotKey], int]:
+def _decided(case: WaitingCase, other: JobRecord) -> tuple[int, list[SlotKey], int]:
     """The newest decision that gave a job nodes that it still has: its offset, 0 if it wasn't read, those slots, and
     the number of slots that it placed."""
     present = other.placements

@@ -8,7 +8,7 @@ from arranger.model.job import Stage
 from arranger.model.near_names import near_names
 from arranger.projections.queue_counts import queue_of
 from arranger.projections.queue_membership import denied
-from arranger.replay.explain.candidate_changes.case import Case
+from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import Change
 from arranger.replay.what_if import hypothesis
 
@@ -16,7 +16,7 @@ from arranger.replay.what_if import hypothesis
 _TRIED = 4
 
 
-def other_queues(case: Case) -> Iterator[Change]:
+def other_queues(case: WaitingCase) -> Iterator[Change]:
     """Name another queue without queues below it, for a job that has no nodes and so may still change its own. One
     that was probably meant comes first."""
     job, state, spec = case.job, case.state, case.spec

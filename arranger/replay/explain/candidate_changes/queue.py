@@ -7,8 +7,8 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.model.job import Stage
 from arranger.projections.ownership import has_earlier_pods
-from arranger.replay.explain.candidate_changes.case import Case
-from arranger.replay.explain.candidate_changes.change import Change, Steps, names_text
+from arranger.replay.explain.candidate_changes.case import WaitingCase
+from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, names_text
 from arranger.replay.reading.describe import label
 from arranger.replay.reading.edits import changed, shown, told_from_before
 from arranger.replay.what_if import hypothesis
@@ -17,7 +17,7 @@ from arranger.replay.what_if import hypothesis
 _HIGHEST = 10
 
 
-def out_of_queue(case: Case) -> Iterator[Change]:
+def out_of_queue(case: WaitingCase) -> Iterator[Change]:
     """Bring a job into the queue that isn't in it."""
     job, state, spec = case.job, case.state, case.spec
     pods = [p for p in state.pods_of.get(job.uid, {}).values() if p.owner is not None and p.owner.attempt < job.attempt]
@@ -51,7 +51,7 @@ def out_of_queue(case: Case) -> Iterator[Change]:
         )
 
 
-def _without_unmet(case: Case, when: str, gone: tuple[k.Event, ...]) -> Change:
+def _without_unmet(case: WaitingCase, when: str, gone: tuple[k.Event, ...]) -> Change:
     """Let the job start without the end of the jobs that it waits for. That reverts the event by which it began to."""
     job, spec = case.job, case.spec
     met = msgspec.structs.replace(spec, after=tuple(of for of in spec.after if of.met))
@@ -69,7 +69,7 @@ def _without_unmet(case: Case, when: str, gone: tuple[k.Event, ...]) -> Change:
     return Change("spec", what, (hypothesis.job_seen(job, case.state, met), *gone), offset, undone, several=several)
 
 
-def edits_ahead(case: Case) -> Iterator[Change]:
+def edits_ahead(case: WaitingCase) -> Iterator[Change]:
     """Revert an edit of a job ahead."""
     edits = [(edit, other) for other in case.ahead for edit in case.edits(other)]
     for edit, other in sorted(edits, key=lambda one: -one[0].offset):
@@ -80,7 +80,7 @@ def edits_ahead(case: Case) -> Iterator[Change]:
             yield Change("queue", f"{what}, as before its edit", (seen,), edit.offset, edited, label(other))
 
 
-def configurations(case: Case) -> Iterator[Change]:
+def configurations(case: WaitingCase) -> Iterator[Change]:
     """Use the configuration of earlier cycles."""
     for configured in reversed(case.around.configured[-3:]):
         before, after = configured.before, configured.after
@@ -97,7 +97,7 @@ def configurations(case: Case) -> Iterator[Change]:
             )
 
 
-def priorities(case: Case) -> Sequence[Change]:
+def priorities(case: WaitingCase) -> Sequence[Change]:
     """Raise the priority step by step: above that of jobs ahead, or of those that may give the job room."""
     spec = case.spec
     alone = not case.ahead and not any(other.placements for other in case.state.jobs.values())
@@ -115,10 +115,10 @@ def priorities(case: Case) -> Sequence[Change]:
         below = max((level for level in first if level < priority), default=0)
         return Change("queue", text + first.get(below, ""), (seen,), taking=f"{text} would let it")
 
-    return Steps(_HIGHEST - spec.priority, raised)
+    return ChangeSteps(_HIGHEST - spec.priority, raised)
 
 
-def ahead(case: Case) -> Sequence[Change]:
+def ahead(case: WaitingCase) -> Sequence[Change]:
     """Remove a job ahead that has no placements, the latest arrival first."""
     arrived = case.around.arrived
     others = [other for other in case.ahead if not other.placements]
@@ -132,4 +132,4 @@ def ahead(case: Case) -> Sequence[Change]:
             "queue", f"if {name} weren't ahead of it", gone, arrived.get(other.uid, 0), f"{name} was created", name
         )
 
-    return Steps(len(others), without)
+    return ChangeSteps(len(others), without)

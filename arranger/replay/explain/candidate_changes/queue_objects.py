@@ -17,8 +17,8 @@ from arranger.projections.queue_membership import Denial, DenialKind, kept_out
 from arranger.projections.queue_tree import QueueProblemKind
 from arranger.projections.queue_use import JOBS
 from arranger.projections.state import State
-from arranger.replay.explain.candidate_changes.case import Case
-from arranger.replay.explain.candidate_changes.change import Change, Family, Steps, reverting
+from arranger.replay.explain.candidate_changes.case import WaitingCase
+from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, Family, reverting
 from arranger.replay.explain.candidate_changes.job import own_edits
 from arranger.replay.explain.cluster_context import NamespaceEdit, QueueEdit
 from arranger.replay.reading.edits import (
@@ -42,7 +42,7 @@ _WAITS = 7
 _RAISES = 1_024
 
 
-def reverted(case: Case) -> list[Change]:
+def reverted(case: WaitingCase) -> list[Change]:
     """Revert a change of a queue or of the job's namespace: first of the queues above the job, the newest first. What a
     later change undid or overwrote has no effect any more, and isn't reverted."""
     way, around = _way(case.state, queue_of(case.state, case.job)), case.around
@@ -60,7 +60,7 @@ def reverted(case: Case) -> list[Change]:
     return [change for change in found if change is not None]
 
 
-def usable(case: Case) -> Iterator[Change]:
+def usable(case: WaitingCase) -> Iterator[Change]:
     """Let a job use its queue: revert what keeps it out, or else change what does."""
     state, uid = case.state, case.job.uid
     denial = kept_out(state, case.job)
@@ -92,20 +92,20 @@ class _Limit(NamedTuple):
     values: Sequence[int]
 
 
-def raised_queues(case: Case) -> Family:
+def raised_queues(case: WaitingCase) -> Family:
     """Raise the limits on the way from the job's queue to the root, each as little as the quorum needs it, or one more
     pod. Others below the same limit may give room to the job, so less may be enough than beside all of them."""
     limits = list(_limits(case))
     return _raising(case, limits, tuple(of.values[-1] for of in limits), 0) if limits else Family(())
 
 
-def _raising(case: Case, limits: Sequence[_Limit], values: tuple[int, ...], at: int) -> Family:
+def _raising(case: WaitingCase, limits: Sequence[_Limit], values: tuple[int, ...], at: int) -> Family:
     """Raise the limit at that place in the smallest steps, then those behind it; all others have these values."""
 
     def with_value(number: int) -> tuple[int, ...]:
         return (*values[:at], limits[at].values[number], *values[at + 1 :])
 
-    steps = Steps(len(limits[at].values), lambda number: _raised(case.state, limits, with_value(number)))
+    steps = ChangeSteps(len(limits[at].values), lambda number: _raised(case.state, limits, with_value(number)))
     more = at + 1 < len(limits)
     then = (lambda number: _raising(case, limits, with_value(number), at + 1)) if more else None
     return Family(steps, least=True, then=then, whole=not at)
@@ -129,7 +129,7 @@ def _raised(state: State, limits: Sequence[_Limit], values: Sequence[int]) -> Ch
     return Change("queue", " and ".join(words), events)
 
 
-def _limits(case: Case) -> Iterator[_Limit]:
+def _limits(case: WaitingCase) -> Iterator[_Limit]:
     """The limits on the job's way to the root that its quorum, or one more pod, doesn't fit into."""
     assert case.lack is not None and case.lack.quota is not None
     job, state = case.job, case.state
@@ -164,7 +164,7 @@ def _part(state: State, job: JobRecord, resource: str) -> int:
     )
 
 
-def more_considered(case: Case) -> Sequence[Change]:
+def more_considered(case: WaitingCase) -> Sequence[Change]:
     """Raise the `maxWaiting` that leaves the job out, in the smallest steps."""
     lack, state = case.lack.quota if case.lack is not None else None, case.state
     seen = state.queues.get(lack.queue) if lack is not None and lack.limit == LimitKind.MAX_WAITING else None
@@ -177,10 +177,10 @@ def more_considered(case: Case) -> Sequence[Change]:
         more = hypothesis.queue_seen(state, name, msgspec.structs.replace(spec, max_waiting=most))
         return Change("queue", f"raise maxWaiting of queue {name} to {most}", (more,))
 
-    return Steps(len(case.ahead) + 1 - lack.hard, raised)
+    return ChangeSteps(len(case.ahead) + 1 - lack.hard, raised)
 
 
-def lowered_guarantees(case: Case) -> Iterator[Change]:
+def lowered_guarantees(case: WaitingCase) -> Iterator[Change]:
     """Give up what is guaranteed to other queues and not used, those with the most first."""
     lack, state = case.lack.quota if case.lack is not None else None, case.state
     if lack is None or lack.limit != LimitKind.GUARANTEES:
@@ -199,7 +199,7 @@ def lowered_guarantees(case: Case) -> Iterator[Change]:
         yield Change("queue", f"give up {subject}", (hypothesis.queue_seen(state, name, fewer),), subject=subject)
 
 
-def heavier(case: Case, name: str) -> Sequence[Change]:
+def heavier(case: WaitingCase, name: str) -> Sequence[Change]:
     """Raise the weight of a queue on the job's way to the root, in steps that double it."""
     state, spec = case.state, case.state.queue_tree.specs[name]
     weights = [weight for power in range(17) if (weight := min(1 << power, _HEAVIEST)) > spec.weight]
@@ -208,16 +208,16 @@ def heavier(case: Case, name: str) -> Sequence[Change]:
         more = hypothesis.queue_seen(state, name, msgspec.structs.replace(spec, weight=weights[number]))
         return Change("queue", f"weight {weights[number]} of queue {name} instead of {spec.weight}", (more,))
 
-    return Steps(len(weights), weighing)
+    return ChangeSteps(len(weights), weighing)
 
 
-def way_of(case: Case) -> tuple[str, ...]:
+def way_of(case: WaitingCase) -> tuple[str, ...]:
     """The queues whose weights decide the order between the job and others; none without other jobs before it."""
     state = case.state
     return state.queue_tree.paths.get(queue_of(state, case.job), ()) if state.queues and case.ahead else ()
 
 
-def kept_by_usage(case: Case) -> bool:
+def kept_by_usage(case: WaitingCase) -> bool:
     """Whether a cycle would place the job if nothing counted that queues used before."""
     state = case.state
     if not state.queue_use.decayed or not case.ahead:
@@ -228,7 +228,7 @@ def kept_by_usage(case: Case) -> bool:
     return tried is not None and tried.quorum_stands
 
 
-def less_usage(case: Case) -> Sequence[Change]:
+def less_usage(case: WaitingCase) -> Sequence[Change]:
     """Wait until what the job's queue used before counts less, for twice as long each time."""
     half_life_ms = case.state.queue_use.half_life_ms
     if not kept_by_usage(case):
@@ -240,7 +240,7 @@ def less_usage(case: Case) -> Sequence[Change]:
         text = f"in {left_ms / 1000:g} s, when what queue {name} used before counts less"
         return Change("wait", text, time_ms=case.state.time_ms + left_ms)
 
-    return Steps(_WAITS, later)
+    return ChangeSteps(_WAITS, later)
 
 
 def _with(amounts: tuple[tuple[str, int], ...], resource: str, amount: int) -> tuple[tuple[str, int], ...]:
@@ -255,7 +255,7 @@ def _way(state: State, name: str) -> list[str]:
     return found
 
 
-def _without_edit(case: Case, name: str, edit: QueueEdit, later: Sequence[QueueEdit]) -> Change | None:
+def _without_edit(case: WaitingCase, name: str, edit: QueueEdit, later: Sequence[QueueEdit]) -> Change | None:
     """Revert an edit of a queue, its creation or its deletion, unless that object is gone after `later` edits. Its
     creation matters to other jobs by its guarantee."""
     before, after, state = edit.before, edit.after, case.state
@@ -277,7 +277,9 @@ def _without_edit(case: Case, name: str, edit: QueueEdit, later: Sequence[QueueE
     return _without_change(case, edit, known, later)
 
 
-def _without_change(case: Case, edit: QueueEdit, known: k.QueueSeen, later: Sequence[QueueEdit]) -> Change | None:
+def _without_change(
+    case: WaitingCase, edit: QueueEdit, known: k.QueueSeen, later: Sequence[QueueEdit]
+) -> Change | None:
     """Revert an edit of a queue's spec, as far as no later edit overwrote it."""
     before, after = edit.before, edit.after
     if before is None or before.spec is None or after is None:
@@ -294,7 +296,7 @@ def _without_change(case: Case, edit: QueueEdit, known: k.QueueSeen, later: Sequ
     return Change("queue", f"queue {name}: {former}, as before its edit", (back,), edit.offset, undone)
 
 
-def _without_relabelling(case: Case, edit: NamespaceEdit, later: Sequence[NamespaceEdit]) -> Change | None:
+def _without_relabelling(case: WaitingCase, edit: NamespaceEdit, later: Sequence[NamespaceEdit]) -> Change | None:
     """Revert an edit of the job's namespace."""
     before, after, known = edit.before, edit.after, case.state.namespaces.get(case.job.seen.namespace)
     if before is None or after is None or known is None or any(of.after is None for of in later):
@@ -308,7 +310,7 @@ def _without_relabelling(case: Case, edit: NamespaceEdit, later: Sequence[Namesp
     return Change("queue", text, (back,), edit.offset, undone)
 
 
-def _opened(case: Case, denial: Denial) -> tuple[str, tuple[k.Event, ...]]:
+def _opened(case: WaitingCase, denial: Denial) -> tuple[str, tuple[k.Event, ...]]:
     """What lets a job use the queue that denies it, and the events of that; nothing if that isn't known."""
     state, name = case.state, denial.queue
     specs = state.queue_tree.specs

@@ -7,12 +7,12 @@ import msgspec
 from arranger.messages.shortages import meant_text
 from arranger.model.job import JobSpec, Stage
 from arranger.model.reasons import similar_resource
-from arranger.replay.explain.candidate_changes.case import Case
+from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import names_text
 from arranger.scheduling import ClusterView
 
 
-def respelt(case: Case) -> tuple[JobSpec, str]:
+def respelt(case: WaitingCase) -> tuple[JobSpec, str]:
     """The job's spec with the resources that it probably means instead of similar ones that no node has, and that
     change in words. The present spec, and no words, if no name is similar or the requests can't change any more."""
     if case.job.stage != Stage.PENDING:
@@ -34,7 +34,7 @@ def respelt(case: Case) -> tuple[JobSpec, str]:
     return msgspec.structs.replace(case.spec, groups=tuple(groups)), words
 
 
-def unknown_text(case: Case, asked: Collection[str]) -> str:
+def unknown_text(case: WaitingCase, asked: Collection[str]) -> str:
     """In words, that no node has some of these resources, and which ones were probably meant, or else which extended
     resources the nodes have; "" if they have all."""
     known = ClusterView(case.state.nodes).known
