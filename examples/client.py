@@ -5,11 +5,9 @@ It submits a job, follows it, scales it, asks why its pods are where they are, a
 """
 
 # %%
-import os
-
 from arranger.client import Client, Stage
 
-client = Client(server=os.environ["ARRANGER_SERVER"])
+client = Client()
 
 # %% [markdown]
 # A job is an object, YAML text, or the path of a YAML file. A wrong field is refused with its name. `apply` creates the

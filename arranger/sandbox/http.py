@@ -91,6 +91,8 @@ class EmbeddedApiServer:
             routes[scope + "/{plural}/{name}/{subresource:scale}"] = scale
         pod = "/namespaces/{namespace}/{plural:pods}/{name}"
         routes |= {f"{pod}/log": {"GET": serving.log}, f"{pod}/binding": {"POST": serving.bind}}
+        into = dict.fromkeys(("GET", "POST"), serving.connect)
+        routes |= {f"{pod}/{way}": into for way in ("exec", "attach", "portforward")}
         routes |= {f"{pod}/eviction": {"POST": serving.evict}, "/{rest:.+}": {}}
         for group in ("/api/{version}", "/apis/{group}/{version}"):
             for path, served in routes.items():

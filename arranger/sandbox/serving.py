@@ -140,6 +140,11 @@ class Serving:
             return web.Response(status=204)
         return web.Response(text="This pod is simulated: it runs no program and has no logs.\n")
 
+    async def connect(self, call: Call) -> web.StreamResponse:
+        """What a kubelet would connect a user with."""
+        self._store.get(call.resource, call.namespace, call.name)
+        raise bad_request(f"pod {call.name} is simulated: no program runs in it, so there is nothing to connect to")
+
     async def bind(self, call: Call) -> web.StreamResponse:
         body = await call.object()
         target, uid = body.get("target"), (body.get("metadata") or {}).get("uid")

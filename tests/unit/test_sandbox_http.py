@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 import msgspec
+import pytest
 
 from arranger.kube.cluster import NODES
 from arranger.kube.cluster import PODS as PODS_RESOURCE
@@ -109,6 +110,16 @@ async def test_a_method_that_a_path_does_not_have_is_not_allowed_and_changes_not
             status, answer = await client.call(method, path)
             assert (status, answer["reason"]) == (405, "MethodNotAllowed")
         assert (await client.call("GET", f"{PODS}/a"))[0] == 200
+
+
+@pytest.mark.parametrize("way", ["exec?command=ls", "attach", "portforward?ports=8080"])
+async def test_whoever_connects_to_a_pod_is_told_that_it_is_simulated(way: str) -> None:
+    async with serving() as client:
+        await client.call("POST", PODS, pod("a"))
+        for method in ("GET", "POST"):
+            status, answer = await client.call(method, f"{PODS}/a/{way}")
+            assert status == 400 and answer["message"].startswith("pod a is simulated: no program runs in it")
+            assert (await client.call(method, f"{PODS}/b/{way}"))[0] == 404
 
 
 async def test_a_path_may_end_with_a_slash() -> None:
