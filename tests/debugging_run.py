@@ -93,7 +93,8 @@ def tyjob(name: str, *, workers: int, least: int, priority: int, leader: dict[st
 
 
 def live(story: Story) -> None:
-    story.apply(tyjob("eval", workers=11, least=11, priority=5, leader={"run-seconds": "12"}))
+    # As important as `sweep`, which would otherwise take its room.
+    story.apply(tyjob("eval", workers=11, least=11, priority=7, leader={"run-seconds": "12"}))
     story.stage("eval", "Running")
     story.apply(tyjob("sweep", workers=7, least=1, priority=7, leader={"run-seconds": "600"}))
     story.apply(tyjob("train", workers=4, least=3, priority=5, leader={"run-seconds": "600"}))

@@ -183,7 +183,7 @@ def test_of_a_quiet_live_log_the_server_and_the_commands_count_up_to_the_same_mo
         "waits?by=job": ("waits", "--by", "job"),
         "preemptions": ("preemptions",),
     }
-    console = ("moment", "job?job=default/train", "standings", f"standings?at=177@{now_ms}", "standings?at=177")
+    console = ("moment", "job?job=default/train", "standings", f"standings?at=211@{now_ms}", "standings?at=211")
 
     async def answers() -> list[tuple[int, Any, str]]:
         async with serving(FileLog(HISTORY)) as api:

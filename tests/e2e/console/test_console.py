@@ -25,13 +25,13 @@ pytestmark = pytest.mark.real
 def test_the_slider_moves_all_views_and_its_place_is_in_the_address(waits: str, opened: Opener) -> None:
     page = opened(f"{waits}/#/cluster?at=end")
     expect(page.get_by_role("button", name="At the end")).to_have_attribute("aria-pressed", "true")
-    expect_at(page, 177)
+    expect_at(page, 211)
     box = page.locator(SLIDER).bounding_box()
     assert box is not None
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     expect(page.get_by_role("button", name="At the end")).to_have_attribute("aria-pressed", "false")
     here = offset_of(page)
-    assert 1 < here < 177
+    assert 1 < here < 211
     assert f"at={here}" in page.url
     again = opened(page.url)
     expect_at(again, here)
@@ -39,7 +39,7 @@ def test_the_slider_moves_all_views_and_its_place_is_in_the_address(waits: str, 
     page.get_by_role("link", name="Jobs", exact=True).click()
     expect_at(page, here)
     page.get_by_role("button", name="At the end").click()
-    expect_at(page, 177)
+    expect_at(page, 211)
     expect(page).to_have_url(re.compile("at=end"))
 
 
@@ -111,7 +111,7 @@ def test_a_page_whose_log_is_replaced_says_so_and_keeps_nothing_of_the_earlier_o
 
 
 def test_a_waiting_job_is_explained_with_links_to_its_events(waits: str, opened: Opener) -> None:
-    page = opened(f"{waits}/#/jobs?at=162")
+    page = opened(f"{waits}/#/jobs?at=200")
     page.get_by_role("searchbox").fill("train")
     expect(page.get_by_role("status")).to_have_text("1 of 3 jobs")
     page.get_by_role("link", name="default/train").click()
@@ -120,8 +120,8 @@ def test_a_waiting_job_is_explained_with_links_to_its_events(waits: str, opened:
     explained = page.get_by_label("Explanation")
     expect(explained).to_contain_text("0 of 1 further pods fit")
     expect(explained).to_contain_text("when default/sweep (8 nvidia.com/gpu on node-1 and node-2) ends")
-    explained.get_by_role("link", name="#103").first.click()
-    expect_at(page, 103)
+    explained.get_by_role("link", name="#142").first.click()
+    expect_at(page, 142)
 
 
 def test_the_page_of_a_job_says_what_the_command_explains_of_it(room: str, opened: Opener) -> None:

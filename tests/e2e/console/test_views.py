@@ -137,7 +137,7 @@ def test_the_number_of_an_event_may_be_typed(room: str, opened: Opener) -> None:
 
 
 def test_why_its_pods_got_these_nodes_says_why_no_others(waits: str, opened: Opener) -> None:
-    page = opened(f"{waits}/#/job?at=104&job=default/sweep")
+    page = opened(f"{waits}/#/job?at=142&job=default/sweep")
     ready(page)
     expect(page.get_by_text("2 of 3 nodes could take it; the others: 1 cordoned").first).to_be_visible()
 
