@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator
 from enum import StrEnum
+from itertools import takewhile
 
 import msgspec
 
@@ -20,13 +21,15 @@ from arranger.scheduling.needs import pods_of, quorum_needs
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.queues import seniority
 from arranger.scheduling.preemption import PreemptionSearch as Preempting
-from arranger.scheduling.queue import waiting_jobs
+from arranger.scheduling.queue import in_order, waiting_jobs
 from arranger.scheduling.queue_shares import Amounts
 from arranger.scheduling.quotas import Quotas
 from arranger.scheduling.registry import BUILT_IN, Policies
 
 _BEGUN = (Stage.STARTING, Stage.RUNNING)
 _ALLOWED = PreemptionMode.ALLOWED
+#: So many of the jobs before one are placed before it.
+_BEFORE = 50
 
 
 class NoRoomKind(StrEnum):
@@ -155,7 +158,9 @@ def _comes(state: State, job: JobRecord, config: CycleConfig, time_ms: int, poli
     if config.verdicts < 7:
         return False
     placer = Placer(state, config, policies, time_ms=time_ms)
-    return Preempting(state, config, placer, [], policies=policies, time_ms=time_ms).comes_by_itself(job)
+    order = in_order(state, config, policies, time_ms=time_ms)
+    before = list(takewhile(lambda of: of is not job, order))[:_BEFORE]
+    return Preempting(state, config, placer, [], policies=policies, time_ms=time_ms).comes_behind(job, before)
 
 
 def _line(candidates: Candidates, preempting: Preempting, job: JobRecord, asked: Amounts) -> ShareLine:

@@ -236,6 +236,25 @@ class PreemptionSearch:
         """Whether a quorum that fits nowhere fits once those have left who leave anyway, so nobody gives it room."""
         return self._fits_without(job, [self._vacating.of_pods(self._vacating.leaving), *self._ending])
 
+    def comes_behind(self, job: JobRecord, before: Iterable[JobRecord]) -> bool:
+        """As `comes_by_itself`, once a cycle has looked at these jobs: those that fit have their nodes, and those with
+        reservations theirs."""
+        marked = [(of, *self._marked(of)) for of in before]
+        reserved = [of for of, tried, _ in marked if tried is None and of.uid in self._state.reservations]
+        comes = self._fits_without(job, [self._vacating.of_pods(self._vacating.leaving), *self._ending], reserved)
+        self._unmark([(tried, mark) for _, tried, mark in marked])
+        return comes
+
+    def _marked(self, job: JobRecord) -> tuple[PlacementTry | None, tuple[int, int]]:
+        """A quorum that is placed, None if it doesn't fit, and where it can be undone."""
+        mark = self._placer.placing.mark()
+        return self._placer.without_memory(job), mark
+
+    def _unmark(self, marked: list[tuple[PlacementTry | None, tuple[int, int]]]) -> None:
+        for tried, mark in reversed(marked):
+            if tried is not None:
+                self._placer.placing.undo(tried, mark)
+
     def fits_without_candidates(self, job: JobRecord, asked: Amounts) -> bool:
         """Whether a quorum that requests `asked` fits once all have left who might give it room, however much their
         queues give then."""
@@ -255,13 +274,15 @@ class PreemptionSearch:
                 vacated.append(self._vacating.of_job(of.job, slots, whole=of.kind.whole))
         return self._fits_without(job, vacated)
 
-    def _fits_without(self, job: JobRecord, vacated: list[Vacated]) -> bool:
-        """Whether the quorum fits once these pods have left."""
+    def _fits_without(self, job: JobRecord, vacated: list[Vacated], before: Iterable[JobRecord] = ()) -> bool:
+        """Whether the quorum fits once these pods have left, and these jobs have what they find then."""
         placing = self._placer.placing
         observer, placing.observer = placing.observer, None
         for of in vacated:
             self._vacating.release(of)
+        marked = [self._marked(of) for of in before]
         fits = self._placer.fits(job)
+        self._unmark(marked)
         for of in vacated:
             self._vacating.take_again(of)
         placing.observer = observer

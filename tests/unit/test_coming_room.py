@@ -135,6 +135,28 @@ def test_a_pod_of_another_owner_that_is_being_deleted_is_waited_for_until_it_han
     assert decision is not None and [victim.job_uid for victim in decision.victims] == [low.uid]
 
 
+@pytest.mark.parametrize("when", ["it fits already", "it has a reservation"])
+def test_room_that_a_job_before_it_gets_does_not_come_for_the_one_behind(when: str) -> None:
+    """explain said of the job behind that it has room once the pods have left that leave anyway."""
+    of = world(nodes=1)
+    of.config = msgspec.structs.replace(of.config, reservations=1)
+    left = running(of, "left", 4)
+    first, behind = waiting(of, "first", 4, priority=4), waiting(of, "behind", 4, priority=1)
+    of.cycle()
+    assert first.uid in of.state.reservations
+    pods = of.pods_of(left).values()
+    for pod in pods:
+        delete(of, pod.uid)
+    of.say(k.StageDecided(left.uid, left.version, left.attempt, Stage.SUCCEEDED, StageReason.TERMINATED))
+    assert no_room(of, first) == [NoRoomKind.COMES]
+    if when == "it fits already":
+        for pod in pods:
+            of.pod_gone(pod.uid)
+    assert no_room(of, behind) == [NoRoomKind.NOBODY]
+    assert not first.placements and not behind.placements
+    validate(of.state)
+
+
 @pytest.mark.parametrize("owner", ["gone", "ended", "deleted"])
 def test_a_pod_of_a_job_that_hangs_in_terminating_holds_room_like_any_other(owner: str) -> None:
     """The first job in line waited for ever, and those behind it took room."""

@@ -289,10 +289,7 @@ class ExplanationPrinter:
         """Print the changes that would help, the first few of each kind."""
         what = self._what(waiting)
         if not waiting.remedies:
-            if waiting.tried > 1:
-                heading(f"None of the {waiting.tried} changes that a cycle tried at this point gives it {what}")
-            elif waiting.tried:
-                heading(f"The one change that a cycle tried at this point doesn't give it {what}")
+            _in_vain(waiting.tried, what)
             return
         shown = [one for one in waiting.remedies if self._everything or _first_few(one, waiting.remedies)]
         if some := [one for one in shown if one.pods]:
@@ -541,6 +538,14 @@ def _pods(job: JobStanding) -> str:
     left = job.pods_present
     still = f"{left} of its pods still {'exists' if left == 1 else 'exist'}" if left else "its pods are gone"
     return f"it had {job.pods_desired}; the job has ended, {still}"
+
+
+def _in_vain(tried: int, what: str) -> None:
+    """Say that none of the changes that were tried helps."""
+    if tried > 1:
+        heading(f"None of the {tried} changes that a cycle tried at this point gives it {what}")
+    elif tried:
+        heading(f"The one change that a cycle tried at this point doesn't give it {what}")
 
 
 def _first_few(remedy: Remedy, remedies: Sequence[Remedy]) -> bool:
