@@ -53,6 +53,8 @@ POLICIES = (
 )  # fmt: skip
 #: So many pods are named in an error.
 _NAMED = 8
+#: What became of the pods of a job that has ended.
+_GONE = "they went with its end: with spec.cleanPodPolicy Running, those that have ended stay, with their logs"
 #: The most lines of a log that can be asked for.
 _MOST_LINES = 1 << 31
 _NAME = "the name of a job"
@@ -263,7 +265,8 @@ class AsyncClient:
         pods = [of.name for of in await self.pods(name)]
         if not pods:
             job = await self.job(name)
-            raise ArrangerError(f"{name} has no pods: it is {job.stage}", hint=job.message or "wait for it to start")
+            hint = _GONE if job.ended else job.message or "wait for it to start"
+            raise ArrangerError(f"{name} has no pods: it is {job.stage}", hint=hint)
         if pod and pod not in pods:
             raise UsageError(f"{name} has no pod {pod!r}", hint=f"its pods are {few(pods, _NAMED)}")
         asked = pod or pods[0]

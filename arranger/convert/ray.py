@@ -267,8 +267,7 @@ def _groups(head: Head, spec: Fields, *, scaling: bool) -> tuple[list[Group], Gr
     names = head.named([_HEAD, *(of.name for of in groups)], [(spec, ""), *((of.fields, "groupName") for of in groups)])
     for of, name in zip(groups, names[1:], strict=True):
         of.name = name
-    if not scaling:
-        _together(head, groups)
+    _together(head, groups, scaling=scaling)
     idle = [of for of in groups if not of.counts]
     for of in idle[1:]:
         words = "0 replicas: left out, because a TYJob has one set of 0 at most"
@@ -276,14 +275,14 @@ def _groups(head: Head, spec: Fields, *, scaling: bool) -> tuple[list[Group], Gr
     return [of for of in groups if of not in idle[1:]], idle[0] if idle else None
 
 
-def _together(head: Head, groups: list[Group]) -> None:
-    """Which workers start together, if Ray's autoscaler doesn't ask for them: a gang of KubeRay, and what Kueue admits,
-    is the whole cluster as it is asked for."""
-    gang = bool(_GANG & set(head.labels.names()))
+def _together(head: Head, groups: list[Group], *, scaling: bool) -> None:
+    """Which workers start together: a gang of KubeRay, and what Kueue admits, is the whole cluster as it is asked for,
+    unless Ray's autoscaler asks for more than the least (`scaling`)."""
+    gang, kueue = bool(_GANG & set(head.labels.names())) and not scaling, head.kueue and not scaling
     for of in groups:
         if of.least >= of.counts:
             continue
-        if not gang and not head.kueue:
+        if not gang and not kueue:
             how = f"set minCount to {of.counts} for all or nothing"
             words = f"{of.least} of {of.counts} workers start without the others, as KubeRay starts them: {how}"
             of.fields.say(NoteKind.CHANGED, "minReplicas", words)

@@ -67,6 +67,14 @@ async def scene(folder: Path) -> AsyncIterator[Scene]:
 # --- TYJobs ---------------------------------------------------------------------------------------------------------
 
 
+async def test_whoever_asks_for_the_log_of_a_job_that_has_ended_is_told_how_pods_keep_theirs(tmp_path: Path) -> None:
+    async with scene(tmp_path) as there:
+        await there.client.submit(job("ppo") | {"metadata": {"name": "ppo"}})
+        there.tell(Stage.SUCCEEDED)
+        with pytest.raises(ArrangerError, match="it is Succeeded.*cleanPodPolicy Running"):
+            await there.client.logs("ppo")
+
+
 async def test_a_job_is_submitted_as_an_object_as_text_and_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "ppo.yaml"
     file.write_text(json.dumps(job("from-file")))

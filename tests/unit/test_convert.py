@@ -1009,6 +1009,7 @@ def test_a_gang_of_kuberay_starts_with_all_workers() -> None:
     assert spec_of(plain)["workerSets"][0]["minCount"] == 3
     plain["spec"]["enableInTreeAutoscaling"] = True
     assert spec_of(plain)["workerSets"][0]["minCount"] == 0
+    assert f"0 of 3 {of_others}" in [note.text for note in conversion(plain).notes]
 
 
 RAY_STARTS: list[tuple[dict[str, Any], dict[str, str], str]] = [
