@@ -71,7 +71,7 @@ async def test_whoever_asks_for_the_log_of_a_job_that_has_ended_is_told_how_pods
     async with scene(tmp_path) as there:
         await there.client.submit(job("ppo") | {"metadata": {"name": "ppo"}})
         there.tell(Stage.SUCCEEDED)
-        with pytest.raises(ArrangerError, match="it is Succeeded.*cleanPodPolicy Running"):
+        with pytest.raises(ArrangerError, match=r"it is Succeeded.*cleanPodPolicy Running"):
             await there.client.logs("ppo")
 
 
