@@ -232,8 +232,12 @@ def _flavors(spec: Fields) -> None:
     several = any(len(group.records("flavors")) > 1 for group in spec.records("resourceGroups"))
     if several:
         for group in spec.records("resourceGroups"):
-            if len(group.records("flavors")) > 1:
-                group.changed("flavors", "added up: amounts are of the whole cluster")
+            if len(names := [of.text("name") for of in group.records("flavors")]) > 1:
+                words = (
+                    f"added up over {' and '.join(names)}: amounts are of the whole cluster, so no queue limits one "
+                    "kind of node, and a guarantee may be fulfilled on any"
+                )
+                group.changed("flavors", words)
     for name in ("flavorFungibility", "concurrentAdmissionPolicy"):
         # The API server writes the first into each object.
         if several:
