@@ -54,7 +54,10 @@ POLICIES = (
 #: So many pods are named in an error.
 _NAMED = 8
 #: What became of the pods of a job that has ended.
-_GONE = "they went with its end: with spec.cleanPodPolicy Running, those that have ended stay, with their logs"
+_GONE = (
+    "they went with its end: with spec.cleanPodPolicy Running, those that have ended stay, with their logs; failed "
+    "ones with restartPolicy Never"
+)
 #: The most lines of a log that can be asked for.
 _MOST_LINES = 1 << 31
 _NAME = "the name of a job"

@@ -70,8 +70,8 @@ def _of_program(facts: StageFacts) -> str:
     if ended is not None and ended.reason == _OUT_OF_MEMORY:
         return f"raise the memory limit of container {ended.container}, or let it need less"
     return (
-        "mend the program (kubectl logs of the failed pod says more, as long as that is kept: keepFailedPods, "
-        "cleanPodPolicy), or raise the limit of restarts if such failures pass"
+        "mend the program (kubectl logs of the failed pod says more, as long as that is kept: restartPolicy Never, "
+        "keepFailedPods), or raise the limit of restarts if such failures pass"
     )
 
 

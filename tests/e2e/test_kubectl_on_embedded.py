@@ -171,7 +171,7 @@ async def test_patches_waits_labels_and_server_side_apply(kubectl: str, tmp_path
         await k("label", "tyj", "j1", "x=y")
         await k("annotate", "tyj", "j1", "x=y")
         assert "j1" in await k("get", "tyj", "-l", "x in (y,z),!q")
-        assert "1 to 10, higher goes first; 5 if unset." in await k("explain", "tyj.spec.priority")
+        assert "1 to 10, higher goes first and may take room from lower ones" in await k("explain", "tyj.spec.priority")
         assert (await k("auth", "can-i", "create", "tyjobs")).strip().endswith("yes")
 
 
