@@ -29,7 +29,7 @@ _FRAMES, _STEPS, _SHOWN_MS, _COLOURS = 50, 4, 160, 128
 def draw(browser: Browser, address: str, name: str) -> None:
     view, width, scheme = PICTURES[name]
     page = new_page(browser, width=width, height=640, scheme=scheme)
-    page.goto(f"{address}/#/{view}?at=192&job=default/train")
+    page.goto(f"{address}/#/{view}?at=242&job=default/train")
     answered(page)
     page.screenshot(path=FOLDER / f"{name}.png")
     page.context.close()

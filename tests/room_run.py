@@ -1,10 +1,11 @@
 """The run that docs/fairness.md describes: `python -m tests.room_run FILE` repeats it and keeps its log.
 
 Three nodes of 4 GPUs under `arranger demo --keep`, with real workers and real kubectl, and the queues `research` and
-`serving`. In the first half, room is taken back in each way. `explore` is elastic, and `train` has saved its work.
-`fix`, of a higher priority, gets the surplus of `explore`; `hotfix` needs more and gets the nodes of a whole job; and
-`answer`, of the other queue, gets what research has above its share. In the second half, `wide` needs all nodes and has
-a reservation. `notes` says how long it runs and goes before it, `endless` doesn't and waits.
+`serving`. In the first half, room is taken back in each way. `explore` is elastic. `fix`, of a higher priority, gets
+its surplus; `hotfix` needs more and gets the nodes of `train`, which has just saved its work, and would lose more than
+`explore` otherwise; and `answer`, of the other queue, gets what research has above its share. In the second half,
+`wide` needs all nodes and has a reservation. `notes` says how long it runs and goes before it. Of two jobs that don't
+say it, `endless` may not be preempted and waits, and `guest` uses the reserved room until `wide` can start.
 
 It needs kubectl, on the PATH or in KUBEBUILDER_ASSETS, and about two minutes. The committed log is from such a run.
 Another run has other offsets, so the points in the document must then be changed, and `python -m
@@ -37,13 +38,13 @@ def take_back(story: Story) -> None:
     story.stage("explore", "Running")
     story.apply(job("train", queue="research", pods=6))
     story.stage("train", "Running")
-    time.sleep(6)
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    story.kubectl("annotate", "tyj", "train", f"arranger.dev/last-checkpoint={now}")
-    time.sleep(2)
+    time.sleep(8)
     story.apply(job("fix", queue="research", pods=3, priority=8, runs=6))
     story.stage("fix", "Succeeded")
     time.sleep(4)
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    story.kubectl("annotate", "tyj", "train", f"arranger.dev/last-checkpoint={now}")
+    time.sleep(2)
     story.apply(job("hotfix", queue="research", pods=5, priority=8, runs=8))
     story.stage("hotfix", "Succeeded")
     story.stage("train", "Running")
@@ -51,27 +52,31 @@ def take_back(story: Story) -> None:
     story.apply(job("answer", queue="serving", pods=6, priority=1, runs=10))
     story.stage("answer", "Succeeded")
     story.stage("train", "Running")
-    time.sleep(2)
+    time.sleep(11)  # in a continuation of the log, the preempted attempts of train last as long as this one
     story.kubectl("delete", "tyj", "explore", "train")
     time.sleep(3)
 
 
 def keep_room(story: Story) -> None:
     """Room is kept for a wide job, and a short one goes before it."""
-    story.apply(job("answer-2", queue="serving", pods=5, priority=1, runs=24, expects=30))
-    story.apply(job("explore-2", queue="research", pods=5, runs=16, expects=20))
+    story.apply(job("answer-2", queue="serving", pods=4, priority=1, runs=24, expects=30))
+    story.apply(job("explore-2", queue="research", pods=4, runs=16, expects=20))
     story.stage("answer-2", "Running")
     story.stage("explore-2", "Running")
     story.apply(job("wide", queue="research", pods=12, runs=6, expects=10))
     time.sleep(3)
-    endless = job("endless", queue="research", pods=2)
-    endless["spec"]["leader"]["template"]["spec"]["containers"][0]["image"] = "registry.example/rl/new:1.0"
-    story.apply(endless)  # no job with this image has ended, so nothing is learned of its end either
-    time.sleep(2)
+    for name, preemptible in (("endless", False), ("guest", True)):
+        unknown = job(name, queue="research", pods=2)
+        unknown["spec"]["preemptible"] = preemptible
+        # no job with this image has ended, so nothing is learned of its end either
+        unknown["spec"]["leader"]["template"]["spec"]["containers"][0]["image"] = "registry.example/rl/new:1.0"
+        story.apply(unknown)
+        time.sleep(2)
     story.apply(job("notes", queue="research", pods=2, runs=4, expects=6))
     story.stage("notes", "Succeeded")
     story.stage("wide", "Succeeded")
     story.stage("endless", "Running")
+    story.stage("guest", "Running")
     time.sleep(2)
 
 

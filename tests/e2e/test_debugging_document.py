@@ -27,7 +27,7 @@ def test_each_kind_of_room_is_shown() -> None:
     text = FAIRNESS.read_text(encoding="utf-8")
     words = [command.split()[1] for command in commands(text)]
     assert {"waits", "preemptions", "what-if", "explain"} <= set(words)
-    assert all(f"({kind})" in text for kind in ("Surplus", "Priority", "Reclaim"))
+    assert all(f"({kind})" in text for kind in ("Surplus", "Priority", "Reclaim", "Guest"))
 
 
 def test_the_walkthrough_has_every_step() -> None:

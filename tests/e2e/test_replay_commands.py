@@ -508,10 +508,10 @@ def test_what_would_have_helped_a_failed_job_is_of_the_wait_in_which_it_was_give
 
 def test_explain_says_that_a_reservation_promises_a_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = Path(__file__).parents[1] / "histories" / "room-for-what-matters.log"
-    run = Run(capsys, "explain", "wide", "--at", "336", "--log", str(log))
+    run = Run(capsys, "explain", "wide", "--at", "405", "--log", str(log))
     [start] = [line for line in run.out.splitlines() if line.startswith("  start ")]
-    assert start.endswith(": promised by its reservation") and ", in 21.8s" in start
-    answer = Run(capsys, "explain", "wide", "--at", "336", "--log", str(log), "-o", "json").json["start"]
+    assert start.endswith(": promised by its reservation") and ", in 26.3s" in start
+    answer = Run(capsys, "explain", "wide", "--at", "405", "--log", str(log), "-o", "json").json["start"]
     assert (answer["certainty"], answer["latest_ms"], answer["why"]) == ("Promised", 0, None)
 
 

@@ -224,10 +224,10 @@ def test_a_slot_that_got_its_node_again_is_counted_with_the_decision_that_it_has
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     log = Path(__file__).parents[1] / "histories" / "room-for-what-matters.log"
-    done = Run(capsys, "explain", "default/train", "--log", str(log), "--at", "230", "-o", "json")
+    done = Run(capsys, "explain", "default/train", "--log", str(log), "--at", "285", "-o", "json")
     held = [(one["offset"], one["held"]) for one in done.json["waiting"]["takers"] if one["job"] == "default/explore"]
     gpu = "nvidia.com/gpu"
-    assert held == [(38, {gpu: 3}), (104, {gpu: 1}), (115, {gpu: 2})], "it has 6, and got 9"
+    assert held == [(51, {gpu: 3}), (125, {gpu: 1}), (140, {gpu: 2})], "it has 6, and got 9"
 
 
 def test_a_preemption_has_the_name_of_its_kind_in_every_output(

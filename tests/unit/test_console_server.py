@@ -56,7 +56,7 @@ def test_every_question_is_answered_kept_by_its_etag_and_refused_in_words() -> N
             assert (await api.get(path, **{"If-None-Match": tag}))[0] == 304, path
             found[path] = body
         assert found["moment?at=300"]["totals"]["gpus"] == 12
-        assert (await api.get("moment?at=99999"))[1]["message"] == "the log has no offset 99999 yet, it ends at 476"
+        assert (await api.get("moment?at=99999"))[1]["message"] == "the log has no offset 99999 yet, it ends at 602"
         assert (await api.get("decision"))[0] == (await api.get("decision?after=1&before=9"))[0] == 400
         assert (await api.get("job?job=nobody"))[0] == 404
 
@@ -68,12 +68,12 @@ def test_the_process_that_answers_is_started_again_after_its_end() -> None:
     async def run() -> tuple[Any, Any]:
         process = MomentProcess(MOMENTS, {}, log=str(HISTORY))
         try:
-            first, _ = await process.answer("moment", {"at": "9"}, end=476)
+            first, _ = await process.answer("moment", {"at": "9"}, end=602)
             assert process.pid is not None
             os.kill(process.pid, signal.SIGKILL)
             with pytest.raises(Refusal, match="has ended"):
-                await process.answer("moment", {"at": "9"}, end=476)
-            return first, (await process.answer("moment", {"at": "9"}, end=476))[0]
+                await process.answer("moment", {"at": "9"}, end=602)
+            return first, (await process.answer("moment", {"at": "9"}, end=602))[0]
         finally:
             await process.stop()
 

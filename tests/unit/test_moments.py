@@ -437,12 +437,12 @@ def test_a_job_has_its_events_up_to_the_point_and_no_later_ones() -> None:
 
 
 def test_the_page_of_a_job_that_gave_room_names_the_job_that_took_it() -> None:
-    (page,) = at_history(NAMES[0], ("job", {"job": "default/train", "at": "230"}))
+    (page,) = at_history(NAMES[0], ("job", {"job": "default/train", "at": "285"}))
     told = [one["words"] for one in page["life"] if one["kind"] == "Preempted"]
     assert told == [
-        "gives room to default/hotfix (priority 8, its own is 3): Priority, 6 pods, 102 GPU seconds of work lost",
+        "gives room to default/hotfix (priority 8, its own is 3): Priority, 6 pods, 17.34 GPU seconds of work lost",
         "gives room to default/answer, whose queue takes back its share: "
-        "Reclaim, 6 pods, 30.018 GPU seconds of work lost",
+        "Reclaim, 6 pods, 25.296 GPU seconds of work lost",
     ]
 
 
@@ -1017,7 +1017,7 @@ def test_an_unknown_job_has_the_names_beside_it_that_the_command_has() -> None:
     wrong, elsewhere, later, unlike = at_history(
         NAMES[0],
         *(("job", {"job": job, "at": at}) for job, at in (
-            ("default/hotfx", "192"), ("other/hotfix", "192"), ("default/hotfx", "20"), ("default/nobody", "192"),
+            ("default/hotfx", "242"), ("other/hotfix", "242"), ("default/hotfx", "20"), ("default/nobody", "242"),
         )),
     )  # fmt: skip
     assert "(did you mean default/hotfix?)" in str(wrong)

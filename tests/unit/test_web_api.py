@@ -47,26 +47,26 @@ EXPLAINING = (sys.executable, "-m", "arranger.cli.explaining")
 
 #: Path of the API → the words of the command that shows the same.
 SAME = {
-    "replay?at=400": ("replay", "--at", "400"),
+    "replay?at=490": ("replay", "--at", "490"),
     "replay": ("replay",),
     "queue": ("queue",),
-    "queue?name=default&at=300": ("queue", "default", "--at", "300"),
+    "queue?name=default&at=376": ("queue", "default", "--at", "376"),
     "top?by=job": ("top", "--by", "job"),
     "verify?to=200": ("verify", "--to", "200"),
-    "diff?a=100&b=400": ("diff", "100", "400"),
+    "diff?a=100&b=490": ("diff", "100", "490"),
     "waits?by=job&heldBy=job": ("waits", "--by", "job", "--held-by", "job"),
     "preemptions?within=5m": ("preemptions", "--within", "5m"),
-    "forecast?at=300": ("forecast", "--at", "300"),
-    "what-if?at=300&changedJob=default/answer-2&priority=7": (
+    "forecast?at=376": ("forecast", "--at", "376"),
+    "what-if?at=376&changedJob=default/answer-2&priority=7": (
         "what-if",
         "--at",
-        "300",
+        "376",
         "--job",
         "default/answer-2",
         "--priority",
         "7",
     ),
-    "what-if?at=300&queuePolicy=DRF&everyJob=true": ("what-if", "--at", "300", "--queue-policy", "DRF", "--every-job"),
+    "what-if?at=376&queuePolicy=DRF&everyJob=true": ("what-if", "--at", "376", "--queue-policy", "DRF", "--every-job"),
 }
 
 
@@ -157,11 +157,11 @@ def test_events_and_a_job_are_explained_as_on_the_command_line(capsys: pytest.Ca
 
     async def answers() -> list[tuple[int, Any, str]]:
         async with serving(FileLog(HISTORY)) as api:
-            return [await api.get("events?to=50"), await api.get(f"explain?job={job}&at=300")]
+            return [await api.get("events?to=50"), await api.get(f"explain?job={job}&at=376")]
 
     (_, listed, _), (_, told, _) = asyncio.run(answers())
     assert listed == named(lines)
-    shown = Run(capsys, "explain", job, "--log", str(HISTORY), "--at", "300", "-o", "json").json
+    shown = Run(capsys, "explain", job, "--log", str(HISTORY), "--at", "376", "-o", "json").json
     assert told == named(shown)
     assert "time" not in told, "the server's local time isn't the reader's"
 
@@ -507,17 +507,17 @@ async def test_refusals_have_the_words_of_the_command_line() -> None:
 async def test_refusals_name_parameters_and_no_flags() -> None:
     async with serving(FileLog(HISTORY)) as api:
         (_, alone, *_), (_, wrong, *_), (_, least, *_), (_, unknown, *_), (_, body, *_) = await asyncio.gather(
-            api.get("what-if?at=300&priority=3"),
-            api.get("what-if?at=300&priority=33&changedJob=default/answer"),
-            api.get("what-if?at=300&gpus=many&changedJob=default/answer"),
-            api.get("what-if?at=192&priority=3&changedJob=nobody"),
-            api.post("what-if?at=300", b"a: [\nb"),
+            api.get("what-if?at=376&priority=3"),
+            api.get("what-if?at=376&priority=33&changedJob=default/answer"),
+            api.get("what-if?at=376&gpus=many&changedJob=default/answer"),
+            api.get("what-if?at=242&priority=3&changedJob=nobody"),
+            api.post("what-if?at=376", b"a: [\nb"),
         )
     assert alone["message"] == "priority needs changedJob"
     assert wrong["message"] == "Invalid value for priority: 33 is not a whole number from 1 to 10"
     assert least["message"] == "Invalid value for gpus: 'many' is not a whole number from 1 on"
     at = re.search(r"no job 'nobody' at offset (\d+), on whose state the cycle at offset (\d+) was", unknown["message"])
-    assert at and int(at[1]) < int(at[2]) <= 192
+    assert at and int(at[1]) < int(at[2]) <= 242
     assert body["message"].startswith("the body:3: not valid YAML")
 
 
@@ -552,12 +552,12 @@ async def test_jobs_are_explained_by_one_process_that_stays() -> None:
     nothing = Asker(("/does/not/exist",), {})
     explaining = MomentProcess(EXPLAINING, {}, log=str(HISTORY))
     async with serving(FileLog(HISTORY), nothing, explaining) as api:
-        assert (await api.get("explain?job=answer&at=300"))[0] == 200
+        assert (await api.get("explain?job=answer&at=376"))[0] == 200
         process = explaining.pid
-        for at in (301, 320, 300):
+        for at in (377, 396, 376):
             status, told, tag = await api.get(f"explain?job=answer&at={at}")
             assert (status, told["offset"] >= at, bool(tag)) == (200, True, True)
-        status, refused, _ = await api.get("explain?job=nobody&at=300")
+        status, refused, _ = await api.get("explain?job=nobody&at=376")
         assert (status, refused["reason"]) == (404, "NotFound")
         assert explaining.pid == process
 
@@ -689,8 +689,8 @@ async def test_objects_and_copies_of_nodes_give_the_numbers_of_the_command(
 ) -> None:
     objects = yaml.safe_dump_all([job("extra", priority=10), node("larger", gpus="16")]).encode()
     async with serving(FileLog(HISTORY)) as api:
-        name = (await api.get("replay?at=300"))[1]["nodes"][0]["name"]
-        status, told = await api.post(f"what-if?at=300&until=1m&withNode={name}", objects)
+        name = (await api.get("replay?at=376"))[1]["nodes"][0]["name"]
+        status, told = await api.post(f"what-if?at=376&until=1m&withNode={name}", objects)
         refused = [
             await api.post("what-if", b"x: 1"),
             await api.post("what-if", objects, "text/plain"),
@@ -699,7 +699,7 @@ async def test_objects_and_copies_of_nodes_give_the_numbers_of_the_command(
             await api.post("verify", objects),
         ]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(objects)))
-    options = ("--at", "300", "--until", "1m", "--with-node", name, "--with", "-")
+    options = ("--at", "376", "--until", "1m", "--with-node", name, "--with", "-")
     shown = await asyncio.to_thread(Run, capsys, "what-if", *options, "--log", str(HISTORY), "-o", "json")
     assert (status, told) == (200, named(shown.json))
     assert "default/extra" in {one["job"] for one in told["whatIf"]["jobs"]}
@@ -727,13 +727,13 @@ async def test_every_answer_is_typed_and_valid_by_the_document() -> None:
     assert [name for name, schema in of.items() if not typed(schema, told["components"]["schemas"])] == []
     paths = (
         *SAME,
-        "events?to=300",
-        "explain?job=default/many&at=300",
-        "forecast?at=81",
-        "what-if?at=300&until=1m&lasting=1m",
+        "events?to=376",
+        "explain?job=default/many&at=376",
+        "forecast?at=97",
+        "what-if?at=376&until=1m&lasting=1m",
     )
     async with serving(FileLog(HISTORY)) as api:
-        job = (await api.get("replay?at=300"))[1]["jobs"][0]
+        job = (await api.get("replay?at=376"))[1]["jobs"][0]
         found = {}
         for path in paths:
             found[path] = await api.get(path.replace("default/many", f"{job['namespace']}/{job['name']}"))
@@ -742,7 +742,7 @@ async def test_every_answer_is_typed_and_valid_by_the_document() -> None:
         schema = {**of[path.partition("?")[0]], "components": told["components"]}
         jsonschema.Draft202012Validator(schema).validate(answer)
     assert found["waits?by=job&heldBy=job"][1]["rows"] and found["preemptions?within=5m"][1]["preemptions"]
-    assert found["forecast?at=81"][1]["jobs"] and found[paths[-1]][1]["until"]
+    assert found["forecast?at=97"][1]["jobs"] and found[paths[-1]][1]["until"]
 
 
 async def test_the_answer_about_holders_has_the_type_that_the_document_names() -> None:

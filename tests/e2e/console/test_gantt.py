@@ -17,7 +17,7 @@ from tests.world import World, shape
 
 pytestmark = pytest.mark.real
 
-_END = 476
+_END = 602
 _MONTH_MS = 30 * 86_400_000
 _CHART = re.compile("over time; the arrow keys")
 
@@ -69,7 +69,7 @@ def month(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[
 
 
 def test_an_export_has_the_time_and_no_name_that_was_pointed_at(room: str, opened: Opener, tmp_path: Path) -> None:
-    page = opened(f"{room}/#/gantt?at=192")
+    page = opened(f"{room}/#/gantt?at=242")
     ready(page)
     log = answer(room, "timeline")
     (mark, *_) = [one for one in log["marks"] if one["kind"] == "preempted"]
@@ -297,7 +297,7 @@ def test_an_address_names_a_zoom_beside_a_point_that_is_elsewhere(
 
 
 def test_the_zoom_and_what_is_looked_for_are_in_the_address(room: str, opened: Opener) -> None:
-    page = opened(f"{room}/#/gantt?at=192")
+    page = opened(f"{room}/#/gantt?at=242")
     ready(page)
     chart = page.get_by_role("img", name=_CHART)
     box = chart.bounding_box()
@@ -348,10 +348,10 @@ def rows_of(page: Page) -> list[str]:
 
 
 def test_jobs_that_wait_or_run_at_the_point_come_first_by_queue_and_start(room: str, opened: Opener) -> None:
-    page = opened(f"{room}/#/gantt?at=341")
+    page = opened(f"{room}/#/gantt?at=422")
     ready(page)
-    expect_at(page, 341)
-    now = answer(room, "moment?at=341")
+    expect_at(page, 422)
+    now = answer(room, "moment?at=422")
     lasting = {job["job"]: job["queue"] for job in now["jobs"] if job["waitCause"] or job["gpusHeld"]}
     begun = {job["job"]: job["bars"][0]["from"] for job in answer(room, "gantt")["jobs"]}
     rows = rows_of(page)
@@ -385,14 +385,14 @@ def legend(page: Page) -> dict[str, str]:
 
 def test_a_job_has_one_colour_by_every_path(room: str, opened: Opener) -> None:
     """Whatever was seen before it, at whatever point, in whatever view."""
-    direct = opened(f"{room}/#/gantt?rows=nodes&at=476")
+    direct = opened(f"{room}/#/gantt?rows=nodes&at=602")
     ready(direct)
     expect(direct.get_by_role("img", name="3 nodes over time")).to_be_visible()
     colours = legend(direct)
     assert len(colours) >= 10 and len(set(colours.values())) >= 8
-    page = opened(f"{room}/#/cluster?at=192")
+    page = opened(f"{room}/#/cluster?at=242")
     ready(page)
-    for at in (230, 150, 341, 476):
+    for at in (285, 188, 422, 602):
         page.get_by_label("Event", exact=True).fill(str(at))
         page.keyboard.press("Enter")
         expect_at(page, at)
@@ -402,12 +402,12 @@ def test_a_job_has_one_colour_by_every_path(room: str, opened: Opener) -> None:
     expect(page.get_by_role("img", name="3 nodes over time")).to_be_visible()
     assert legend(page) == colours
     # In the cluster, the GPUs of the jobs that hold any have these colours.
-    page.goto(f"{room}/#/cluster?at=192")
+    page.goto(f"{room}/#/cluster?at=242")
     ready(page)
-    expect_at(page, 192)
-    until(page, "performance.getEntriesByName('moment')[0]?.detail === 192")
+    expect_at(page, 242)
+    until(page, "performance.getEntriesByName('moment')[0]?.detail === 242")
     drawn = set(page.evaluate(_COLOURS))
-    held = {job["job"] for job in answer(room, "moment?at=192")["jobs"] if job["gpusHeld"]}
+    held = {job["job"] for job in answer(room, "moment?at=242")["jobs"] if job["gpusHeld"]}
     assert held
     for job in held:
         assert ",".join(re.findall(r"\d+", colours[job])[:3]) in drawn
@@ -445,7 +445,7 @@ def test_no_two_causes_look_alike(opened: Opener, tmp_path: Path) -> None:
 
 def test_gpus_of_nodes_are_lanes_of_their_own(room: str, opened: Opener) -> None:
     """Bars of a node never overlap: at any time each job has as many lanes as GPUs."""
-    page = opened(f"{room}/#/gantt?rows=nodes&at=192")
+    page = opened(f"{room}/#/gantt?rows=nodes&at=242")
     ready(page)
     nodes = answer(room, "node-gantt")
     expect(page.get_by_role("img", name=f"{len(nodes['nodes'])} nodes over time")).to_be_visible()
@@ -538,8 +538,8 @@ def test_in_a_quiet_cluster_the_clock_runs(tmp_path: Path, opened: Opener) -> No
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 1280, 390])
 def test_the_gantt_is_accessible_and_fits(room: str, opened: Opener, width: int, scheme: str) -> None:
-    page = opened(f"{room}/#/gantt?at=341", width=width, scheme=scheme)
-    for view in ("gantt?at=341", "gantt?at=341&rows=nodes", "queues?at=341", "gantt?at=341&order=user&find=a"):
+    page = opened(f"{room}/#/gantt?at=422", width=width, scheme=scheme)
+    for view in ("gantt?at=422", "gantt?at=422&rows=nodes", "queues?at=422", "gantt?at=422&order=user&find=a"):
         page.goto(f"{room}/#/{view}")
         page.keyboard.press("+")
         ready(page)

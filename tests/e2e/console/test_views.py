@@ -40,12 +40,12 @@ def told(*words: str) -> Any:
 
 
 def test_the_overview_sums_up_disturbances_waits_and_preemptions(room: str, opened: Opener) -> None:
-    page = opened(f"{room}/#/overview?at=201")
+    page = opened(f"{room}/#/overview?at=250")
     ready(page)
-    expect(page.get_by_text("201 events")).to_be_visible()
+    expect(page.get_by_text("250 events")).to_be_visible()
     wrong = page.get_by_role("table", name="What disturbed nodes and jobs")
-    expect(wrong.get_by_role("row", name="#192")).to_contain_text("preempteddefault/train")
-    waits = told("waits", "--to=201", "--by=job", "--held-by=job")
+    expect(wrong.get_by_role("row", name="#242")).to_contain_text("preempteddefault/train")
+    waits = told("waits", "--to=250", "--by=job", "--held-by=job")
     assert waits["rows"]
     page.get_by_label("Of each").select_option("job")
     page.get_by_label("Held by each").select_option("job")
@@ -55,28 +55,28 @@ def test_the_overview_sums_up_disturbances_waits_and_preemptions(room: str, open
         expect(row).to_contain_text(of["group"])
         expect(row).to_contain_text(of["holder"] or "–")
         expect(row).to_contain_text(f"{of['gpu_ms'] / 3_600_000:.3f}")
-    given = told("preemptions", "--to=201")["preemptions"]
+    given = told("preemptions", "--to=250")["preemptions"]
     rows = page.get_by_role("table", name="Preemptions").get_by_role("row")
     expect(rows).to_have_count(1 + len(given))
     for row, of in zip(rows.all()[1:], reversed(given), strict=True):
         for name in (of["job"], *[victim["job"] for victim in of["victims"]]):
             expect(row.get_by_role("link", name=name)).to_be_visible()
-    rows.nth(1).get_by_role("link", name="#192").click()
-    expect_at(page, 192)
-    page.goto(f"{room}/#/overview?at=201")
-    expect_at(page, 201)
+    rows.nth(1).get_by_role("link", name="#242").click()
+    expect_at(page, 242)
+    page.goto(f"{room}/#/overview?at=250")
+    expect_at(page, 250)
     rows.nth(1).get_by_role("link", name="default/train").click()
-    expect_at(page, 192)
+    expect_at(page, 242)
     expect(page.get_by_role("heading", name="default/train")).to_be_visible()
 
 
 def test_the_history_says_who_took_room_and_who_was_preempted(room: str, opened: Opener) -> None:
     for job, kind in (("default/answer", "took room"), ("default/train", "preempted")):
-        page = opened(f"{room}/#/job?job={job}&at=201")
-        event = page.locator(".story li").filter(has_text="#192")
+        page = opened(f"{room}/#/job?job={job}&at=250")
+        event = page.locator(".story li").filter(has_text="#242")
         expect(event.locator(".kind")).to_have_text(kind)
-        moments = {one["offset"]: one["kind"] for one in told("explain", job, "--at=201")["timeline"]}
-        assert moments[192] == "Preempted" and " Preempted " in said_as_text("explain", job, "--at=201", "--all")
+        moments = {one["offset"]: one["kind"] for one in told("explain", job, "--at=250")["timeline"]}
+        assert moments[242] == "Preempted" and " Preempted " in said_as_text("explain", job, "--at=250", "--all")
         page.close()
 
 
@@ -95,7 +95,7 @@ def test_jobs_are_found_by_what_the_overview_says_that_they_waited_for(room: str
 
 
 def test_the_overview_counts_deleted_jobs(room: str, opened: Opener) -> None:
-    page = opened(f"{room}/#/overview?at=476")
+    page = opened(f"{room}/#/overview?at=602")
     ready(page)
     expect(page.get_by_text("Jobs deleted").locator("xpath=following-sibling::dd")).to_have_text("2")
 
@@ -128,12 +128,12 @@ def test_a_deleted_job_counts_though_another_one_has_its_name(again: str, opened
 def test_the_number_of_an_event_may_be_typed(room: str, opened: Opener) -> None:
     page = opened(f"{room}/#/jobs?at=100")
     ready(page)
-    page.get_by_label("Event", exact=True).fill("151")
+    page.get_by_label("Event", exact=True).fill("189")
     page.keyboard.press("Enter")
-    expect_at(page, 151)
+    expect_at(page, 189)
     page.get_by_label("Event", exact=True).fill("nothing")
     page.keyboard.press("Enter")
-    expect(page.get_by_label("Event", exact=True)).to_have_value("151")
+    expect(page.get_by_label("Event", exact=True)).to_have_value("189")
 
 
 def test_why_its_pods_got_these_nodes_says_why_no_others(waits: str, opened: Opener) -> None:
@@ -143,7 +143,7 @@ def test_why_its_pods_got_these_nodes_says_why_no_others(waits: str, opened: Ope
 
 
 def test_deleted_jobs_are_listed_on_request(room: str, opened: Opener) -> None:
-    page = opened(f"{room}/#/jobs?at=476")
+    page = opened(f"{room}/#/jobs?at=602")
     ready(page)
     link = page.get_by_role("link", name="default/explore", exact=True)
     expect(link).to_have_count(0)
@@ -153,10 +153,10 @@ def test_deleted_jobs_are_listed_on_request(room: str, opened: Opener) -> None:
 
 
 def test_the_table_of_jobs_has_what_a_user_looks_for_in_an_order_of_choice(room: str, opened: Opener) -> None:
-    page = opened(f"{room}/#/jobs?at=350")
+    page = opened(f"{room}/#/jobs?at=430")
     ready(page)
     table = page.get_by_role("table", name="Jobs")
-    said = told("replay", "--at=350")["jobs"]
+    said = told("replay", "--at=430")["jobs"]
     waiting = {f"{one['namespace']}/{one['name']}": one["queue"] for one in said if one["queue"]}
     assert waiting
     assert [one.inner_text() for one in table.get_by_role("columnheader").all()] == [
@@ -189,13 +189,13 @@ def test_the_table_of_jobs_has_what_a_user_looks_for_in_an_order_of_choice(room:
 
 
 def test_a_job_is_changed_by_a_form_and_only_what_differs_is_shown(room: str, opened: Opener) -> None:
-    page = opened(f"{room}/#/what-if?at=350&job=default/endless")
+    page = opened(f"{room}/#/what-if?at=430&job=default/endless")
     ready(page)
     expect(page.get_by_label("Job", exact=True)).to_have_value("default/endless")
     page.get_by_label("Its priority").fill("7")
     page.get_by_label("GPUs of each of its pods").fill("2")
     page.get_by_role("button", name="Ask").click()
-    answer = told("what-if", "--at=350", "--job=default/endless", "--priority=7", "--gpus=2")
+    answer = told("what-if", "--at=430", "--job=default/endless", "--priority=7", "--gpus=2")
     result = page.get_by_role("region", name="What if")
     expect(result).to_contain_text(answer["otherwise"], timeout=60_000)
     rows = result.get_by_role("table", name="Jobs for which it differs").get_by_role("row")
@@ -204,7 +204,7 @@ def test_a_job_is_changed_by_a_form_and_only_what_differs_is_shown(room: str, op
 
 
 def test_jobs_that_get_the_same_nodes_either_way_are_folded(room: str, opened: Opener) -> None:
-    page = opened(f"{room}/#/what-if?at=350")
+    page = opened(f"{room}/#/what-if?at=430")
     ready(page)
     page.get_by_text("More to change").click()
     page.get_by_label("Added nodes").fill("node-3")
@@ -218,7 +218,7 @@ def test_jobs_that_get_the_same_nodes_either_way_are_folded(room: str, opened: O
 
 
 def test_the_form_says_what_is_wrong_in_its_own_words(room: str, opened: Opener) -> None:
-    page = opened(f"{room}/#/what-if?at=192")
+    page = opened(f"{room}/#/what-if?at=242")
     ask, problem = page.get_by_role("button", name="Ask"), page.get_by_role("alert")
     page.get_by_label("Its priority").fill("33")
     ask.click()
@@ -255,9 +255,9 @@ def test_the_overview_comes_first_and_jobs_that_run_or_wait_before_those_that_en
     views = page.get_by_role("navigation", name="Views").get_by_role("link")
     expect(views).to_have_text(["Overview", "Cluster", "Jobs", "Gantt", "Queues", "Cycle", "What-if"])
     expect(views.first).to_have_attribute("aria-current", "page")
-    page.goto(f"{room}/#/jobs?at=230")
+    page.goto(f"{room}/#/jobs?at=285")
     ready(page)
-    expect_at(page, 230)
+    expect_at(page, 285)
     rows = page.get_by_role("table", name="Jobs").get_by_role("row")
     expect(rows.nth(1)).to_be_visible()
     stages = page.locator("table .stage").all_text_contents()
@@ -268,13 +268,13 @@ def test_the_overview_comes_first_and_jobs_that_run_or_wait_before_those_that_en
 
 
 def test_a_queue_says_why_its_jobs_wait_and_who_holds_what_it_uses(room: str, opened: Opener) -> None:
-    page = opened(f"{room}/#/queues?at=151")
+    page = opened(f"{room}/#/queues?at=189")
     ready(page)
     button = page.get_by_role("button", name="research")
     expect(page.get_by_role("row").filter(has=button)).to_contain_text("Open, 1 below its share")
     button.click()
     queue = page.get_by_role("region", name="Queue research")
-    detail = told("queue", "show", "research", "--at=151")
+    detail = told("queue", "show", "research", "--at=189")
     for one in detail["waiting"]:
         expect(queue.get_by_role("row", name=one["job"])).to_contain_text(one["message"])
     for one in detail["holders"]:
@@ -285,14 +285,14 @@ def test_a_queue_says_why_its_jobs_wait_and_who_holds_what_it_uses(room: str, op
 
 
 def test_a_what_if_says_which_jobs_start_at_other_times(room: str, opened: Opener) -> None:
-    page = opened(f"{room}/#/what-if?at=150&preemption=Off&until=drained")
+    page = opened(f"{room}/#/what-if?at=188&preemption=Off&until=drained")
     rows = page.get_by_role("table", name="Starts that differ").get_by_role("row")
-    starts = told("what-if", "--at=150", "--preemption=Off", "--until=drained")["until"]["starts"]
+    starts = told("what-if", "--at=188", "--preemption=Off", "--until=drained")["until"]["starts"]
     expect(rows).to_have_count(1 + len(starts), timeout=60_000)
     expect(rows.nth(1)).to_contain_text("default/answer")
-    assert (starts[0]["job"], starts[0]["whatIfMs"] - starts[0]["asItWasMs"]) == ("default/answer", 2031)
-    assert (starts[0]["asItWasWaitMs"], starts[0]["whatIfWaitMs"]) == (0, 2031)
-    expect(rows.nth(1)).to_contain_text("2 s0 s2 s")
+    assert (starts[0]["job"], starts[0]["whatIfMs"] - starts[0]["asItWasMs"]) == ("default/answer", 7236)
+    assert (starts[0]["asItWasWaitMs"], starts[0]["whatIfWaitMs"]) == (0, 7236)
+    expect(rows.nth(1)).to_contain_text("7.2 s0 s7.2 s")
     assert (starts[1]["job"], starts[1]["whatIfMs"]) == ("default/train", None)
     expect(rows.nth(2)).to_contain_text("no such start")
     runs = page.get_by_role("table", name="Sums of the runs that differ")
@@ -316,11 +316,11 @@ def test_the_history_of_a_job_begins_when_its_first_sentence_does(opened: Opener
 
 def test_the_page_of_an_ended_job_says_for_how_long_it_waited_and_ran(room: str, opened: Opener) -> None:
     told = said_as_text("explain", "default/hotfix")
-    assert "the leader has finished; it waited 653ms and ran 7.8s" in told
+    assert "the leader has finished; it waited 406ms and ran 8.0s" in told
     page = opened(f"{room}/#/job?at=end&job=default/hotfix")
-    expect(page.locator(".lead")).to_contain_text("the leader has finished; it waited 0.7 s and ran 7.8 s")
-    page.goto(f"{room}/#/job?at=158&job=default/hotfix")
-    expect_at(page, 158)
+    expect(page.locator(".lead")).to_contain_text("the leader has finished; it waited 0.4 s and ran 8 s")
+    page.goto(f"{room}/#/job?at=196&job=default/hotfix")
+    expect_at(page, 196)
     expect(page.locator(".lead")).to_contain_text("Running for")
     expect(page.locator(".lead")).not_to_contain_text("and ran")
 
@@ -328,7 +328,7 @@ def test_the_page_of_an_ended_job_says_for_how_long_it_waited_and_ran(room: str,
 def test_the_overview_says_when_the_log_ends_only_where_it_does(
     room: str, growing: tuple[str, Callable[[], int]], opened: Opener
 ) -> None:
-    page = opened(f"{room}/#/overview?at=201")
+    page = opened(f"{room}/#/overview?at=250")
     ready(page)
     expect(page.locator(".lead")).to_contain_text("The log ends at")
     page.close()
@@ -379,7 +379,7 @@ def test_tables_fit_a_small_screen_and_names_keep_their_ends(tmp_path: Path, ope
 
 
 def test_on_a_phone_it_shows_that_more_views_follow(room: str, opened: Opener) -> None:
-    page = opened(f"{room}/#/overview?at=192", width=390)
+    page = opened(f"{room}/#/overview?at=242", width=390)
     views = page.get_by_role("navigation", name="Views")
     expect(views).to_have_class("after")
     views.evaluate("of => of.scrollTo({left: 1000})")
@@ -390,7 +390,7 @@ def test_on_a_phone_it_shows_that_more_views_follow(room: str, opened: Opener) -
 
 @pytest.mark.parametrize("view", ["overview", "cluster"])
 def test_on_a_phone_the_words_for_jobs_that_have_nodes_take_one_line(view: str, room: str, opened: Opener) -> None:
-    page = opened(f"{room}/#/{view}?at=192", width=390)
+    page = opened(f"{room}/#/{view}?at=242", width=390)
     word, other = page.get_by_text("Jobs running or starting"), page.get_by_text("Jobs waiting", exact=True)
     expect(word).to_be_visible()
     height = "of => of.getBoundingClientRect().height"
@@ -398,7 +398,7 @@ def test_on_a_phone_the_words_for_jobs_that_have_nodes_take_one_line(view: str, 
 
 
 def test_names_are_offered_for_the_last_of_a_list(room: str, opened: Opener) -> None:
-    page = opened(f"{room}/#/what-if?at=150")
+    page = opened(f"{room}/#/what-if?at=188")
     ready(page)
     page.get_by_text("More to change").click()
     field = page.get_by_label("Without nodes")
@@ -408,7 +408,7 @@ def test_names_are_offered_for_the_last_of_a_list(room: str, opened: Opener) -> 
 
 
 def test_the_events_are_chosen_by_kind_and_by_what_they_are_about(room: str, opened: Opener) -> None:
-    page = opened(f"{room}/#/cycle?at=476")
+    page = opened(f"{room}/#/cycle?at=602")
     ready(page)
     page.get_by_label("Among").select_option("all of the log")
     page.get_by_label("Kind").select_option("PodGone")
@@ -430,8 +430,8 @@ def test_the_events_are_chosen_by_kind_and_by_what_they_are_about(room: str, ope
 
 def test_an_address_past_the_end_shows_the_end(room: str, browser: Browser) -> None:
     page = browser.new_page()  # which may report that this point was not found
-    page.goto(f"{room}/#/jobs?at=477")
-    expect_at(page, 476)
+    page.goto(f"{room}/#/jobs?at=603")
+    expect_at(page, 602)
     ready(page)
     expect(page.get_by_role("row").first).to_be_visible()
     page.close()
@@ -476,7 +476,7 @@ def test_pages_that_follow_a_busy_log_show_the_latest_answer_that_is_done(busy: 
         expect(page.get_by_text("The answer is being worked out")).to_have_count(0, timeout=60_000)
 
 
-@pytest.mark.parametrize("at", ["end", "192"])
+@pytest.mark.parametrize("at", ["end", "242"])
 def test_a_stopped_server_is_noticed_and_the_page_goes_on_when_it_is_back(
     at: str, browser: Browser, tmp_path: Path
 ) -> None:
@@ -491,9 +491,9 @@ def test_a_stopped_server_is_noticed_and_the_page_goes_on_when_it_is_back(
     expect(page.get_by_role("alert")).to_have_count(0)
     serving.close()
     alert = page.get_by_role("alert").filter(has_text="Retrying")  # a panel that was loading says its own
-    expect(alert).to_contain_text("Nothing new is known, since" if at == "192" else "The numbers are old, since")
+    expect(alert).to_contain_text("Nothing new is known, since" if at == "242" else "The numbers are old, since")
     expect(alert).to_contain_text("the server can't be reached. Retrying")
-    expect(page.locator("main.old")).to_have_count(0 if at == "192" else 1)
+    expect(page.locator("main.old")).to_have_count(0 if at == "242" else 1)
     page.get_by_role("link", name="Overview", exact=True).click()
     again = served(str(log), port=int(address.rpartition(":")[2]))
     next(again)
