@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from arranger.errors import UnknownEvent
@@ -196,9 +197,13 @@ def test_a_job_seen_again_after_a_write_of_its_status_is_told_apart_from_an_edit
     world.job("j", priority=5)
     world.job("j", priority=5)
     world.job("j", priority=7)
-    first, again, edited = (line.text for line in _lines(world.entries, job="j"))
+    seen = world.state.jobs["uid-j"].seen
+    world.say(msgspec.structs.replace(seen, checkpoint_ms=1_000))
+    world.say(msgspec.structs.replace(seen, checkpoint_ms=1_000, resource_version="99"))
+    first, again, edited, saved, same = (line.text for line in _lines(world.entries, job="j"))
     assert first.startswith("priority 5") and edited.startswith("priority 7")
-    assert again == "seen again, with the same spec"
+    assert again == same == "seen again, with the same spec"
+    assert "last checkpoint 1970-01-01T00:00:01Z" in saved, "who gives room depends on it"
 
 
 def test_events_of_a_queue_are_those_of_the_object_and_of_the_jobs_that_belong_to_it() -> None:

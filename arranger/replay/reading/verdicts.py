@@ -77,5 +77,9 @@ def again(event: k.Event, state: State) -> bool:
     job = state.jobs.get(event.uid) if isinstance(event, k.JobSeen) else None
     if job is None or not isinstance(event, k.JobSeen):
         return False
-    seen = job.seen
-    return (seen.spec, seen.faults, seen.deleting) == (event.spec, event.faults, event.deleting)
+    return _matters(job.seen) == _matters(event)
+
+
+def _matters(seen: k.JobSeen) -> tuple[object, ...]:
+    """What decisions depend on."""
+    return seen.spec, seen.faults, seen.deleting, seen.checkpoint_ms, seen.user, seen.permits
