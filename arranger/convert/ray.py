@@ -284,12 +284,12 @@ def _together(head: Head, groups: list[Group], *, scaling: bool) -> None:
             continue
         if not gang and not kueue:
             how = f"set minCount to {of.counts} for all or nothing"
-            words = f"{of.least} of {of.counts} workers start without the others, as KubeRay starts them: {how}"
+            words = f"starts with {of.least} of {counted(of.counts, 'worker')}, as KubeRay starts it: {how}"
             of.fields.say(NoteKind.CHANGED, "minReplicas", words)
             continue
         of.least = of.counts
         if not gang:
-            words = f"all {counted(of.counts, 'worker')} start together (minCount), as Kueue admits them"
+            words = f"starts with {counted(of.counts, 'worker')} (minCount), as Kueue admits it"
             of.fields.say(NoteKind.CHANGED, "minReplicas", words)
 
 

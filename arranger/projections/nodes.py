@@ -195,8 +195,7 @@ class NodeTable:
         self._changed.extend(rows)
 
     def hold_all(self, held: Mapping[tuple[str, Requests], int]) -> None:
-        """`hold` for so many pods of each (node name, requests) at once, in a twentieth of the time for a whole
-        cluster."""
+        """`hold` for so many pods of each (node name, requests) at once, in a tenth of the time for a whole cluster."""
         numbers: dict[Requests, int] = {}
         rows, which = [], []
         for (name, requests), pods in held.items():

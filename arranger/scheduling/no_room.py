@@ -160,7 +160,7 @@ def _comes(state: State, job: JobRecord, config: CycleConfig, time_ms: int, poli
     placer = Placer(state, config, policies, time_ms=time_ms)
     order = in_order(state, config, policies, time_ms=time_ms)
     before = list(takewhile(lambda of: of is not job, order))[:_BEFORE]
-    return Preempting(state, config, placer, [], policies=policies, time_ms=time_ms).comes_behind(job, before)
+    return Preempting(state, config, placer, [], policies=policies, time_ms=time_ms).comes_by_itself(job, before)
 
 
 def _line(candidates: Candidates, preempting: Preempting, job: JobRecord, asked: Amounts) -> ShareLine:

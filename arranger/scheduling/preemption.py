@@ -232,13 +232,10 @@ class PreemptionSearch:
         soon_ms = self._time_ms + self._bound_ms
         return [pod for pod in pods if holds(pod) and (pod.owner is not None or 0 < pod.times.leave_by_ms <= soon_ms)]
 
-    def comes_by_itself(self, job: JobRecord) -> bool:
-        """Whether a quorum that fits nowhere fits once those have left who leave anyway, so nobody gives it room."""
-        return self._fits_without(job, [self._vacating.of_pods(self._vacating.leaving), *self._ending])
-
-    def comes_behind(self, job: JobRecord, before: Iterable[JobRecord]) -> bool:
-        """As `comes_by_itself`, once a cycle has looked at these jobs: those that fit have their nodes, and those with
-        reservations theirs."""
+    def comes_by_itself(self, job: JobRecord, before: Iterable[JobRecord]) -> bool:
+        """Whether a quorum that fits nowhere fits once those have left who leave anyway, so nobody gives it room. A
+        cycle looks at the jobs `before` it first: those that fit have their nodes, and those with reservations theirs.
+        """
         marked = [(of, *self._marked(of)) for of in before]
         reserved = [of for of, tried, _ in marked if tried is None and of.uid in self._state.reservations]
         comes = self._fits_without(job, [self._vacating.of_pods(self._vacating.leaving), *self._ending], reserved)

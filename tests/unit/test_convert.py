@@ -997,19 +997,17 @@ def test_a_gang_of_kuberay_starts_with_all_workers() -> None:
     plain = with_field("rc-mini", "spec.workerGroupSpecs.0.replicas", 3)
     plain["spec"]["workerGroupSpecs"][0] |= {"minReplicas": 1, "maxReplicas": 5}
     assert spec_of(plain)["workerSets"][0]["minCount"] == 1
-    of_others = "workers start without the others, as KubeRay starts them: set minCount to 3 for all or nothing"
-    assert f"1 of 3 {of_others}" in [note.text for note in conversion(plain).notes]
+    how = "of 3 workers, as KubeRay starts it: set minCount to 3 for all or nothing"
+    assert f"starts with 1 {how}" in [note.text for note in conversion(plain).notes]
     for label in ({"ray.io/gang-scheduling-enabled": "true"}, {"kueue.x-k8s.io/queue-name": "rl"}):
         plain["metadata"]["labels"] = label
         assert spec_of(plain)["workerSets"][0]["minCount"] == 3
-    assert "all 3 workers start together (minCount), as Kueue admits them" in [
-        note.text for note in conversion(plain).notes
-    ]
+    assert "starts with 3 workers (minCount), as Kueue admits it" in [note.text for note in conversion(plain).notes]
     plain["spec"]["workerGroupSpecs"][0].pop("minReplicas")
     assert spec_of(plain)["workerSets"][0]["minCount"] == 3
     plain["spec"]["enableInTreeAutoscaling"] = True
     assert spec_of(plain)["workerSets"][0]["minCount"] == 0
-    assert f"0 of 3 {of_others}" in [note.text for note in conversion(plain).notes]
+    assert f"starts with 0 {how}" in [note.text for note in conversion(plain).notes]
 
 
 RAY_STARTS: list[tuple[dict[str, Any], dict[str, str], str]] = [
