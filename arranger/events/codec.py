@@ -13,7 +13,7 @@ import msgspec
 
 from arranger.errors import DamagedEntry, UnknownEvent
 from arranger.events.earlier import UPCASTS
-from arranger.events.kinds import Batch
+from arranger.events.kinds import Batch, PodSeen, share_parts
 from arranger.events.log import Entry, Position, StoredSnapshot
 from arranger.events.log_keys import UNKEYED, LogKeys
 
@@ -89,6 +89,9 @@ class Codec:
             batch = self._decode_any(payload, offset)
         if not batch.events:
             raise DamagedEntry(offset, "the batch holds no events")
+        for event in batch.events:
+            if type(event) is PodSeen:
+                share_parts(event)
         return batch
 
     def _decode_any(self, payload: bytes, offset: int) -> Batch:

@@ -150,8 +150,7 @@ class PodSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodSe
 
     `restarts` counts container restarts. `waiting` is the kubelet's reason why a container can't start
     (`ImagePullBackOff`), `reason` and `message` are the pod's own. `ended` is known for our pods: the container that
-    failed or, of restarted containers, failed last; earlier versions didn't record it. Equal `requests` and `traits` of
-    different pods are one object, because most pods of a cluster are like many others. `checkpoint_ms` is for our pods,
+    failed or, of restarted containers, failed last; earlier versions didn't record it. `checkpoint_ms` is for our pods,
     as in `JobSeen`. `asks` is for a foreign pod that names Arranger as its scheduler; None for all others.
     """
 
@@ -177,13 +176,16 @@ class PodSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodSe
     asks: PodToPlace | None = None
     times: PodTimes = NO_TIMES
 
-    def __post_init__(self) -> None:
-        if len(self.requests) <= LARGE:
-            _set(self, "requests", shared(self.requests))
-        traits = self.traits
-        small = traits is not NO_TRAITS and len(traits.labels) <= LARGE
-        if small and (not (traits.host_ports or traits.anti_affinity) or not asks_much(traits)):
-            _set(self, "traits", shared(traits))
+
+def share_parts(pod: PodSeen) -> None:
+    """Make equal `requests` and `traits` of different pods one object, because most pods of a cluster are like many
+    others. For pods from a log or from the API server; a snapshot has each of these parts once."""
+    if len(pod.requests) <= LARGE:
+        _set(pod, "requests", shared(pod.requests))
+    traits = pod.traits
+    small = traits is not NO_TRAITS and len(traits.labels) <= LARGE
+    if small and (not (traits.host_ports or traits.anti_affinity) or not asks_much(traits)):
+        _set(pod, "traits", shared(traits))
 
 
 class PodGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodGone.1"):

@@ -21,6 +21,7 @@ from arranger.events.kinds import (
     QueueSeen,
     QuotaSeen,
     RuntimeClassSeen,
+    share_parts,
 )
 from arranger.kube.annotations import checkpoint_ms, permits_of
 from arranger.kube.creator import creator_of
@@ -139,7 +140,7 @@ def pod_seen(
     traits = _traits(metadata.get("labels") or _NOTHING, spec, claims, ours=owner is not None)
     requests = effective_requests(spec, _held(status, containers))
     asks = None if owner else _asks(pod, traits.labels, scheduler, requests, with_devices=with_devices)
-    return PodSeen(
+    seen = PodSeen(
         *_head(metadata, term),
         node=spec.get("nodeName") or "",
         phase=phase,
@@ -158,6 +159,8 @@ def pod_seen(
         asks=asks,
         times=_times(metadata, status, phase, containers),
     )
+    share_parts(seen)
+    return seen
 
 
 def _asks(pod: Json, labels: Labels, scheduler: str, requests: Requests, *, with_devices: bool) -> PodToPlace | None:

@@ -41,6 +41,7 @@ from arranger.projections.jobs import JobRecord, group_of, holds
 from arranger.projections.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot, decoded, present, undecodable
 from arranger.projections.nodes import NOWHERE, NodeTable, Requests
 from arranger.projections.placeholders import note_placeholder
+from arranger.projections.pod_columns import PodColumns, columns_of, pods_in
 from arranger.projections.queue_counts import count_all, is_other, pods_of_others
 from arranger.projections.run_times import JobKind
 from arranger.projections.state import Assumed, Forecasted, NodesRequest, Reservation, State
@@ -68,19 +69,19 @@ class JobImage(msgspec.Struct, frozen=True, array_like=True):
     placements: tuple[tuple[SlotKey, str], ...]
     bound: tuple[tuple[SlotKey, str], ...]
     given_up: tuple[SlotKey, ...]
-    refused_slots: tuple[tuple[SlotKey, int], ...] = ()
-    leaving: tuple[SlotKey, ...] = ()
-    charged: tuple[tuple[SlotKey, tuple[int, int]], ...] = ()
-    failed_before: tuple[tuple[SlotKey, int], ...] = ()
-    failures: tuple[tuple[SlotKey, int], ...] = ()
-    finished: tuple[SlotKey, ...] = ()
-    room: Preempted | None = None
-    unevicted: EffectFailed | None = None
-    members: tuple[tuple[str, SlotKey], ...] = ()
-    hosts: tuple[str, ...] = ()
-    took: bool = False
-    asked: tuple[str, ...] = ()
-    lent: tuple[tuple[SlotKey, tuple[str, ...]], ...] = ()
+    refused_slots: tuple[tuple[SlotKey, int], ...]
+    leaving: tuple[SlotKey, ...]
+    charged: tuple[tuple[SlotKey, tuple[int, int]], ...]
+    failed_before: tuple[tuple[SlotKey, int], ...]
+    failures: tuple[tuple[SlotKey, int], ...]
+    finished: tuple[SlotKey, ...]
+    room: Preempted | None
+    unevicted: EffectFailed | None
+    members: tuple[tuple[str, SlotKey], ...]
+    hosts: tuple[str, ...]
+    took: bool
+    asked: tuple[str, ...]
+    lent: tuple[tuple[SlotKey, tuple[str, ...]], ...]
 
 
 class DecayedImage(msgspec.Struct, frozen=True, array_like=True):
@@ -99,7 +100,7 @@ class RunTimesImage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StateImage(msgspec.Struct, frozen=True, array_like=True):
-    """A snapshot. New fields are appended with defaults, which a bridged snapshot then has (see `layouts`)."""
+    """A snapshot. A field that a bridge leaves to its default (see `layouts`) is the last, with that default."""
 
     layout: int
     epoch: int
@@ -110,47 +111,47 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     listed: dict[str, bool]
     verdicts: dict[str, list[int]]
     nodes: list[NodeImage]
-    pods: list[PodSeen]
+    pods: PodColumns
     jobs: list[JobImage]
     assumed: tuple[Assumed, ...]  # in the order in which they end
-    quotas: tuple[QuotaSeen, ...] = ()  # by namespace and name
-    unwatched: dict[str, int] = {}
-    cluster: str = ""
-    exact_slots: bool = False
-    pod_addresses: bool = False
-    readiness: bool = False
-    priority_classes: tuple[PriorityClassSeen, ...] = ()  # by name, as are the following
-    queues: tuple[QueueSeen, ...] = ()
-    namespaces: tuple[NamespaceSeen, ...] = ()
-    half_life_ms: int = 0
-    decayed: tuple[DecayedImage, ...] = ()
-    run_times: tuple[RunTimesImage, ...] = ()  # in the order in which the kinds of jobs ended last
-    reservations: tuple[Reservation, ...] = ()  # by UID of the job
-    forecasts: tuple[Forecasted, ...] = ()  # by UID of the job
-    late_pods: bool = False
-    pod_groups: tuple[PodGroupSeen, ...] = ()  # by UID of the record
-    with_volumes: bool = False
-    claims: tuple[ClaimSeen, ...] = ()  # by namespace and name
-    volumes: tuple[VolumeSeen, ...] = ()  # by name, as are the following
-    storage_classes: tuple[StorageClassSeen, ...] = ()
-    csi_nodes: tuple[CSINodeSeen, ...] = ()
-    requests: tuple[NodesRequest, ...] = ()  # by UID of the job
-    seen_requests: tuple[ProvisioningSeen, ...] = ()  # by UID of the job and name
-    selected_ms: tuple[tuple[tuple[str, str], int], ...] = ()  # by namespace and name
-    with_devices: bool = False
-    slices: tuple[ResourceSliceSeen, ...] = ()  # by name
-    device_classes: tuple[DeviceClassSeen, ...] = ()  # by name
-    resource_claims: tuple[ResourceClaimSeen, ...] = ()  # by namespace and name
-    matches: tuple[tuple[str, Matches], ...] = ()  # by UID of the slice
-    decided: tuple[tuple[str, Holding], ...] = ()  # by UID of the claim, or the decision for a slot
-    unread: tuple[str, ...] = ()
-    claim_templates: tuple[ResourceClaimTemplateSeen, ...] = ()  # by namespace and name
-    exact_ends: bool = False
-    heard: dict[str, int] = {}
-    runtime_classes: tuple[RuntimeClassSeen, ...] = ()  # by name
-    orphaned: dict[str, int] = {}
-    limit_ranges: tuple[LimitRangeSeen, ...] = ()  # by namespace and name
-    queues_count_assumed: bool = True
+    quotas: tuple[QuotaSeen, ...]  # by namespace and name
+    unwatched: dict[str, int]
+    cluster: str
+    exact_slots: bool
+    pod_addresses: bool
+    readiness: bool
+    priority_classes: tuple[PriorityClassSeen, ...]  # by name, as are the following
+    queues: tuple[QueueSeen, ...]
+    namespaces: tuple[NamespaceSeen, ...]
+    half_life_ms: int
+    decayed: tuple[DecayedImage, ...]
+    run_times: tuple[RunTimesImage, ...]  # in the order in which the kinds of jobs ended last
+    reservations: tuple[Reservation, ...]  # by UID of the job
+    forecasts: tuple[Forecasted, ...]  # by UID of the job
+    late_pods: bool
+    pod_groups: tuple[PodGroupSeen, ...]  # by UID of the record
+    with_volumes: bool
+    claims: tuple[ClaimSeen, ...]  # by namespace and name
+    volumes: tuple[VolumeSeen, ...]  # by name, as are the following
+    storage_classes: tuple[StorageClassSeen, ...]
+    csi_nodes: tuple[CSINodeSeen, ...]
+    requests: tuple[NodesRequest, ...]  # by UID of the job
+    seen_requests: tuple[ProvisioningSeen, ...]  # by UID of the job and name
+    selected_ms: tuple[tuple[tuple[str, str], int], ...]  # by namespace and name
+    with_devices: bool
+    slices: tuple[ResourceSliceSeen, ...]  # by name
+    device_classes: tuple[DeviceClassSeen, ...]  # by name
+    resource_claims: tuple[ResourceClaimSeen, ...]  # by namespace and name
+    matches: tuple[tuple[str, Matches], ...]  # by UID of the slice
+    decided: tuple[tuple[str, Holding], ...]  # by UID of the claim, or the decision for a slot
+    unread: tuple[str, ...]
+    claim_templates: tuple[ResourceClaimTemplateSeen, ...]  # by namespace and name
+    exact_ends: bool
+    heard: dict[str, int]
+    runtime_classes: tuple[RuntimeClassSeen, ...]  # by name
+    orphaned: dict[str, int]
+    limit_ranges: tuple[LimitRangeSeen, ...]  # by namespace and name
+    queues_count_assumed: bool
 
 
 _Limits = TypeVar("_Limits", QuotaSeen, LimitRangeSeen)
@@ -181,7 +182,7 @@ def encode(state: State) -> bytes:
             layout=LAYOUT,
             **{name: getattr(state, name) for name in _SAME},
             nodes=_node_images(state.nodes),
-            pods=[state.pods[uid] for uid in sorted(state.pods)],
+            pods=columns_of([state.pods[uid] for uid in sorted(state.pods)]),
             jobs=[_job_image(state.jobs[uid]) for uid in sorted(state.jobs)],
             assumed=tuple(state.assumed.values()),
             quotas=_by_namespace(state.quotas),
@@ -297,7 +298,7 @@ def _state(image: StateImage) -> State:
     for node in image.nodes:
         if node.uid:
             state.nodes.see(node.name, node.uid, node.version, node.facts, time_ms=node.down_ms)
-    for pod in image.pods:
+    for pod in pods_in(image.pods):
         _restore_pod(state, pod)
     for job in image.jobs:
         _restore_job(state, job)

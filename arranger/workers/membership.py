@@ -86,7 +86,7 @@ class Member(msgspec.Struct, frozen=True):
     """One running process: its roles, and the epoch and offset up to which it has folded the log.
 
     Times in milliseconds: `lag_ms` since when it knows of events that it hasn't folded, `heartbeat_ms` its period.
-    `layout` is the latest snapshot layout that it reads; a release that doesn't report it reads up to layout 7.
+    `layout` is the latest snapshot layout that it reads; 0 for one that doesn't report it.
     `aside`: it may not write now (because of its clock or its cluster), so other members take its share of the jobs.
     """
 
@@ -98,7 +98,7 @@ class Member(msgspec.Struct, frozen=True):
     lag_events: int = 0
     lag_ms: int = 0
     heartbeat_ms: int = 0
-    layout: int = 7
+    layout: int = 0
     problems: tuple[MemberProblem, ...] = ()
     aside: bool = False
     #: Of Arranger; "" for a release that doesn't report it.

@@ -62,7 +62,7 @@ class MemberStatus(msgspec.Struct, frozen=True, rename="camel"):
     lag_events: int
     lag_s: float
     shares: dict[str, Share]
-    layout: int = 7
+    layout: int = 0
     problems: tuple[MemberProblem, ...] = ()
 
 

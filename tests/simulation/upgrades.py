@@ -4,15 +4,16 @@ The differences of a new version are put between a process and the log: snapshot
 the old version (its fold stops there on purpose and its process ends), and one more filter, so that cycles record other
 versions.
 
-The new version reads the old one's snapshots over the bridge. A draw decides how the old version takes the new one's. A
-*rude* old version treats them as damaged, as the release before bridges did: the new version must not store any while
-an old one runs or may start. A *patient* one recognises a later layout, and the new version stores at once: the old one
-must wait. No process may begin an epoch while the log has a snapshot that some process can restore.
+The new version reads the old one's snapshots over a bridge (`tests.earlier_layout`). A draw decides how the old version
+takes the new one's. A *rude* old version treats them as damaged, as the release before bridges did: the new version
+must not store any while an old one runs or may start. A *patient* one recognises a later layout, and the new version
+stores at once: the old one must wait. No process may begin an epoch while the log has a snapshot that some process can
+restore.
 """
 
 import asyncio
 import random
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -23,34 +24,24 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry, StoredSnapshot
 from arranger.kube.cluster import TYJOBS
 from arranger.model.pod import PodShape
-from arranger.projections import layouts, snapshot
+from arranger.projections import snapshot
 from arranger.scheduling.filters import Filter, Mask
 from arranger.scheduling.registry import BUILT_IN, Policies, policies_with
 from arranger.scheduling.view import ClusterView
 from arranger.workers.layout_guard import LayoutGuard
+from tests.earlier_layout import EARLIER, in_earlier_layout
 
 if TYPE_CHECKING:
     from tests.simulation.world import SimulatedProcess, World
 
 OLD, NEW = 1, 2
 #: The latest layouts that the old and the new version read.
-_LAYOUTS = {OLD: snapshot.LAYOUT - 1, NEW: snapshot.LAYOUT}
+_LAYOUTS = {OLD: EARLIER, NEW: snapshot.LAYOUT}
 #: How long a new version waits for old ones that may start: longer than any process is down, paused or without a log,
 #: and, if old ones end at unknown events before they are members, longer than the upgrade.
 _GRACE_S, _LONG_GRACE_S = 120.0, 900.0
 #: The longest drain of a process whose fold has stopped.
 _DRAINS_S = 3.0
-
-
-def _numbered(content: bytes, layout: int) -> bytes:
-    """The snapshot with another layout number."""
-    parts = msgspec.msgpack.decode(content, type=list[msgspec.Raw])
-    return msgspec.msgpack.encode([layout, *parts[1:]])
-
-
-def bridges() -> dict[int, Callable[[layouts.Parts], layouts.Parts]]:
-    """A bridge that changes nothing; kept snapshots test the real one."""
-    return {_LAYOUTS[OLD]: lambda parts: [msgspec.Raw(msgspec.msgpack.encode(_LAYOUTS[NEW])), *parts[1:]]}
 
 
 class _RefusesNothing(Filter):
@@ -173,7 +164,7 @@ class Upgrade:
     def _as_seen(self, content: bytes, version: int) -> bytes:
         """The other version's snapshot as one of this version sees it."""
         if version == NEW:
-            return _numbered(content, _LAYOUTS[OLD])
+            return in_earlier_layout(content)
         return msgspec.msgpack.encode([snapshot.LAYOUT + 1]) if self._patient else b"of another layout"
 
     def layout_of(self, version: int) -> int:

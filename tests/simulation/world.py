@@ -46,6 +46,7 @@ from arranger.workers.observer import RESOURCES
 from arranger.workers.parts import Parts
 from arranger.workers.roles import END_S, Roles
 from arranger.workers.timekeeping import Timekeeper
+from tests.earlier_layout import BRIDGES
 from tests.servers import CLUSTER_LOG_CRD, definition_of, tyjob_definition
 from tests.simulation.actors import Caretaker, Disasters, Machines, User
 from tests.simulation.appliers import Appliers
@@ -82,7 +83,7 @@ from tests.simulation.stalls import Stalls
 from tests.simulation.starts import Starts
 from tests.simulation.topologies import Topologies
 from tests.simulation.trials import Trials
-from tests.simulation.upgrades import Upgrade, bridges
+from tests.simulation.upgrades import Upgrade
 from tests.simulation.vain import Vain
 from tests.simulation.windows import Windows
 
@@ -575,7 +576,7 @@ class World:
             with (
                 mock.patch.object(backoff, "random", random_module),
                 mock.patch.object(forecaster, "forecast", self.forecasts.forecast),
-                mock.patch.dict(layouts._BRIDGES, bridges()),
+                mock.patch.dict(layouts._BRIDGES, BRIDGES),
             ):
                 self.loop.run_until_complete(self.loop.create_task(self._whole(), context=Owner("world").context()))
         finally:

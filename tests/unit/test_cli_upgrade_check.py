@@ -7,12 +7,15 @@ import pytest
 
 from arranger.events.blob_stores import FolderStore
 from arranger.events.codec import StoredEntry
-from arranger.events.log import Position, StoredSnapshot
+from arranger.events.log import Position
 from arranger.events.log_keys import UNKEYED
-from arranger.events.segments import encode_segment, encode_snapshot_file
-from arranger.projections import snapshot
+from arranger.events.segments import encode_segment
+from arranger.projections import layouts, snapshot
+from arranger.projections.fold import apply_entry
+from arranger.projections.state import Changes, State
 from tests.commands import Run
-from tests.histories.samples import Sample, read_samples
+from tests.earlier_layout import BRIDGES, EARLIER, archive_from, in_earlier_layout
+from tests.world import World
 
 HISTORIES = Path(__file__).parent.parent / "histories"
 
@@ -21,22 +24,17 @@ def check(capsys: pytest.CaptureFixture[str], log: Path) -> Run:
     return Run(capsys, "upgrade-check", "--log", str(log), "-o", "json")
 
 
-def archived(folder: Path, layout: int | None) -> tuple[Path, int]:
-    """An archive that begins with a kept snapshot, with another number of its layout if one is given."""
-    sample: Sample = read_samples(7)[0]
-    offset, content = sample.snapshots[0]
-    position = next(Position(sample.start.epoch, e.last, e.chain) for e in sample.entries() if e.last == offset)
-    rest = [entry for entry in sample.entries() if entry.first > offset]
-    told = (rest[0].batch.time_ms, max(entry.batch.time_ms for entry in rest))
-    name, written = encode_snapshot_file(StoredSnapshot(position, content), snapshot.time_ms(content))
-    if layout is not None:
-        parts = msgspec.msgpack.decode(content)
-        other = msgspec.msgpack.encode([layout, *parts[1:]])
-        name, written = encode_snapshot_file(StoredSnapshot(position, other), snapshot.time_ms(content))
-    store = FolderStore(folder)
-    store.put(name, written)
-    store.put(*encode_segment(position, [stored for stored in sample.log if stored.last > offset], told))
-    return folder, offset
+def archived(folder: Path, layout: int) -> tuple[Path, int]:
+    """An archive that begins with a snapshot of the example's earlier layout, with another number if it is to be."""
+    world, early = World(), State()
+    world.node("n1", cpu=8)
+    world.job("ppo", workers=2)
+    world.settle()
+    for entry in world.entries[: len(world.entries) // 2]:
+        apply_entry(early, entry, Changes())
+    parts = msgspec.msgpack.decode(in_earlier_layout(snapshot.encode(early)), type=layouts.Parts)
+    archive_from(folder, world.entries, early.offset, msgspec.msgpack.encode([layout, *parts[1:]]))
+    return folder, early.offset
 
 
 @pytest.mark.parametrize("path", sorted(HISTORIES.glob("*.log")), ids=lambda path: path.stem)
@@ -47,15 +45,16 @@ def test_logs_of_earlier_versions_are_readable(path: Path, capsys: pytest.Captur
 
 
 def test_a_snapshot_of_the_layout_before_is_where_a_process_begins(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, offset = archived(tmp_path, None)
+    monkeypatch.setattr(layouts, "_BRIDGES", BRIDGES)
+    folder, offset = archived(tmp_path, EARLIER)
     done = check(capsys, folder)
     assert (done.status, done.json["begins"]) == (0, offset)
-    assert done.json["snapshots"] == [{"offset": offset, "layout": 7}]
+    assert done.json["snapshots"] == [{"offset": offset, "layout": EARLIER}]
 
 
-@pytest.mark.parametrize(("layout", "verdict"), [(99, "later-version"), (1, "history-gone")])
+@pytest.mark.parametrize(("layout", "verdict"), [(99, "later-version"), (EARLIER, "history-gone"), (1, "history-gone")])
 def test_a_trimmed_log_whose_snapshot_is_not_read_is_refused(
     layout: int, verdict: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,4 +1,5 @@
-"""Snapshots of earlier layouts: still read, and what follows them in the log is folded as if nothing had happened."""
+"""Snapshots of other layouts: those of an earlier one are read over its bridge, and what follows them in the log is
+folded as if nothing had happened; all others are refused with a reason."""
 
 import json
 from collections.abc import Callable
@@ -9,78 +10,63 @@ import msgspec
 import pytest
 
 from arranger.cli.main import main
-from arranger.events.blob_stores import FolderStore
-from arranger.events.log import Position, StoredSnapshot
-from arranger.events.segments import encode_segment, encode_snapshot_file
 from arranger.projections import layouts, snapshot
 from arranger.projections.consistency import validate
 from arranger.projections.fold import apply_entry
 from arranger.projections.layouts import NewerSnapshot, UnusableSnapshot
 from arranger.projections.state import Changes, State
-from tests.histories.samples import Sample, facts, read_facts, read_samples
-
-#: Layouts whose snapshots are kept in the repository, and read.
-LAYOUTS = (7,)
-
-EVERY = [
-    pytest.param(sample, read_facts(layout)[sample.name], id=f"layout {layout}: {sample.name}")
-    for layout in LAYOUTS
-    for sample in read_samples(layout)
-]
+from tests.earlier_layout import BRIDGES, EARLIER, PODS, archive_from, in_earlier_layout
+from tests.random_worlds import LONG, live_through
+from tests.unit import test_job_devices as job_devices
+from tests.world import World
 
 
-def began(sample: Sample) -> State:
-    """The state before a sample's log."""
-    return snapshot.restore(sample.before) if sample.before else State()
+@pytest.fixture
+def bridge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The product with a bridge from the invented layout."""
+    for number, function in BRIDGES.items():
+        monkeypatch.setitem(layouts._BRIDGES, number, function)
 
 
-@pytest.mark.parametrize(("sample", "told"), EVERY)
-def test_a_snapshot_holds_what_it_held(sample: Sample, told: dict[str, Any]) -> None:
-    for offset, content in sample.snapshots:
-        state = snapshot.restore(content)
-        assert state.offset == offset and facts(state) == told[str(offset)]
-        validate(state)
+def running() -> World:
+    """A job on a node."""
+    world = World()
+    world.node("n1", cpu=8)
+    world.job("ppo", workers=2, min_workers=2)
+    world.settle()
+    return world
 
 
-@pytest.mark.parametrize(("sample", "told"), EVERY)
-def test_from_a_snapshot_or_from_the_whole_log_the_fold_comes_to_the_same_bytes(
-    sample: Sample, told: dict[str, Any]
+@pytest.mark.usefixtures("bridge")
+@pytest.mark.parametrize(
+    "made", [running, lambda: live_through(LONG), job_devices.busy], ids=["job", "long", "devices"]
+)
+def test_from_an_earlier_snapshot_or_from_the_whole_log_the_fold_comes_to_the_same_bytes(
+    made: Callable[[], World],
 ) -> None:
-    log, state = sample.entries(), began(sample)
-    folded = {}
+    log, state, earlier = made().entries, State(), {}
     for entry in log:
         apply_entry(state, entry, Changes())
-        folded[entry.last] = snapshot.encode(state)
-    for offset, content in sample.snapshots:
-        bridged = snapshot.restore(content)
-        assert snapshot.encode(bridged) == folded[offset]
+        earlier[entry.last] = snapshot.encode(state)
+    for offset in [*earlier][:: max(1, len(earlier) // 10)]:
+        bridged = snapshot.restore(in_earlier_layout(earlier[offset]))
+        validate(bridged)
+        assert snapshot.encode(bridged) == earlier[offset]
         for entry in log:
             if entry.first > offset:
                 apply_entry(bridged, entry, Changes())
-        assert snapshot.encode(bridged) == folded[log[-1].last]
+        assert snapshot.encode(bridged) == snapshot.encode(state)
 
 
-NAMED: dict[str, Sample] = {param.values[0].name: param.values[0] for param in EVERY}
-RICH = NAMED["simulated-106"]
-#: Logs with decisions of the simulation's rogue writers, and with cycles of a version that has another filter.
-SIMULATED = {name for name in NAMED if name.startswith("simulated-")}
-#: Its first job by UID has placements.
-PLACED = NAMED["a-job-that-waits"].snapshots[-1][1]
-
-
+@pytest.mark.usefixtures("bridge")
 def test_a_snapshot_is_raised_to_the_present_layout_and_only_then_written() -> None:
-    for offset, content in RICH.snapshots:
-        assert layouts.layout_of(content) == 7
-        state = snapshot.restore(content)
-        assert layouts.layout_of(snapshot.encode(state)) == snapshot.LAYOUT
-        assert snapshot.time_ms(content) == state.time_ms
-        image = snapshot.image_of(content)
-        assert (image.layout, image.offset) == (snapshot.LAYOUT, offset)
-        assert snapshot.encode_image(image) == snapshot.encode(state)
-
-
-def test_every_layout_that_is_read_is_kept_here_but_the_present_one() -> None:
-    assert (*LAYOUTS, snapshot.LAYOUT) == layouts.READ
+    state = running().state
+    content = in_earlier_layout(snapshot.encode(state))
+    assert layouts.layout_of(content) == EARLIER and layouts.layout_of(snapshot.encode(state)) == snapshot.LAYOUT
+    assert snapshot.time_ms(content) == state.time_ms
+    image = snapshot.image_of(content)
+    assert (image.layout, image.offset) == (snapshot.LAYOUT, state.offset)
+    assert snapshot.encode_image(image) == snapshot.encode(snapshot.restore(content)) == snapshot.encode(state)
 
 
 def altered(content: bytes, change: Callable[[list[Any]], object]) -> bytes:
@@ -90,14 +76,16 @@ def altered(content: bytes, change: Callable[[list[Any]], object]) -> bytes:
     return msgspec.msgpack.encode(parts)
 
 
+@pytest.mark.usefixtures("bridge")
 @pytest.mark.parametrize(
     "change",
     [
         lambda parts: parts[8][0].__setitem__(4, [["cpu", 1]]),
         lambda parts: parts[8][0].__setitem__(5, 77),
-        lambda parts: parts[8].reverse(),
-        lambda parts: parts[9].pop(),
-        lambda parts: parts[9].append(parts[9][0]),
+        lambda parts: parts[PODS].pop(),
+        lambda parts: parts[PODS].append(parts[PODS][0]),
+        lambda parts: parts[PODS].reverse(),
+        lambda parts: parts[PODS].append(["PodSeen.1", "not a pod"]),
         lambda parts: parts[10][0].__setitem__(1, []),
         lambda parts: parts[10][0][0].__setitem__("stage", "Dancing"),
         lambda parts: parts.__delitem__(slice(4, None)),
@@ -106,38 +94,38 @@ def altered(content: bytes, change: Callable[[list[Any]], object]) -> bytes:
 def test_a_snapshot_of_an_earlier_layout_that_is_at_odds_with_itself_is_refused(
     change: Callable[[list[Any]], object],
 ) -> None:
-
-    assert snapshot.restore(altered(PLACED, lambda parts: None))
+    content = in_earlier_layout(snapshot.encode(running().state))
+    assert snapshot.restore(altered(content, lambda parts: None))
     with pytest.raises(UnusableSnapshot):
-        snapshot.restore(altered(PLACED, change))
+        snapshot.restore(altered(content, change))
 
 
 def test_a_layout_that_no_bridge_comes_from_is_refused_and_a_later_one_said_to_be_newer() -> None:
-    content = RICH.snapshots[0][1]
-    for layout in (6, 0, -1):
-        with pytest.raises(UnusableSnapshot, match=f"layout {layout}, this program reads layouts from 7"):
-            snapshot.restore(altered(content, lambda parts, layout=layout: parts.__setitem__(0, layout)))
+    assert layouts.READ == (snapshot.LAYOUT,)
+    content = in_earlier_layout(snapshot.encode(running().state))
+    for layout in (EARLIER, 7, 1, 0, -1):
+        other = altered(content, lambda parts, layout=layout: parts.__setitem__(0, layout))
+        for read in (snapshot.restore, snapshot.time_ms, snapshot.image_of):
+            with pytest.raises(
+                UnusableSnapshot, match=f"layout {layout}, this program reads layouts from {snapshot.LAYOUT}"
+            ):
+                read(other)
     for change in (lambda parts: parts.__setitem__(0, 99), lambda parts: parts.__setitem__(slice(None), [99, "x"])):
         for read in (snapshot.restore, snapshot.time_ms, snapshot.image_of):
             with pytest.raises(NewerSnapshot, match=f"layout 99, this program reads up to layout {snapshot.LAYOUT}"):
                 read(altered(content, change))
 
 
-@pytest.mark.parametrize("sample", [param.values[0] for param in EVERY], ids=lambda sample: sample.name)
+@pytest.mark.usefixtures("bridge")
 def test_an_archive_that_begins_with_a_snapshot_of_an_earlier_layout_is_verified_and_replayed(
-    sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    offset, content = sample.snapshots[0]
-    rest = [entry for entry in sample.entries() if entry.first > offset]
-    position = next(Position(sample.start.epoch, e.last, e.chain) for e in sample.entries() if e.last == offset)
-    told = (rest[0].batch.time_ms, max(entry.batch.time_ms for entry in rest))
-    kept = [stored for stored in sample.log if stored.last > offset]
-    blob_store = FolderStore(tmp_path)
-    blob_store.put(*encode_snapshot_file(StoredSnapshot(position, content), snapshot.time_ms(content)))
-    blob_store.put(*encode_segment(position, kept, told))
+    world, early = running(), State()
+    entries = world.entries
+    for entry in entries[: len(entries) // 2]:
+        apply_entry(early, entry, Changes())
+    archive_from(tmp_path, entries, early.offset, in_earlier_layout(snapshot.encode(early)))
     main(["replay", "--log", f"{tmp_path}", "--output", "json"], prog_name="arranger")
     shown = capsys.readouterr()
-    state = snapshot.restore(sample.snapshots[-1][1])
-    assert (json.loads(shown.out)["digest"], shown.err) == (snapshot.digest(state), "")
-    if sample.name not in SIMULATED:
-        assert main(["verify", "--log", f"{tmp_path}"], prog_name="arranger") == 0
+    assert (json.loads(shown.out)["digest"], shown.err) == (world.digest(), "")
+    assert main(["verify", "--log", f"{tmp_path}"], prog_name="arranger") == 0

@@ -14,10 +14,13 @@ from arranger.workers.layout_guard import LayoutGuard
 from arranger.workers.maintenance import Maintenance
 from arranger.workers.member_problems import MemberProblem, MemberProblems, ProblemKind
 from arranger.workers.membership import ROLES, Member
-from tests.histories.samples import read_samples
+from tests.earlier_layout import EARLIER, in_earlier_layout
 from tests.members import HandClock
 from tests.memory_log import MemoryHome, MemoryLog
 from tests.parts import parts
+
+#: The layouts that members read in the middle of an upgrade.
+ROLLING = (snapshot.LAYOUT, EARLIER)
 
 
 class Members:
@@ -134,14 +137,14 @@ async def test_while_a_member_of_an_earlier_release_lives_its_snapshot_stays_the
 ):
     scene = Scene()
     await scene.begin()
-    scene.members.layouts = (snapshot.LAYOUT, snapshot.LAYOUT - 1)
+    scene.members.layouts = ROLLING
     await scene.fill(30)
     await scene.maintenance.maintain()
     assert await scene.log.newest_snapshot() is None and (await scene.log.start()).offset == 0
 
 
 class Guarded:
-    """A guard over a log whose newest snapshot, if there is one, is of layout 7."""
+    """A guard over a log with any snapshot, or with none."""
 
     def __init__(self) -> None:
         self.clock = HandClock()
@@ -174,10 +177,10 @@ async def test_some_time_passes_after_an_earlier_release_was_seen_because_one_th
     await scene.trimmed()
     await scene.store(snapshot.encode(State(epoch=1)))
     assert await scene.allows()
-    assert not await scene.allows(8, 7) and not await scene.allows(after_s=359) and await scene.allows(after_s=1)
+    assert not await scene.allows(*ROLLING) and not await scene.allows(after_s=359) and await scene.allows(after_s=1)
 
 
-@pytest.mark.parametrize("content", [b"", b"no snapshot", read_samples(7)[0].snapshots[0][1]])
+@pytest.mark.parametrize("content", [b"", b"no snapshot", in_earlier_layout(snapshot.encode(State(epoch=1)))])
 async def test_without_a_snapshot_of_this_release_processes_of_an_earlier_one_may_be_restarting(content: bytes) -> None:
     scene = Guarded()
     await scene.trimmed()
@@ -253,8 +256,8 @@ async def test_an_early_snapshot_is_no_sign_that_no_earlier_release_may_start() 
 async def test_a_wait_longer_than_an_upgrade_takes_is_a_problem_that_names_the_member() -> None:
     scene = Guarded()
     await scene.trimmed()
-    assert not await scene.allows(8, 7) and not await scene.allows(8, 7, after_s=350)
+    assert not await scene.allows(*ROLLING) and not await scene.allows(*ROLLING, after_s=350)
     assert scene.problems.present() == ()
-    assert not await scene.allows(8, 7, after_s=20)
+    assert not await scene.allows(*ROLLING, after_s=20)
     assert scene.problems.present() == (MemberProblem(ProblemKind.SNAPSHOTS_WAIT, "m1", lasts_ms=370_000),)
     assert not await scene.allows() and scene.problems.present() == ()

@@ -2,6 +2,7 @@
 
 import hashlib
 from itertools import permutations
+from typing import Any
 
 import msgspec
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from arranger.events import kinds as k
+from arranger.model.pod import PodTraits
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
 from arranger.projections.fold import apply_entry
@@ -143,6 +145,21 @@ def test_a_digest_tells_states_apart_that_differ_in_one_thing() -> None:
     assert digests[-1] == hashlib.blake2b(snapshot.encode(world.state), digest_size=16).hexdigest()
 
 
+def test_equal_parts_of_pods_are_written_once_and_one_object_in_a_restored_state() -> None:
+    world = World()
+    world.node("n1", cpu=8)
+    for number in range(600):
+        traits = PodTraits((("app", f"app-{number % 2}"),))
+        world.pod(f"p{number:03}", "n1", traits=traits, cpu=1 + number % 3)
+    pods = msgspec.msgpack.decode(snapshot.encode(world.state))[OFFSETS["pods"]]
+    assert [requests[0][1] for requests in pods[REQUESTS][0]] == [1000, 2000, 3000]
+    assert pods[TRAITS][1] == [number % 2 for number in range(600)]
+    restored = snapshot.restore(snapshot.encode(world.state))
+    assert restored.pods == world.state.pods
+    for name, different in (("requests", 3), ("traits", 2)):
+        assert len({id(getattr(pod, name)) for pod in restored.pods.values()}) == different
+
+
 # --- what can't be used is refused ----------------------------------------------------------------------------------
 
 
@@ -191,6 +208,12 @@ def assert_sound_enough(state: State) -> None:
 
 
 OFFSETS = {"nodes": 8, "pods": 9, "jobs": 10}
+REQUESTS, TRAITS = map(k.PodSeen.__struct_fields__.index, ("requests", "traits"))
+
+
+def each_of(pods: list[Any]) -> list[list[Any]]:
+    """What each column of pods has for each pod: a value, or its index."""
+    return [column[1] if at in (REQUESTS, TRAITS) else column for at, column in enumerate(pods)]
 
 
 def altered(world: World, part: str, change: object) -> bytes:
@@ -205,6 +228,15 @@ def altered(world: World, part: str, change: object) -> bytes:
         ("pods", lambda pods: pods.pop()),
         ("pods", lambda pods: pods.append(pods[0])),
         ("pods", lambda pods: pods.reverse()),
+        ("pods", lambda pods: [column.pop() for column in each_of(pods)]),
+        ("pods", lambda pods: [column.append(column[0]) for column in each_of(pods)]),
+        ("pods", lambda pods: [column.reverse() for column in each_of(pods)]),
+        ("pods", lambda pods: pods[0].pop()),
+        ("pods", lambda pods: pods[REQUESTS][0].append([["cpu", 7]])),
+        ("pods", lambda pods: pods[REQUESTS][0].append(pods[REQUESTS][0][0]) or pods[REQUESTS][1].__setitem__(-1, 1)),
+        ("pods", lambda pods: pods[REQUESTS][1].pop()),
+        ("pods", lambda pods: pods[REQUESTS][1].__setitem__(0, -1)),
+        ("pods", lambda pods: pods[REQUESTS][1].__setitem__(0, 99)),
         ("nodes", lambda nodes: nodes.pop(0)),
         ("nodes", lambda nodes: nodes.reverse()),
         ("nodes", lambda nodes: nodes[0].__setitem__(5, 77)),

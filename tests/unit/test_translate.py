@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arranger.events.kinds import PodSeen
+from arranger.events.codec import decode_batch, encode_batch
+from arranger.events.kinds import Batch, PodSeen
 from arranger.kube.times import parse_time_ms
 from arranger.kube.translate import job_seen, node_seen, pod_seen, status_digest
 from arranger.messages.faults import faults_text
@@ -223,9 +224,10 @@ def test_a_strangers_pod_keeps_all_its_labels() -> None:
 
 
 def test_pods_alike_share_what_they_ask_for_even_after_the_log() -> None:
-    decode = msgspec.msgpack.Decoder(PodSeen).decode
-    one, other = decode(msgspec.msgpack.encode(pod_with({}))), decode(msgspec.msgpack.encode(pod_with({})))
-    assert one.requests is other.requests and one.traits is other.traits
+    seen = pod_with({})
+    for one, other in ((seen, pod_with({})), decode_batch(encode_batch(Batch("w", 1, 1, (seen, seen))), 1).events):
+        assert isinstance(one, PodSeen) and isinstance(other, PodSeen) and one is not other
+        assert one.requests is other.requests and one.traits is other.traits
 
 
 def test_a_pod_written_before_traits_were_seen_has_none() -> None:

@@ -47,6 +47,7 @@ from arranger.model.queue import DEFAULT_QUEUE
 from arranger.model.reasons import most_frequent_first
 from arranger.projections.job_parts import NOT_ITS_DOING, JobTimes, LeaderRecord, SetRecord, SlotTable, TakenRoom
 from arranger.projections.jobs import JobRecord
+from arranger.projections.pod_columns import PodColumns, columns_of, pods_in
 from arranger.projections.run_times import JobKind
 from arranger.projections.snapshot import DecayedImage, JobImage, NodeImage, StateImage
 from arranger.projections.state import Assumed, NodesRequest
@@ -518,6 +519,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
 
 _SPECIAL: dict[type[Any], Rule] = {
     k.PodSeen: Pseudonyms.pod_seen,
+    PodColumns: lambda names, of: columns_of([names.walk(pod) for pod in pods_in(of)]),
     k.PodGone: Pseudonyms.pod_gone,
     f.ShortageFacts: Pseudonyms.shortage,
     r.Reason: Pseudonyms.reason,
