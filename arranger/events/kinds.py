@@ -12,7 +12,7 @@ import msgspec
 
 from arranger.events import devices, pod_groups, provisioning, queues, volumes, watched
 from arranger.events.facts import NO_FACTS, EndCause, ShortageFacts, Spared, StageFacts, Victim
-from arranger.events.sharing import LARGE, asks_little, asks_much, shared
+from arranger.events.sharing import asks_little, shared, shared_requests, shared_traits
 from arranger.model.config import CycleConfig
 from arranger.model.devices import DecidedDevices
 from arranger.model.faults import Fault
@@ -179,13 +179,10 @@ class PodSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodSe
 
 def share_parts(pod: PodSeen) -> None:
     """Make equal `requests` and `traits` of different pods one object, because most pods of a cluster are like many
-    others. For pods from a log or from the API server; a snapshot has each of these parts once."""
-    if len(pod.requests) <= LARGE:
-        _set(pod, "requests", shared(pod.requests))
-    traits = pod.traits
-    small = traits is not NO_TRAITS and len(traits.labels) <= LARGE
-    if small and (not (traits.host_ports or traits.anti_affinity) or not asks_much(traits)):
-        _set(pod, "traits", shared(traits))
+    others. For pods from a log or from the API server: a snapshot has each of these parts once."""
+    _set(pod, "requests", shared_requests(pod.requests))
+    if pod.traits is not NO_TRAITS:
+        _set(pod, "traits", shared_traits(pod.traits))
 
 
 class PodGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodGone.1"):

@@ -18,7 +18,18 @@ def shared(part: _Part) -> _Part:
     return part
 
 
-def asks_much(traits: PodTraits) -> bool:
+def shared_requests(requests: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+    """One object for all equal requests of pods, unless they are large."""
+    return shared(requests) if len(requests) <= LARGE else requests
+
+
+def shared_traits(traits: PodTraits) -> PodTraits:
+    """One object for all equal traits, unless they are large."""
+    affecting = traits.host_ports or traits.anti_affinity
+    return traits if len(traits.labels) > LARGE or (affecting and _asks_much(traits)) else shared(traits)
+
+
+def _asks_much(traits: PodTraits) -> bool:
     """Whether a pod has more ports or terms than most."""
     if max(len(traits.host_ports), len(traits.anti_affinity)) > LARGE:
         return True

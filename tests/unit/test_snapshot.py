@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from arranger.events import kinds as k
+from arranger.events.codec import decode_batch, encode_batch
 from arranger.model.pod import PodTraits
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
@@ -158,6 +159,11 @@ def test_equal_parts_of_pods_are_written_once_and_one_object_in_a_restored_state
     assert restored.pods == world.state.pods
     for name, different in (("requests", 3), ("traits", 2)):
         assert len({id(getattr(pod, name)) for pod in restored.pods.values()}) == different
+    # And the same one as in the next observation of such a pod.
+    pod = restored.pods["uid-p000"]
+    (seen,) = decode_batch(encode_batch(k.Batch("w", 1, 1, (pod,))), 1).events
+    assert isinstance(seen, k.PodSeen) and seen is not pod
+    assert seen.requests is pod.requests and seen.traits is pod.traits
 
 
 # --- what can't be used is refused ----------------------------------------------------------------------------------
