@@ -21,14 +21,14 @@ def shortage_text(facts: ShortageFacts) -> str:
     head = fits_text(facts.found, facts.asked, further=facts.further, searched=facts.searched)
     tail = "; even an empty cluster of these nodes can't hold it" if facts.infeasible else ""
     tail += no_guest_text(no_guest=facts.no_guest)
-    if facts.quota is not None:
-        return f"{head}; {quota_text(facts.quota)}{tail}"
     if facts.objection is not None:
         return f"{head}; {objection_text(facts.objection)}"
-    if facts.topology is not None:
-        head = f"{head}; {unit_text(facts.topology, facts.group)}"
-    beside = beside_text(facts.found) if facts.topology is None else ""
-    return f"{head}; {beside}{nodes_text(facts.group, facts.reasons, alone=facts.topology is not None)}{tail}"
+    if facts.quota is not None:
+        return f"{head}; {quota_text(facts.quota)}{tail}"
+    nodes = nodes_text(facts.group, facts.reasons, alone=facts.topology is not None)
+    if facts.topology is None:
+        return f"{head}; {beside_text(facts.found)}{nodes}{tail}"
+    return f"{head}; {domains_text(facts.topology, facts.group, nodes, own=facts.found, further=facts.further)}{tail}"
 
 
 def beside_text(own: int, others: int = 0) -> str:
@@ -83,6 +83,18 @@ def unit_text(lack: UnitLack, worker_set: str) -> str:
     found = ", ".join(_level(level) for level in lack.levels)
     keys = " or ".join(_topology(level.key) for level in lack.levels)
     return f"no {keys} takes all {pods} of {of} ({found})"
+
+
+def domains_text(
+    lack: UnitLack, worker_set: str, nodes: str, *, own: int, others: int = 0, further: bool = False
+) -> str:
+    """Why no domain takes the pods of a unit, and which `nodes` one pod finds, with the pods beside which each was
+    tried (`own` and `others` as in `beside_text`): a group beside all of them; a set, some pods of which may fit,
+    without its own; a whole job beside none of its own, unless they are `further` ones."""
+    before = own if lack.within == TopologyScope.GROUP else 0
+    after = own if lack.within == TopologyScope.SET or (further and not before) else 0
+    unit = f"{beside_text(before, others)}{unit_text(lack, worker_set)}"
+    return f"{unit}; {beside_text(after, others) if after else ''}{nodes}"
 
 
 def _level(level: LevelLack) -> str:

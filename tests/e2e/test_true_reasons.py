@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -897,14 +898,20 @@ def explained(redis: str, job: str) -> str:
 
 
 def asked(address: str) -> str:
-    """What the console shows of a job, asked again until it has been worked out."""
-    deadline = time.monotonic() + PATIENCE_S
+    """What the console shows of a job, asked again until it has been worked out: also where the console says that it
+    has no time for a question now, as on a machine that is busy with other tests."""
+    deadline, refusal = time.monotonic() + PATIENCE_S, ""
     while time.monotonic() < deadline:
-        with urllib.request.urlopen(address, timeout=60) as answer:
-            if answer.status == 200:
-                return json.dumps(json.load(answer), ensure_ascii=False)
+        try:
+            with urllib.request.urlopen(address, timeout=90) as answer:
+                if answer.status == 200:
+                    return json.dumps(json.load(answer), ensure_ascii=False)
+        except urllib.error.HTTPError as refused:
+            if refused.code not in (429, 503, 504):
+                raise
+            refusal = str(refused)
         time.sleep(0.2)
-    raise AssertionError(f"no answer: {address}")
+    raise AssertionError(f"no answer: {address} {refusal}")
 
 
 @pytest.fixture(scope="module")

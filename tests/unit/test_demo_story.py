@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from arranger.cli.rendering.demo_story import DemoStory
+from arranger.cli.rendering.demo_story import DemoStory, LongestWait
 from arranger.cli.rendering.output import duration
 from arranger.events.file_log import FileLog
 from tests.commands import Run
+from tests.unit.replay_worlds import explained, preempting
 
 LOG = Path(__file__).parents[1] / "histories" / "demo.log"
 AGAIN = "has all of its pods again"
@@ -36,6 +37,21 @@ def test_the_story_tells_that_all_pods_are_there_again_once_the_table_beside_it_
     shown.append(True)
     assert [*late.shown()] == at_once[when]
     assert [*late.shown()] == []
+
+
+def test_a_point_at_which_a_job_waits_is_none_at_which_it_runs_for_longer() -> None:
+    """A victim waits for a moment, runs for long, and waits again."""
+    world = preempting()
+    low = world.state.jobs["uid-low"]
+    found = LongestWait("uid-low")
+    for entry in world.entries:
+        found.feed(entry)
+    assert found.at is not None and low.waits is not None
+    assert explained([of for of in world.entries if of.last <= found.at], "low").waiting is not None
+    ran = LongestWait("uid-wide")
+    for entry in world.entries:
+        ran.feed(entry)
+    assert ran.at is None
 
 
 async def waits_told() -> list[tuple[str, bool, str]]:

@@ -274,6 +274,8 @@ def test_a_job_that_can_not_be_a_guest_is_told_for_whom_the_room_is_reserved_and
     assert waiting is not None and waiting.why == said
     assert [one.job for one in waiting.reserved] == ["default/big"]
     assert [one.kind for one in waiting.takes_none] == [NoRoomKind.RESERVED]
+    guest = "preemptible true instead of false, as a guest in reserved room, which leaves once that is needed"
+    assert [(of.text, of.pods) for of in waiting.remedies if "preemptible" in of.text] == [(guest, 2)]
     assert waiting.shortfall is not None and waiting.shortfall.closest is not None
     assert waiting.shortfall.closest.text == "reserved for a job ahead of it"
 
@@ -293,6 +295,8 @@ def test_who_is_not_preemptible_and_would_not_fit_as_a_guest_either_is_not_told_
     job = small(of, "wide", 32, priority=1, preemptible=False)
     lacks = "0 of 32 required pods fit; actors: 0 of 4 nodes fit: 4 reserved for a job ahead of it"
     assert desired_status(of.state, job)["message"] == f"{lacks}; room is reserved for job big of namespace default"
+    waiting = explained(of.entries, "wide").waiting
+    assert waiting is not None and not [one for one in waiting.remedies if "preemptible" in one.text]
 
 
 def test_room_that_a_guest_has_just_got_is_not_held_beside_it() -> None:

@@ -19,6 +19,7 @@ from arranger.replay.what_if.hypothesis import job_gone, supposed
 from arranger.replay.what_if.one_cycle import take_plan
 from arranger.replay.what_if.utilisation import Meter, Utilisation
 from tests.unit.replay_worlds import entry_with, explained, forged, gpu_job, preempting, verified, with_room_rules
+from tests.unit.test_replay_continuation import read_on
 from tests.world import World, shape
 
 NEVER = Preemption(*[PreemptionMode.NEVER] * 3)
@@ -112,6 +113,23 @@ def test_the_continuation_preempts_or_does_not_and_every_job_ends() -> None:
     assert as_it_was.starts["uid-high", 0] < without.starts["uid-high", 0]
     assert ("uid-low", 1) in as_it_was.starts and ("uid-low", 1) not in without.starts
     assert (as_it_was.ended, without.ended, as_it_was.waiting_at_end, without.waiting_at_end) == (3, 3, 0, 0)
+
+
+def test_a_job_whose_nodes_others_leave_at_the_point_begins_when_it_did() -> None:
+    """Pods above a quorum leave, too, though their job goes on; and nobody decides after the last one at the point."""
+    world = preempting()
+    decided, began, begun_ms = entry_with(world.entries, k.Preempted), 0, 0
+    for number, entry in enumerate(world.entries):
+        starts = [of for of in entry.batch.events if isinstance(of, k.StageDecided) and of.stage == Stage.STARTING]
+        if any(of.job_uid == "uid-high" for of in starts):
+            began, begun_ms = number, entry.batch.time_ms
+    for entry in world.entries[decided:began]:
+        state, future, _ = read_on(world.entries, entry.last)
+        begin_ms = state.time_ms
+        meter, until_ms = Meter(None, begin_ms), world.entries[-1].batch.time_ms
+        Continuation(state, future, world.config, meter, begin_ms=begin_ms, until_ms=until_ms).run()
+        high = state.jobs["uid-high"]
+        assert (high.stage, high.times.stage_ms) == (Stage.STARTING, begun_ms), entry.last
 
 
 def test_the_kind_of_a_victim_is_in_the_event() -> None:

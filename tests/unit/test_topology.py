@@ -114,7 +114,7 @@ def test_a_group_that_no_domain_takes_waits_with_the_reason_or_goes_anywhere_if_
     world.cycle()
     assert not job.placements and job.schedule_state == ScheduleState.UNSCHEDULED
     assert waits(job) == (
-        "1 of 5 required pods fit; no rack takes all 4 pods of group 0 of actors (8 racks, at most 3 fit); "
+        "1 of 5 required pods fit; beside it, no rack takes all 4 pods of group 0 of actors (8 racks, at most 3 fit); "
         "for one pod of actors alone, 24 of 64 nodes fit: 40 insufficient nvidia.com/gpu (needs 8, at most 7 free)"
     )
     world.job_gone(job)
@@ -279,7 +279,8 @@ def test_further_pods_join_the_others_in_their_rack_then_in_their_block(within: 
     assert sorted(numbers(job)) == [0, 1, 2, 8, 9]
     pods, there = ("actors", 5) if within == SET else ("the job", 6)
     lack = f"3 pods of {pods} must join the {there} pods that have nodes: 0 in their block fit"
-    assert waits(job).startswith(f"2 of 5 further pods fit; {lack}; for one pod of actors alone, 4 of 64 nodes fit")
+    alone = "beside them, for one pod of actors alone, 4 of 64 nodes fit"
+    assert waits(job).startswith(f"2 of 5 further pods fit; {lack}; {alone}")
     world.pod_gone("uid-s10")
     world.cycle()
     assert sorted(numbers(job)) == [0, 1, 2, 8, 9, 10]
@@ -408,8 +409,11 @@ def test_explain_says_which_unit_no_domain_takes_and_that_preferred_would_help(w
     assert waiting is not None and waiting.shortfall is not None and waiting.shortfall.topology is not None
     units = {JOB: "5 pods of the job", SET: "4 pods of actors", GROUP: "4 pods of group 0 of actors"}
     assert f"no rack takes all {units[within]} (8 racks, at most " in waiting.why
-    alone = {JOB: "learner alone, 64", SET: "actors alone, 21", GROUP: "actors alone, 24"}
-    assert f"fit); for one pod of {alone[within]} of 64 nodes fit" in waiting.why and "beside" not in waiting.why
+    # What one pod finds is counted beside those that fit: of 24 free nodes, three of the set have 21 left.
+    alone = {JOB: "for one pod of learner alone, 64", GROUP: "for one pod of actors alone, 24"}
+    alone[SET] = "beside them, for one pod of actors alone, 21"
+    assert f"fit); {alone[within]} of 64 nodes fit" in waiting.why
+    assert ("required pods fit; beside it, no rack" in waiting.why) == (within == GROUP)
     whose = "" if within == JOB else " for actors"
     assert f"topology Preferred instead of Required{whose}" in [remedy.text for remedy in waiting.remedies]
 

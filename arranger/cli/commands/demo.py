@@ -9,7 +9,6 @@ stays up for kubectl, with the console on its log.
 import asyncio
 import contextlib
 import fcntl
-import itertools
 import os
 import re
 import shlex
@@ -25,11 +24,10 @@ from urllib.parse import urlsplit
 import click
 import yaml
 
-from arranger.cli.rendering.demo_story import DemoStory
+from arranger.cli.rendering.demo_story import DemoStory, LongestWait
 from arranger.cli.rendering.demo_table import JobRow, QueueRow, TableScreen
 from arranger.cli.rendering.output import heading, say
 from arranger.errors import ArrangerError, ClusterError, UsageError
-from arranger.events import kinds as k
 from arranger.events.file_log import FileLog, copy_log
 from arranger.events.log import Position, entries
 from arranger.events.redis_log import RedisLog
@@ -470,10 +468,10 @@ class _Demo:
     async def _say_what_next(self, rows: list[JobRow], events: int) -> None:
         log = f"--log {_shown(self._log)}"
         longest = sorted(rows, key=lambda row: -row.waited_s)
-        waited, at = longest[0], max(1, events // 2)
+        waited, at, waiting = longest[0], max(1, events // 2), False
         for row in longest:  # what only comes after another job has no reason that a cycle gave
             if (found := await self._waited_at(row.uid)) is not None:
-                waited, at = row, found
+                waited, at, waiting = row, found, True
                 break
         taken = self._story is not None and self._story.room_taken
         cost = (f"preemptions {log}", "what taking room back cost and gained, and whether it was needless")
@@ -485,7 +483,7 @@ class _Demo:
             ),
             (
                 f"explain {waited.name} --at {at} {log}",
-                "why it waited then, what would have helped, and when it starts",
+                "why it waited then, what would have helped, and when it starts" if waiting else "how it stood then",
             ),
             cost
             if taken
@@ -502,16 +500,13 @@ class _Demo:
             say(f"      {why}")
 
     async def _waited_at(self, uid: str) -> int | None:
-        """The offset of the entry with the reason for which a job waited longest."""
-        log = FileLog(self._log)
+        """The point of the log as of which a job waits for the reason for which it waited longest."""
+        log, wait = FileLog(self._log), LongestWait(uid)
         await log.open()
-        waits: list[tuple[int, int]] = []
         async for entry in entries(log, await log.start()):
-            if any(isinstance(event, (k.Waits, k.Placed)) and event.job_uid == uid for event in entry.batch.events):
-                waits.append((entry.batch.time_ms, entry.last))
+            wait.feed(entry)
         await log.close()
-        spans = [(until_ms - since_ms, at) for (since_ms, at), (until_ms, _) in itertools.pairwise(waits)]
-        return max(spans)[1] if spans else waits[0][1] if waits else None
+        return wait.at
 
 
 class _Told:

@@ -18,10 +18,45 @@ from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.room_words import gave_text
 from arranger.replay.explain.taken_room import taking
+from arranger.replay.forecast.starts import waits_to_start
+from arranger.replay.reading.history import advance
 from arranger.replay.reading.verdicts import ACCEPTED, Judged, fold_noting
 from arranger.scheduling import queues_view
 
 _TOLD = (k.Waits, k.Preempted, k.StageDecided, k.PodSeen)
+
+
+class LongestWait:
+    """Folds entries of a log from its beginning, and finds where a job (UID) waited longest for one recorded reason."""
+
+    def __init__(self, uid: str) -> None:
+        self._uid = uid
+        self._state = State()
+        #: The reason for which the job waits now, since when, and as of which offset.
+        self._now: tuple[k.Waits, int, int] | None = None
+        self._longest: tuple[int, int] | None = None
+
+    def feed(self, entry: Entry) -> None:
+        advance(self._state, entry, Changes())
+        job = self._state.jobs.get(self._uid)
+        waits = job.waits if job is not None and waits_to_start(job) else None
+        if waits is (self._now[0] if self._now is not None else None):
+            return
+        self._longest = self._over()
+        self._now = (waits, self._state.time_ms, entry.last) if waits is not None else None
+
+    def _over(self) -> tuple[int, int] | None:
+        if self._now is None:
+            return self._longest
+        _, since_ms, at = self._now
+        span_ms = self._state.time_ms - since_ms
+        return (span_ms, at) if self._longest is None or span_ms > self._longest[0] else self._longest
+
+    @property
+    def at(self) -> int | None:
+        """The offset as of which the job waits for that reason; None if it never waited for one."""
+        found = self._over()
+        return found[1] if found is not None else None
 
 
 class DemoStory:

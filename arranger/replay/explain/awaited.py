@@ -8,7 +8,7 @@ from arranger.messages.readiness import claims_text, held_text, volumes_text
 from arranger.messages.shortages import kind_text
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.pods_to_place import pod_of
-from arranger.model.reasons import OF_LIMITS, OF_PLUGINS, Reason, ReasonKind
+from arranger.model.reasons import OF_LIMITS, OF_PLUGINS, Reason, ReasonCounts, ReasonKind
 from arranger.model.stages import StageReason
 from arranger.projections.dependencies import awaited_jobs
 from arranger.projections.jobs import JobRecord
@@ -53,11 +53,13 @@ WISHED = frozenset({What.RESUME, What.GATES, What.CLAIMS, What.MORE_PODS, What.P
 
 class Awaited(msgspec.Struct, frozen=True):
     """What a job waits for. If it waits for nodes, `reasons` explain without numbers why it has none;
-    `infeasible`: these nodes couldn't hold it if they were empty."""
+    `infeasible`: these nodes couldn't hold it if they were empty. `unseen`: there are no such reasons any more,
+    because the room that was reserved for others isn't, and no cycle has said yet what it finds there."""
 
     what: What
     reasons: tuple[Reason, ...] = ()
     infeasible: bool = False
+    unseen: bool = False
 
 
 def waits_to_start(stage: str, awaited: Awaited) -> bool:
@@ -86,25 +88,25 @@ def awaited(state: State, job: JobRecord) -> Awaited:
     if claims_text(state, job):
         return Awaited(What.VOLUMES if volumes_text(state, job) else What.DEVICES)
     if job.of_pods:
-        return _of_pods(job)
+        return _of_pods(state, job)
     if job.stage == Stage.STARTING:
         led = job.spec is None or job.led
         return Awaited(What.WORKERS if led else What.LEADER_ADDRESS)
     if job.schedule_state == ScheduleState.PARTLY and job.waits is not None:
-        return _nodes(What.FURTHER_NODES, job)
+        return _nodes(What.FURTHER_NODES, state, job)
     if job.schedule_state == ScheduleState.PARTLY and job.not_before_ms > state.time_ms:
         return Awaited(What.BACK_OFF)
     return Awaited(What.READINESS if held_text(job) else What.NOTHING)
 
 
-def _of_pods(job: JobRecord) -> Awaited:
+def _of_pods(state: State, job: JobRecord) -> Awaited:
     """What pods that no TYJob owns wait for, once they, or enough of their group, have nodes."""
     if job.placements.keys() != job.bound.keys():
         return Awaited(What.BINDING)
     if job.pods_lacking:
         return Awaited(_lacking(job))
     further = job.schedule_state == ScheduleState.PARTLY and job.waits is not None
-    return _nodes(What.FURTHER_NODES, job) if further else Awaited(What.NOTHING)
+    return _nodes(What.FURTHER_NODES, state, job) if further else Awaited(What.NOTHING)
 
 
 def _lacking(job: JobRecord) -> What:
@@ -134,14 +136,26 @@ def _before_start(state: State, job: JobRecord) -> Awaited:
         return Awaited(What.BACK_OFF)
     if job.schedule_state != ScheduleState.UNSCHEDULED:
         return Awaited(What.CONTROLLER if job.slots.room is None else What.ROOM)
-    return _nodes(What.QUORUM_NODES, job) if job.waits is not None else Awaited(What.FIRST_CYCLE)
+    return _nodes(What.QUORUM_NODES, state, job) if job.waits is not None else Awaited(What.FIRST_CYCLE)
 
 
-def _nodes(what: What, job: JobRecord) -> Awaited:
+def _nodes(what: What, state: State, job: JobRecord) -> Awaited:
     if job.waits is None:
         return Awaited(what)
+    shortage, reasons = job.waits.shortage, standing_reasons(state, job)
+    none_left = bool(shortage.reasons) and not reasons
+    return Awaited(what, tuple(reason.numberless() for reason, _ in reasons), shortage.infeasible, none_left)
+
+
+def standing_reasons(state: State, job: JobRecord) -> ReasonCounts:
+    """The reasons recorded last why the job's next pod has no node, by the number of nodes; not that room is reserved
+    for others that have no reservation any more: the next reason may be recorded some time later."""
+    if job.waits is None:
+        return ()
     shortage = job.waits.shortage
-    return Awaited(what, tuple(reason.numberless() for reason, _ in shortage.reasons), shortage.infeasible)
+    if any(uid in state.reservations and uid != job.uid for uid in shortage.kept_by or state.reservations):
+        return shortage.reasons
+    return tuple(of for of in shortage.reasons if of[0].kind != ReasonKind.RESERVED)
 
 
 def awaited_text(awaited: Awaited) -> str:
@@ -149,6 +163,8 @@ def awaited_text(awaited: Awaited) -> str:
     words = _WORDS[awaited.what]
     if awaited.what not in (What.QUORUM_NODES, What.FURTHER_NODES):
         return words
+    if awaited.unseen:
+        return f"{words}: a scheduling cycle is to look at what isn't reserved any more"
     never = ", which no cluster of these nodes has" if awaited.infeasible and awaited.reasons else ""
     return f"{words}{never}: {reasons_text(awaited.reasons)}"
 
@@ -157,6 +173,8 @@ def waited_text(awaited: Awaited) -> str:
     """What a job waited for, in words: of nodes, only the resources that they lacked, if that was why."""
     if awaited.what not in (What.QUORUM_NODES, What.FURTHER_NODES):
         return _WORDS[awaited.what]
+    if awaited.unseen:
+        return "a scheduling cycle"
     lacked = dict.fromkeys(reason.name for reason in awaited.reasons if reason.kind == ReasonKind.INSUFFICIENT)
     if lacked:
         return ", ".join(lacked)

@@ -207,14 +207,15 @@ class JobHistories:
         entry = self._waiting.popleft()
         self._take_leave(entry)
         self._held -= len(entry.batch.events)
-        changes = Changes()
+        changes, reserved = Changes(), tuple(self.state.reservations)
         numbers = self._concerning(entry)
         if numbers:
             self._note(fold_noting(self.state, entry, changes, numbers), entry)
         else:
             advance(self.state, entry, changes)
+        others = tuple(self.state.reservations) != reserved
         for uid, story in self.stories.items():
-            if uid in changes.jobs:
+            if uid in changes.jobs or (others and story.meets_reserved):
                 story.keep_interval(entry)
         if self._folded is not None:
             self._folded()

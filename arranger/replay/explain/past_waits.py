@@ -89,5 +89,5 @@ def _waited(of: Sequence[Interval], last: Sequence[Interval] = ()) -> Waited:
     what, reasons = told.awaited.what, told.awaited.reasons
     further, nodes = what == What.FURTHER_NODES, what in (What.FURTHER_NODES, What.QUORUM_NODES)
     span_ms = sum(map(_span_ms, of))
-    words = reasons_text(reasons) if nodes else ""
+    words = reasons_text(reasons) if nodes and not told.awaited.unseen else ""
     return Waited(further, span_ms, words, reasons, told.since_offset, what, waited_text(told.awaited))

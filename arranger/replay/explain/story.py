@@ -8,6 +8,7 @@ from arranger.events import kinds as k
 from arranger.events.facts import ShortageFacts
 from arranger.events.log import Entry
 from arranger.model.job import Stage
+from arranger.model.reasons import ReasonKind
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain.awaited import Awaited, awaited, awaited_text, began_ms, waits_to_start
@@ -204,8 +205,14 @@ class Story:
             return "it is gone"
         return text
 
+    @property
+    def meets_reserved(self) -> bool:
+        """Whether room that is reserved for others is in the job's way now."""
+        reasons = self.intervals[-1].awaited.reasons if self.intervals else ()
+        return any(reason.kind == ReasonKind.RESERVED for reason in reasons)
+
     def keep_interval(self, entry: Entry) -> None:
-        """Update the intervals after the fold of an entry that touched the job."""
+        """Update the intervals after the fold of an entry that touched the job, or what is reserved."""
         job = self.state.jobs.get(self.uid)
         last = self.intervals[-1] if self.intervals else None
         now_ms = self.state.time_ms

@@ -12,12 +12,12 @@ from arranger.messages.prerequisites import prerequisites_text
 from arranger.messages.provisioning import request_text
 from arranger.messages.shortages import (
     beside_text,
+    domains_text,
     fits_text,
     no_guest_text,
     nodes_text,
     objection_text,
     quota_text,
-    unit_text,
 )
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
@@ -241,17 +241,18 @@ def _taken_text(gets: int, givers: tuple[str, ...]) -> str:
 def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | None, gets: int) -> str:
     if shortfall is not None:
         alone, own = shortfall.topology is not None, gets or shortfall.found
+        others, further = shortfall.others, shortfall.further
         lack = nodes_text(shortfall.group, shortfall.reasons, alone=alone, selector=shortfall.selector)
-        if shortfall.quota is not None:
-            lack = quota_text(shortfall.quota)
-        elif shortfall.objection is not None:
+        if shortfall.objection is not None:
             lack = objection_text(shortfall.objection)
-        elif shortfall.topology is not None:  # which the pods that fit are a part of
-            lack, own = f"{unit_text(shortfall.topology, shortfall.group)}; {lack}", 0
-        searched = shortfall.searched
-        head = fits_text(shortfall.found, shortfall.asked, further=shortfall.further, searched=searched)
-        first = beside_text(own, shortfall.others) if shortfall.objection is None else ""
-        return f"{_room(job, gets) if gets else head}; {first}{lack}{no_guest_text(no_guest=shortfall.no_guest)}"
+        elif shortfall.topology is not None:
+            lack = domains_text(
+                shortfall.topology, shortfall.group, lack, own=own, others=others, further=further or bool(gets)
+            )
+        else:
+            lack = beside_text(own, others) + (quota_text(shortfall.quota) if shortfall.quota is not None else lack)
+        head = fits_text(shortfall.found, shortfall.asked, further=further, searched=shortfall.searched)
+        return f"{_room(job, gets) if gets else head}; {lack}{no_guest_text(no_guest=shortfall.no_guest)}"
     if not state.synced:
         return "not everything has been listed in this epoch yet, so there are no decisions"
     if position:

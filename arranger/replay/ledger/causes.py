@@ -8,7 +8,7 @@ from arranger.model.quota import LimitKind
 from arranger.model.reasons import ReasonCounts, ReasonKind
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
-from arranger.replay.explain.awaited import WISHED, What, awaited
+from arranger.replay.explain.awaited import WISHED, What, awaited, standing_reasons
 from arranger.replay.ledger.full_nodes import closed_with_room, full_of_others
 
 
@@ -106,9 +106,10 @@ def every_cause(state: State, job: JobRecord) -> Weights:
         return ()  # it has all that it needs nodes for; most jobs do
     if job.spec is None or job.ended or not job.active or job.spec.terminating:
         return ()
-    what = awaited(state, job).what
+    now = awaited(state, job)
+    what = now.what
     if what in (What.QUORUM_NODES, What.CONTROLLER, What.FIRST_CYCLE):
-        recorded = job.waits if what == What.QUORUM_NODES else None
+        recorded = job.waits if what == What.QUORUM_NODES and not now.unseen else None
         return _of_shortage(state, job, recorded.shortage) if recorded is not None else ((Cause.SCHEDULER, 1),)
     cause = _OF_WHAT.get(what)
     begun = what == What.BACK_OFF and job.quorum_placed()
@@ -125,7 +126,7 @@ def _of_shortage(state: State, job: JobRecord, shortage: ShortageFacts) -> Weigh
         return ((Cause.PLUGIN, 1),)
     if shortage.infeasible:
         return ((Cause.INFEASIBLE, 1),)
-    found = _by_cause(shortage.reasons)
+    found = _by_cause(standing_reasons(state, job))
     if len(found) > 1 and Cause.ROOM in found:
         found[Cause.ROOM] -= _not_of_others(state, job, shortage)
     if len(found) > 1 and not found.keys().isdisjoint(_OF_CLOSED):

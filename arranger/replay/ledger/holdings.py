@@ -6,6 +6,7 @@ those of cpu, and while nobody holds any cpu those of pods.
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,6 +30,14 @@ class Holder(msgspec.Struct, frozen=True):
     job: str = ""
 
 
+class HeldPart(NamedTuple):
+    """A job (UID) with what it holds for itself, or as a guest in the room that is reserved for `hosts` (UIDs): those
+    don't wait for it, because it leaves as soon as they can start."""
+
+    uid: str
+    hosts: tuple[str, ...] = ()
+
+
 #: What GPUs (0), millicores (1) and pods (2) an amount has.
 _Amounts = tuple[int, int, int]
 _NONE: _Amounts = (0, 0, 0)
@@ -37,7 +46,7 @@ WHOLE = 1 << 40
 
 
 class _Held(msgspec.Struct):
-    """What a job holds. `shares` are those up to `since`, by the clocks of `Holdings`."""
+    """What a part of a job holds. `shares` are those up to `since`, by the clocks of `Holdings`."""
 
     amounts: _Amounts
     since: list[int]
@@ -76,7 +85,9 @@ class Holdings:
     """What jobs hold. `look` is called after every fold with the touched jobs."""
 
     def __init__(self) -> None:
-        self._held: dict[str, _Held] = {}
+        self._held: dict[HeldPart, _Held] = {}
+        #: UID → its parts that hold something.
+        self._parts: dict[str, dict[HeldPart, _Amounts]] = {}
         #: What jobs hold together, and with all other pods.
         self._ours = self._totals = _NONE
         #: Of jobs that wait without GPUs, and of those with some.
@@ -100,13 +111,16 @@ class Holdings:
         """Update the touched jobs, and all other pods together."""
         for uid in uids:
             job = state.jobs.get(uid)
-            amounts = _amounts(job) if job is not None else _NONE
-            if job is not None and any(amounts):
+            parts = _amounts(job) if job is not None else {}
+            had = self._parts.pop(uid, {})
+            if job is not None and parts:
                 self.know(state, job)
                 self.nodes[uid] = frozenset(job.placements.values())
-                if uid not in self._held or not any(self._held[uid].amounts):
+                self._parts[uid] = parts
+                if not had:
                     self.began_ms[uid] = state.time_ms
-            self._set(uid, amounts, state.time_ms)
+            for part in had | parts:
+                self._set(part, parts.get(part, _NONE), state.time_ms)
         if state.nodes.changes != self._changes:
             self._changes = state.nodes.changes
             self._others(state)
@@ -115,19 +129,19 @@ class Holdings:
         """Remember who a job is that holds room, or for which room is kept."""
         self.holders[job.uid] = Holder(queue_of(state, job), submitter_of(job), label(job))
 
-    def _set(self, uid: str, amounts: _Amounts, time_ms: int) -> None:
-        held = self._held.get(uid)
+    def _set(self, part: HeldPart, amounts: _Amounts, time_ms: int) -> None:
+        held = self._held.get(part)
         had = held.amounts if held is not None else _NONE
         if amounts == had:
             return
-        if uid != OTHERS:
+        if part.uid != OTHERS:
             self._ours = _changed(self._ours, had, amounts)
         totals = _changed(self._totals, had, amounts)
         if any(clock.unit_of(totals) != clock.unit for clock in self._clocks):  # from now on, another amount counts
             for of in self._held.values():
                 self._settle(of, time_ms)
         if held is None:
-            held = self._held[uid] = _Held(_NONE, [clock.at(time_ms) for clock in self._clocks], [0, 0])
+            held = self._held[part] = _Held(_NONE, [clock.at(time_ms) for clock in self._clocks], [0, 0])
         self._settle(held, time_ms)
         held.amounts, self._totals = amounts, totals
         for clock in self._clocks:
@@ -149,11 +163,12 @@ class Holdings:
         totals = {name: int(used[column]) for name, column in nodes.columns.items() if len(used)}
         there = (gpus_of(totals.items()), totals.get("cpu", 0), totals.get(PODS, 0))
         gpus, cpu, pods = (max(in_all - ours, 0) for in_all, ours in zip(there, self._ours, strict=True))
-        self._set(OTHERS, (gpus, cpu, pods), state.time_ms)
+        self._set(HeldPart(OTHERS), (gpus, cpu, pods), state.time_ms)
 
-    def sums(self, time_ms: int, *, of_gpus: bool) -> dict[str, int]:
-        """UID → its share of the time up to now, of all that ever held any: as many times `WHOLE` as milliseconds."""
-        return {uid: self._share(held, of_gpus, time_ms) for uid, held in self._held.items()}
+    def sums(self, time_ms: int, *, of_gpus: bool) -> dict[HeldPart, int]:
+        """The share of each part of the time up to now, of all that ever held any: as many times `WHOLE` as
+        milliseconds."""
+        return {part: self._share(held, of_gpus, time_ms) for part, held in self._held.items()}
 
     def idle_ms(self, time_ms: int, *, of_gpus: bool) -> int:
         """For how long nobody held anything."""
@@ -165,15 +180,14 @@ def _changed(totals: _Amounts, had: _Amounts, has: _Amounts) -> _Amounts:
     return gpus, cpu, pods
 
 
-def _amounts(job: JobRecord) -> _Amounts:
-    """The GPUs, the millicores and the number of a job's slots with nodes."""
-    gpus = cpu = pods = 0
+def _amounts(job: JobRecord) -> dict[HeldPart, _Amounts]:
+    """The GPUs, the millicores and the number of a job's slots with nodes, by its parts."""
+    found: dict[HeldPart, _Amounts] = {}
     for slot in job.placements if job.spec is not None else ():
-        requests = requests_of(job, slot)
-        gpus += gpus_of(requests)
-        cpu += next((amount for name, amount in requests if name == "cpu"), 0)
-        pods += 1
-    return gpus, cpu, pods
+        part, requests = HeldPart(job.uid, job.slots.hosts or job.slots.lent.get(slot, ())), requests_of(job, slot)
+        cpu = next((amount for name, amount in requests if name == "cpu"), 0)
+        found[part] = _changed(found.get(part, _NONE), _NONE, (gpus_of(requests), cpu, 1))
+    return found
 
 
 def shared_out(total: int, weights: dict[str, int]) -> dict[str, int]:

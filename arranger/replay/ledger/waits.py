@@ -3,7 +3,8 @@
 The parts sum exactly to the whole. A job waits from its creation, or from when it is scheduled again, until it starts;
 not while it is suspended. Its causes are those that the log recorded (`causes`). Where room is held by others, the time
 is shared out among those who hold some on nodes that are open to the job's next pod, by all that they held meanwhile,
-moment by moment; where free room is kept for others, equally among those.
+moment by moment. A guest in room that is reserved for the job isn't among them: it leaves as soon as the job can start,
+and the time until its pods have left is a cause of its own. Where free room is kept for others, equally among those.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from arranger.projections.state import Changes, State
 from arranger.replay.explain.awaited import began_ms
 from arranger.replay.ledger.causes import Cause, Weights, causes_of
 from arranger.replay.ledger.full_nodes import open_names, shape_of
-from arranger.replay.ledger.holdings import OTHERS, WHOLE, Holder, Holdings, shared_out
+from arranger.replay.ledger.holdings import OTHERS, WHOLE, HeldPart, Holder, Holdings, shared_out
 from arranger.replay.reading.describe import label
 from arranger.replay.reading.history import Span, advance, config_in
 from arranger.scheduling import BUILT_IN, Policies
@@ -63,7 +64,7 @@ class _Open(msgspec.Struct):
     began_ms: int
     gpus: int
     not_before_ms: int
-    sums: dict[str, int]
+    sums: dict[HeldPart, int]
     idle_ms: int = 0
     kept_for: tuple[str, ...] = ()
     shape: PodShape | None = None
@@ -238,11 +239,16 @@ class WaitLedger:
                 self._put(waits.waiter, cause, "", amounts)
 
     def _add_room(self, waits: _Open, uid: str, time_ms: int, amounts: tuple[int, int]) -> None:
-        """Share time out among those who held room meanwhile. Where nobody did, it waited for a cycle to see it."""
+        """Share time out among those who held room meanwhile; not its guests, which leave once it can start. Where
+        nobody did, it waited for a cycle to see it."""
         of_gpus = bool(waits.gpus)
         sums = self._holdings.sums(time_ms, of_gpus=of_gpus)
-        held = {of: amount - waits.sums.get(of, 0) for of, amount in sums.items() if of != uid}
-        weights = self._in_the_way(waits, {of: amount for of, amount in sorted(held.items()) if amount > 0})
+        held: dict[str, int] = {}
+        for part in sorted(sums):
+            amount = sums[part] - waits.sums.get(part, 0)
+            if amount > 0 and part.uid != uid and uid not in part.hosts:
+                held[part.uid] = held.get(part.uid, 0) + amount
+        weights = self._in_the_way(waits, held)
         idle = (self._holdings.idle_ms(time_ms, of_gpus=of_gpus) - waits.idle_ms) * WHOLE
         if idle or not weights:
             weights[_NOBODY] = idle or 1

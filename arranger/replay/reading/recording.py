@@ -13,6 +13,7 @@ from arranger.events.log import Entry
 from arranger.model.pod import PodShape
 from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord, holds
+from arranger.projections.preemption import leaves
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.history import advance
 from arranger.replay.reading.verdicts import again, void_reasons
@@ -56,7 +57,8 @@ class Recording:
         self._state = state
         #: Job UID → attempts that had nodes.
         self._attempts: dict[str, list[int]] = {}
-        #: UIDs of pods that remain from ended jobs or earlier attempts: their ends are repeated too.
+        #: UIDs of pods that fill no slot of a job any more (of ended jobs, of earlier attempts, or that gave room to
+        #: others): their ends are repeated too.
         self._leftovers = dict.fromkeys(uid for uid, pod in state.pods.items() if _left_over(state, pod))
         for uid in state.jobs:
             self._look(uid)
@@ -165,11 +167,11 @@ class Recording:
 
 
 def _left_over(state: State, pod: k.PodSeen) -> bool:
-    """Whether a pod's job has ended, was deleted, or is in a later attempt."""
+    """Whether a pod's job has ended, was deleted, or is in a later attempt, or the pod is about to leave it."""
     if pod.owner is None:
         return False
     job = state.jobs.get(pod.owner.job_uid)
-    return job is None or job.ended or pod.owner.attempt < job.attempt
+    return job is None or job.ended or pod.owner.attempt < job.attempt or leaves(state, pod)
 
 
 def _moves(old: k.PodSeen | None, new: k.PodSeen) -> bool:

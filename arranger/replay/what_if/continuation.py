@@ -113,6 +113,8 @@ class Continuation:
         self._without_jobs = frozenset(
             (*varied.without_jobs, *(e.uid for e in varied.added if isinstance(e, k.JobSeen)))
         )
+        #: The jobs on which controllers haven't decided yet: what was due at the point wasn't decided there.
+        self._unseen = dict.fromkeys(state.jobs)
         #: When something last happened: all but that jobs wait and reservations move.
         self._moved_ms = begin_ms
         #: At how many times cycles ran since then.
@@ -217,7 +219,8 @@ class Continuation:
         changes = self._say([event for one in observed for event in self._as_here(one)])
         if observed:
             self._happened()
-        touched, schedulable = dict(changes.jobs), changes.schedulable
+        touched, schedulable = self._unseen | dict(changes.jobs), changes.schedulable
+        self._unseen = {}
         while self._due and self._due[0][0] <= self._now_ms:
             _, _, uid, attempt = heapq.heappop(self._due)
             changes = self._over(uid, attempt)

@@ -6,6 +6,7 @@ from arranger.projections.queue_membership import kept_out
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import Family, join_all
 from arranger.replay.explain.candidate_changes.job import (
+    as_guest,
     fewer_workers,
     looser_topologies,
     own_edits,
@@ -47,6 +48,7 @@ def families(case: WaitingCase) -> Iterator[Family]:
         yield Family(more_nodes(case), least=True, first=True)
     yield Family(list(refusals(case)), least=True)
     yield Family(list(shorter_runs(case)), least=True)
+    yield Family(list(as_guest(case)))
     yield Family(list(leaving(case)))
     yield from node_families(case)
     yield Family(list(own_edits(case)))

@@ -47,6 +47,15 @@ def shorter_runs(case: WaitingCase) -> Iterator[Change]:
             yield Change("spec", f"expectedRuntimeSeconds {seconds} (or less){told}, if it ends in that time", (seen,))
 
 
+def as_guest(case: WaitingCase) -> Iterator[Change]:
+    """Declare that the job may give room to others: then it may use room that is reserved for them."""
+    spec, others = case.spec, [uid for uid in case.state.reservations if uid != case.job.uid]
+    if not spec.preemptible and others and case.config.guests:
+        seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, preemptible=True))
+        text = "preemptible true instead of false, as a guest in reserved room, which leaves once that is needed"
+        yield Change("spec", text, (seen,))
+
+
 def fewer_workers(case: WaitingCase) -> Sequence[Change]:
     """Make the quorum smaller: another policy than Gang, or a lower minWorkersNum, or no minimum of any set."""
     spec, state, job = case.spec, case.state, case.job
