@@ -17,7 +17,7 @@ from msgspec import Meta, inspect
 from arranger.errors import UsageError
 from arranger.events.redis_urls import SCHEMES, check_address, without_passwords
 from arranger.lifecycle.config import LifecycleConfig
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.model.near_names import near_names
 from arranger.model.provisioning import DEFAULT_CLASS, Provisioning
 from arranger.model.queue import Preemption, PreemptionMode, ScheduledFailed
@@ -328,7 +328,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             refusal_avoid_ms=self.refused_node_s * 1000,
             reasons_a_second=self.reasons_a_second,
             tried_pods=TRIED_PODS,
-            verdicts=VERDICTS,
             search_steps=self.search_steps,
             search_nodes=SEARCH_NODES,
             half_life_ms=self.fair_share_half_life_s * 1000,

@@ -19,7 +19,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Log
 from arranger.events.redis_log import RedisLog
 from arranger.metrics import Metrics
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
 from arranger.model.pod import PodOwner, PodShape
 from arranger.projections.state import Changes
@@ -135,7 +135,7 @@ def _phases(follower: Follower, jobs: int) -> Iterator[list[list[k.Event]]]:
     history.listed()
     said = [list(batch.events) for batch in history.batches[1:]]
     state = history.state()
-    config = CycleConfig(versions=VERSIONS, verdicts=VERDICTS)
+    config = CycleConfig(versions=VERSIONS)
     yield [*said, list(take_cycle(state, config, TOLD_MS))]
     del state, nodes
     for seen in (_leaders_run, _workers_are_ready, _leaders_succeed):

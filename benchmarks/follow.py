@@ -19,7 +19,7 @@ from arranger.clock import SystemClock
 from arranger.events import kinds as k
 from arranger.kube.cluster import Object, Resource
 from arranger.metrics import Metrics
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.pod import PodOwner, PodShape
 from arranger.model.stages import StageReason
@@ -64,7 +64,7 @@ def _running(jobs: int) -> tuple[History, list[k.PodSeen]]:
     shape = PodShape(_CPU)
     history.jobs(jobs, _WORKERS, leader=shape, worker=shape)
     history.listed()
-    history.say(*take_cycle(history.state(), CycleConfig(versions=VERSIONS, verdicts=VERDICTS), TOLD_MS))
+    history.say(*take_cycle(history.state(), CycleConfig(versions=VERSIONS), TOLD_MS))
     term, pods = history.terms[k.Watched.POD], []
     for job in history.state().jobs.values():
         for (group, index), node in job.placements.items():

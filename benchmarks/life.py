@@ -22,7 +22,7 @@ from arranger.events import kinds as k
 from arranger.kube.cluster import PODS, TYJOB_STATUSES, TYJOBS, Object, Resource
 from arranger.kube.translate import job_seen
 from arranger.metrics import Metrics
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.pod import PodOwner
 from arranger.projections.state import Changes
@@ -133,7 +133,7 @@ class _Scene:
         self._terms = history.terms
         history.say(*(job_seen(one, self._terms[k.Watched.JOB], with_status=True) for one in self._objects.values()))
         history.listed()
-        config = CycleConfig(versions=VERSIONS, verdicts=VERDICTS)
+        config = CycleConfig(versions=VERSIONS)
         history.say(*take_cycle(history.state(), config, self._clock.now_ms()))
         for batch in history.batches[1:]:
             await self._append(*batch.events)

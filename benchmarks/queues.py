@@ -19,7 +19,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup
 from arranger.model.pod import PodShape
 from arranger.model.queue import QueueSpec
@@ -37,7 +37,7 @@ _CYCLES = 5
 #: Those of a worker process.
 _GC_THRESHOLDS = (10_000, 20, 100)
 _SIZES = (5, 30, 200, 765)
-_CONFIG = CycleConfig(versions=VERSIONS, verdicts=VERDICTS)
+_CONFIG = CycleConfig(versions=VERSIONS)
 #: The leader of a job that fits, and of one that no node can hold; both have workers like this.
 _LEADER = (("cpu", 4_000), ("memory", 16 * GIB), ("nvidia.com/gpu", 1))
 _TOO_LARGE = (("cpu", 65_000), ("memory", 16 * GIB), ("nvidia.com/gpu", 1))

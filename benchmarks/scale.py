@@ -14,7 +14,7 @@ import time
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup
 from arranger.model.pod import PodShape
 from arranger.projections.fold import apply_entry
@@ -23,7 +23,7 @@ from arranger.scheduling.cycle import VERSIONS, Cycles
 from benchmarks.report import Figure
 from benchmarks.workload import GIB, TOLD_MS, node_facts, pod_seen, uid
 
-_CONFIG = CycleConfig(versions=VERSIONS, verdicts=VERDICTS)
+_CONFIG = CycleConfig(versions=VERSIONS)
 _LEADER = PodShape((("cpu", 4_000), ("memory", 16 * GIB), ("nvidia.com/gpu", 1)))
 _WORKER = PodShape((("cpu", 2_000), ("memory", 8 * GIB)))
 _BATCH = 1_000

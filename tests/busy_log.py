@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.lifecycle.desired import desired_pods
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.queue import Preemption
 from arranger.projections.jobs import JobRecord
@@ -32,7 +32,7 @@ class Busy:
 
     def __init__(self) -> None:
         config = CycleConfig(
-            verdicts=VERDICTS, refusal_avoid_ms=60_000, preemption=Preemption(), room_bound_ms=60_000, reservations=2,
+            refusal_avoid_ms=60_000, preemption=Preemption(), room_bound_ms=60_000, reservations=2,
             reservation_refresh_ms=30_000, guests=True, learned_runtimes=True, half_life_ms=3_600_000,
         )  # fmt: skip
         self.world = World(config=config)
@@ -182,7 +182,7 @@ class Busy:
 
 def large() -> Sequence[Entry]:
     """A cluster of 5,000 nodes with 40,000 GPUs, of which jobs of many sizes hold about half."""
-    world = World(config=CycleConfig(verdicts=VERDICTS))
+    world = World(config=CycleConfig())
     chance = random.Random(_SEED)
     for number in range(5_000):
         world.node(

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.model.node import Taint
 from arranger.model.pod import (
     HostPort,
@@ -43,7 +43,7 @@ _Counts = tuple[tuple[int, ...], ...]
 
 def searching(steps: int = 1_000_000, *, small: int = 0) -> CycleConfig:
     """A configuration with the complete search; `small` is how many nodes aren't a small cluster (`search_nodes`)."""
-    return CycleConfig(versions=VERSIONS, verdicts=VERDICTS, search_steps=steps, search_nodes=small)
+    return CycleConfig(versions=VERSIONS, search_steps=steps, search_nodes=small)
 
 
 # --- random clusters ------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from arranger.lifecycle.desired import desired_pods
 from arranger.lifecycle.freshness import awaited_ms
 from arranger.lifecycle.images import ImageWaits
 from arranger.lifecycle.stages import next_decision
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import (
     NO_QUOTA_TRAITS,
@@ -109,7 +109,7 @@ class World:
         self.entries: list[Entry] = []
         self.now_ms = 1_700_000_000_000
         self.policies = policies
-        self.config = config or CycleConfig(versions=policies.versions(), refusal_avoid_ms=60_000, verdicts=VERDICTS)
+        self.config = config or CycleConfig(versions=policies.versions(), refusal_avoid_ms=60_000)
         self.lifecycle = LifecycleConfig()
         self.images = ImageWaits()
         self.changes = Changes()

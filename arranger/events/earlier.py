@@ -62,7 +62,6 @@ class WorkersReplacedV1(msgspec.Struct, frozen=True, array_like=True, gc=False, 
     workers: tuple[EndedWorker, ...]
     message: str
     back_off_ms: int = 0
-    verdicts: int = 0
 
 
 class PlacedV1(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Placed.1"):
@@ -145,7 +144,7 @@ def _placed(old: PlacedV1) -> Placed:
 
 def _workers_replaced(old: WorkersReplacedV1) -> WorkersReplaced:
     causes = causes_of(old.message)
-    return WorkersReplaced(old.job_uid, old.based_on, old.attempt, old.workers, causes, old.back_off_ms, old.verdicts)
+    return WorkersReplaced(old.job_uid, old.based_on, old.attempt, old.workers, causes, old.back_off_ms)
 
 
 #: From an earlier version of a kind to the present one. An earlier version is readable as long as it is listed here.

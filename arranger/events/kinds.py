@@ -351,9 +351,9 @@ class CycleTaken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Cy
 
 class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Placed.2"):
     """Pods of one job get nodes: all of `pods` or none. `schedule_state` is the job's new schedule state. The event
-    starts a job that has not begun (from `CycleConfig.verdicts` 2 on). `devices` are those that its pods' claims get,
-    by the claim's name. `hosts` are the UIDs of the jobs in whose reserved room the pods are guests: they leave as soon
-    as one of these can start with their room; if the job had no nodes before, it leaves as a whole."""
+    starts a job that has not begun. `devices` are those that its pods' claims get, by the claim's name. `hosts` are the
+    UIDs of the jobs in whose reserved room the pods are guests: they leave as soon as one of these can start with their
+    room; if the job had no nodes before, it leaves as a whole."""
 
     job_uid: str
     based_on: int
@@ -454,8 +454,7 @@ class EndedWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class WorkersReplaced(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="WorkersReplaced.2"):
     """Workers that ended alone: their pods are to be deleted, and their slots are filled again or given up. For
-    `back_off_ms` after that, the scheduler seeks no nodes for the job's pods without one. `verdicts` selects the rules
-    of judgement, as in `CycleConfig`."""
+    `back_off_ms` after that, the scheduler seeks no nodes for the job's pods without one."""
 
     job_uid: str
     based_on: int
@@ -463,7 +462,6 @@ class WorkersReplaced(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
     workers: tuple[EndedWorker, ...]
     causes: tuple[EndCause, ...]
     back_off_ms: int = 0
-    verdicts: int = 0
 
 
 # --- outcomes: the results of an applier's effects ---------------------------------------------------------

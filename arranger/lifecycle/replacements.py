@@ -14,7 +14,6 @@ import numpy as np
 from arranger.events.facts import EndCause, EndKind, NodeTrouble
 from arranger.events.kinds import EndedWorker, PodSeen, WorkersReplaced
 from arranger.lifecycle.config import LifecycleConfig
-from arranger.model.config import VERDICTS
 from arranger.model.job import Replacement, RestartScope, Slot
 from arranger.model.node import Taint
 from arranger.model.pod import TERMINAL, Phase
@@ -212,7 +211,7 @@ def replacement(state: State, job: JobRecord, ended: Fallen) -> WorkersReplaced:
     workers = sorted(workers + others, key=lambda worker: worker.slot)
     causes = _causes(state, job, ended, moved) + _with(EndKind.WITH_GROUP, with_group)
     causes += _with(EndKind.WITH_SET, [worker.slot for worker in others])
-    return WorkersReplaced(job.uid, job.version, job.attempt, tuple(workers), causes, verdicts=VERDICTS)
+    return WorkersReplaced(job.uid, job.version, job.attempt, tuple(workers), causes)
 
 
 def _in_whole_groups(job: JobRecord, workers: list[EndedWorker], parted: Sequence[SlotKey]) -> list[EndedWorker]:

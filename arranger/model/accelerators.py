@@ -33,8 +33,3 @@ def is_accelerator(resource: str) -> bool:
     if not domain or not name or domain in _OTHER_DOMAINS or domain == _OWN or domain.endswith(f".{_OWN}"):
         return False
     return not (_OTHER_PARTS.search(name) or _OTHER_WORDS.search(name) or _PARTS.search(name))
-
-
-def is_counted(resource: str, verdicts: int) -> bool:
-    """As `is_accelerator`, in cycles with these rules (`CycleConfig.verdicts`): before 7, the names end in `/gpu`."""
-    return is_accelerator(resource) if verdicts >= 7 else resource.endswith("/gpu")

@@ -10,26 +10,6 @@ ANY_ACCELERATOR = "accelerators"
 #: Weight of every resource whose name ends in "/gpu" and that has no weight of its own.
 ANY_GPU = "*/gpu"
 
-#: The newest rules by which the fold judges decisions; new decisions record it. From 1 on, no pod is placed on a node
-#: that is not ready, cordoned or tainted at the decision's own offset. From 2 on, a quorum that gets its nodes starts
-#: its job. From 3 on, the pods of a unit of a required topology share a domain. From 4 on, a job that can't use its
-#: queue gets no nodes for its quorum. From 5 on, no placement lifts what a queue on its way to the root uses above that
-#: queue's capability, or its jobs with nodes above `maxRunning`. From 6 on, an edit of a job that no empty cluster
-#: could hold doesn't keep cycles from giving it up, and the complete search takes a quorum of which one pod has volumes
-#: or devices. From 7 on, room that comes by itself isn't taken, room that doesn't come is no longer waited for, who
-#: took room in vain takes none again, further workers get no node before the set that they start after has one, and
-#: what pods hold beyond their node's allocatable belongs to both sides of each sum, a domain of a topology is a path of
-#: labels, all accelerators count like GPUs, and a claim for all devices gets none where one is tainted. Also from 7
-#: on, guests are only of jobs with reservations, and no unchanged reservation is recorded again; nodes with no label
-#: of a required topology count under a reason of their own, reserved room as free where it isn't enough, and a job is
-#: told that it can be no guest. From 8 on, guarantees are a reason only where they keep room that would be enough, a
-#: job whose pods show its end gets no further nodes, nobody takes room for a queue that has more than it may, no
-#: queue counts pods that may still come to slots which were given up, a pod that started after its job loses the
-#: work since then, what jobs of the own queue give counts when others are asked for room, and what is reserved for a
-#: job is kept from none that is more senior in its queue, whatever the order of turns. From 9 on, of queues with equal
-#: ratios the one goes first whose first waiting job is more senior. 0 means the rules of older logs.
-VERDICTS = 9
-
 #: How many complete searches for quorums a cycle has the steps for, if each goes up to its bound.
 SEARCHES = 10
 
@@ -44,17 +24,16 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     with every cycle, for each waiting job. `versions` are `(name, version)` of every installed policy and filter. For
     `refusal_avoid_ms` a job avoids a node whose kubelet refused one of its pods. If the pods of a quorum are placed one
     by one, because they have rules about each other, the scheduler tries further combinations until `tried_pods` of
-    them were placed in vain; 0 for all combinations. `verdicts` selects the rules by which decisions are made and
-    judged (`VERDICTS`). `search_steps` is the bound of one complete search for a quorum that the simple ways don't
-    place; 0 for no such search, as in older logs. In a cluster of fewer nodes than `search_nodes`, it is as many times
-    larger as the nodes are fewer, up to `SEARCHES` times. All searches of a cycle together may take `SEARCHES` times as
-    many steps as one. From an accepted cycle on, the fold keeps what queues used on average with the half-life
-    `half_life_ms`, which counts in their order; 0 for none.
+    them were placed in vain; 0 for all combinations. `search_steps` is the bound of one complete search for a
+    quorum that the simple ways don't place; 0 for no such search. In a cluster of fewer nodes than `search_nodes`, it
+    is as many times larger as the nodes are fewer, up to `SEARCHES` times. All searches of a cycle together may take
+    `SEARCHES` times as many steps as one. From an accepted cycle on, the fold keeps what queues used on average with
+    the half-life `half_life_ms`, which counts in their order; 0 for none.
 
-    `preemption` says how room may be taken back in the whole cluster, whatever the queues allow; None for not at all,
-    as in older logs. A job for which room is taken back has that room for `room_bound_ms` longer than the longest grace
-    period of the pods that leave it. So many of the first waiting jobs as `reservations` get a reservation, which is
-    revised after `reservation_refresh_ms` at the earliest; without reservations, any job may start before others.
+    `preemption` says how room may be taken back in the whole cluster, whatever the queues allow; None for not at all.
+    A job for which room is taken back has that room for `room_bound_ms` longer than the longest grace period of the
+    pods that leave it. So many of the first waiting jobs as `reservations` get a reservation, which is revised after
+    `reservation_refresh_ms` at the earliest; without reservations, any job may start before others.
     `learned_runtimes`: a job that says nothing of its end is expected to end as earlier ones of its kind did.
     `qos_order`: among jobs of the same priority, those whose pods have the better QoS class come first.
     `scheduled_failed` says whether jobs fail after the grace, where their queue doesn't say it, and `provisioning`
@@ -74,7 +53,6 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     refusal_avoid_ms: int = 0
     reasons_a_second: int = 0
     tried_pods: int = 0
-    verdicts: int = 0
     search_steps: int = 0
     search_nodes: int = 0
     half_life_ms: int = 0

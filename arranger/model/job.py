@@ -186,9 +186,9 @@ class Topology(msgspec.Struct, frozen=True, array_like=True, gc=False):
     mode: TopologyMode = TopologyMode.REQUIRED
     within: TopologyScope = TopologyScope.JOB
 
-    def paths(self, verdicts: int) -> tuple[Path, ...]:
-        """The labels of each level's domains. By the rules before 7, those of wider levels don't count."""
-        return tuple(self.levels[at : None if verdicts >= 7 else at + 1] for at in range(len(self.levels)))
+    def paths(self) -> tuple[Path, ...]:
+        """The labels of each level's domains: its own label and those of the wider levels."""
+        return tuple(self.levels[at:] for at in range(len(self.levels)))
 
 
 #: A unit of a topology: the group (`WHOLE_JOB` for the whole job) and the number of the part of it.

@@ -19,8 +19,6 @@ from arranger.projections.jobs import JobRecord, requests_of
 from arranger.projections.nodes import Amounts, Requests
 from arranger.projections.state import Changes, State
 
-#: From these rules on (`CycleConfig.verdicts`), who took room in vain takes none again.
-_SINCE = 7
 #: Somebody asked for it, so the next start is a new one.
 _ASKED_FOR = (StageReason.SUSPENDED, StageReason.RESUMED)
 
@@ -56,9 +54,9 @@ def overbooked(state: State, node: str, requests: Requests) -> bool:
 # --- room that was taken in vain ------------------------------------------------------------------------------
 
 
-def took_in_vain(job: JobRecord, config: CycleConfig) -> bool:
+def took_in_vain(job: JobRecord) -> bool:
     """Whether a job takes no room because it took some in vain."""
-    return job.taken is not None and job.taken.ended is not None and config.verdicts >= _SINCE
+    return job.taken is not None and job.taken.ended is not None
 
 
 def refused_by_dry_run(job: JobRecord) -> bool:
@@ -69,15 +67,14 @@ def refused_by_dry_run(job: JobRecord) -> bool:
 def takes_none(job: JobRecord, config: CycleConfig) -> bool:
     """Whether nobody gives room to a job, and none is reserved for it: it took some in vain, or the API server refuses
     its pods."""
-    return took_in_vain(job, config) or (config.dry_run and refused_by_dry_run(job))
+    return took_in_vain(job) or (config.dry_run and refused_by_dry_run(job))
 
 
-def take_room(state: State, job: JobRecord, event: Preempted, config: CycleConfig, time_ms: int) -> None:
+def take_room(state: State, job: JobRecord, event: Preempted, time_ms: int) -> None:
     """Others give room to a job."""
-    if config.verdicts >= _SINCE:
-        job.slots.took = True
-        job.taken = TakenRoom(time_ms, tuple(sorted({pods.node for pods in event.placed.pods})))
-        state.takers[job.uid] = None
+    job.slots.took = True
+    job.taken = TakenRoom(time_ms, tuple(sorted({pods.node for pods in event.placed.pods})))
+    state.takers[job.uid] = None
 
 
 def follow_stage(state: State, job: JobRecord, event: StageDecided) -> None:

@@ -87,7 +87,7 @@ def _of_derived(state: State) -> Iterator[str]:
         yield "the tree of queues isn't that of the queues"
     use = used(state, pods_of_others(state))
     if state.queue_use != use or state.queue_totals != use.totals(state.queue_tree.paths):
-        yield f"queues count {state.queue_use.own} as used, their jobs and assumed pods hold {use.own}"
+        yield f"queues count {state.queue_use.own} as used, their jobs hold {use.own}"
     if state.repelling != {uid: pod for uid, pod in state.pods.items() if pod.traits.anti_affinity}:
         yield "the index of pods that keep others away isn't that of the pods"
     yield from _of_deleted(state)

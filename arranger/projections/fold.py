@@ -323,7 +323,6 @@ class _Fold(JobLife):
         self.cycle_config = event.config
         if not self.cycle_refused:
             self.state.last_cycle = offset
-            self.state.queues_count_assumed = event.config.verdicts < 8
             self.state.queue_use.change_half_life(event.config.half_life_ms)
             self.state.queue_use.forget_deleted(self.state.queues.keys())
             _confirmed(self, event)
@@ -338,7 +337,7 @@ class _Fold(JobLife):
         if self._judge(offset, "Placed", refused) and job is not None:
             self._give_nodes(job, event, desired, need)
             job.version = offset
-            if self.cycle_config.verdicts >= 2 and job.stage in (Stage.PENDING, Stage.RESCHEDULING):
+            if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
                 leaderless = not job.valid_spec.has_leader
                 self._enter(job, k.start(job.uid, event.based_on, event.attempt, leaderless=leaderless))
 
@@ -367,7 +366,7 @@ class _Fold(JobLife):
             job.slots.asked = tuple(sorted({*job.slots.asked, *guests}))
             self._give_nodes(job, placed, desired, need)
             await_room(self.state, job, event)
-            take_room(self.state, job, event, self.cycle_config, self.time_ms)
+            take_room(self.state, job, event, self.time_ms)
             job.waits = None
             job.version = offset
 
@@ -510,7 +509,7 @@ def _of_groups(apply: Callable[[_Fold, int, Any], None]) -> Callable[[_Fold, int
 def _confirmed(fold: _Fold, event: k.CycleTaken) -> None:
     """A cycle has revised the reservations that were old enough. Those of which it says nothing else are as before."""
     reservations, refresh_ms = fold.state.reservations, event.config.reservation_refresh_ms
-    for uid, known in reservations.items() if event.config.verdicts >= 7 else ():
+    for uid, known in reservations.items():
         if event.time_ms - known.time_ms >= refresh_ms:
             reservations[uid] = msgspec.structs.replace(known, time_ms=fold.time_ms)
 

@@ -12,7 +12,7 @@ def infeasible_since_ms(job: JobRecord, config: CycleConfig) -> int:
     """Since when it is known that no empty cluster could hold the job's quorum, in milliseconds since 1970; 0 if that
     isn't so. After an edit it is known since the last reason, which isn't recorded again if it is the same."""
     since_ms = job.times.infeasible_ms
-    if since_ms or config.verdicts < 6 or job.placements or job.waits is None:
+    if since_ms or job.placements or job.waits is None:
         return since_ms
     return job.times.waits_ms if job.waits.shortage.infeasible else 0
 

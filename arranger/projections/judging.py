@@ -166,7 +166,7 @@ def replaced_in_part(job: JobRecord, workers: Sequence[k.EndedWorker]) -> str:
     return ""
 
 
-def sharing_no_domain(nodes: NodeTable, job: JobRecord, desired: dict[SlotKey, str], verdicts: int) -> str:
+def sharing_no_domain(nodes: NodeTable, job: JobRecord, desired: dict[SlotKey, str]) -> str:
     """The first unit of a required topology that would get pods outside the domains of its other pods; empty if none.
     Nodes that don't exist any more are in every domain."""
     spec = job.valid_spec
@@ -181,7 +181,7 @@ def sharing_no_domain(nodes: NodeTable, job: JobRecord, desired: dict[SlotKey, s
         there = [labels[name] for name in names if name in labels]
         if not any(
             all(path[0] in of for of in there) and len({tuple(map(of.get, path)) for of in there}) == 1
-            for path in topology.paths(verdicts)
+            for path in topology.paths()
         ):
             group, number = unit
             of = "the job" if group == WHOLE_JOB else f"unit {number} of {spec.groups[group].name}"
@@ -226,7 +226,7 @@ def irreplaceable(nodes: NodeTable, job: JobRecord, event: k.WorkersReplaced) ->
         if worker.how == Replacement.SAME_NODE:  # one that is restarted has its room until it is gone
             again[slot] = job.placements[slot]
     refused = replaced_in_part(job, event.workers) or lacking(nodes, job, again)
-    if not refused and event.verdicts >= 1:
+    if not refused:
         refused = closed_to_next(nodes, job.valid_spec, again)
     return refused
 

@@ -44,10 +44,10 @@ def judged(
     if not refused and desired:
         need = need_of(nodes, job, desired)
         refused = lacking(nodes, job, desired, need, freed.nodes)
-    if not refused and config.verdicts >= 1:
+    if not refused:
         refused = closed_to_new(nodes, job.valid_spec, event.pods)
-    if not refused and config.verdicts >= 3:
-        refused = sharing_no_domain(nodes, job, desired, config.verdicts)
+    if not refused:
+        refused = sharing_no_domain(nodes, job, desired)
     if not refused and (state.with_devices or not job.of_pods):
         refused = without_devices(state, job, event, desired, time_ms)
-    return refused or against_its_queue(state, job, desired, config.verdicts, freed.queues), need
+    return refused or against_its_queue(state, job, desired, freed.queues), need

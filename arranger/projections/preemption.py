@@ -31,7 +31,7 @@ def no_victims(state: State, job: JobRecord, event: Preempted, config: CycleConf
         return "it has nodes already"
     if job.stage in _BEGUN:  # its pods would be created before the others have left
         return f"it is {job.stage}"
-    if took_in_vain(job, config):
+    if took_in_vain(job):
         return "it took room in vain, and nothing has changed since"
     named = {job.uid: None}
     for victim in event.victims:

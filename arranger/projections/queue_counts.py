@@ -78,14 +78,11 @@ def count_all(state: State, others: Mapping[tuple[str, Requests], int]) -> None:
 
 
 def used(state: State, others: Mapping[tuple[str, Requests], int]) -> QueueUse:
-    """What all queues use, counted from the jobs and the assumed pods, and other programs with these pods."""
+    """What all queues use, counted from the jobs, and other programs with these pods."""
     use = QueueUse()
     use.add_others(others)
     for job in state.jobs.values():
         _count_job(use, queue_of(state, job), job, 1)
-    for pod in state.assumed.values():
-        if pod.queue:
-            use.add(pod.queue, pod.use, 1)
     return use
 
 

@@ -121,10 +121,7 @@ def beyond_its_queue(state: State, job: JobRecord, desired: Collection[SlotKey],
     return ""
 
 
-def against_its_queue(
-    state: State, job: JobRecord, desired: Collection[SlotKey], verdicts: int, freed: Use = NOTHING_FREED
-) -> str:
-    """Why a placement is against the rules and limits of the job's queue, judged by these rules (`VERDICTS`). `freed`
-    as in `beyond_its_queue`."""
-    refused = outside_its_queue(state, job) if verdicts >= 4 else ""
-    return refused or (beyond_its_queue(state, job, desired, freed) if verdicts >= 5 else "")
+def against_its_queue(state: State, job: JobRecord, desired: Collection[SlotKey], freed: Use = NOTHING_FREED) -> str:
+    """Why a placement is against the rules and limits of the job's queue; empty if it isn't. `freed` as in
+    `beyond_its_queue`."""
+    return outside_its_queue(state, job) or beyond_its_queue(state, job, desired, freed)

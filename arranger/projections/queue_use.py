@@ -1,5 +1,5 @@
-"""What the jobs of each queue use: the requests of their pods with nodes, and of assumed pods; and what pods of other
-programs use, which no queue counts.
+"""What the jobs of each queue use: the requests of their pods with nodes; and what pods of other programs use, which
+no queue counts.
 
 The fold keeps it up to date, because a cycle and a verdict have no time to add up all jobs. It follows from the rest of
 the state, so a snapshot doesn't have it.

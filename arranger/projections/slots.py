@@ -22,7 +22,7 @@ from arranger.projections.judging import Need, lacking
 from arranger.projections.namespace_terms import resolved_spec
 from arranger.projections.nodes import Requests
 from arranger.projections.priorities import resolved
-from arranger.projections.queue_counts import count_pods, queue_of
+from arranger.projections.queue_counts import count_pods
 from arranger.projections.slot_devices import hold_again, holdings
 from arranger.projections.state import ASSUMED_MS, Assumed, Changes, State
 from arranger.projections.worker_groups import parted
@@ -170,10 +170,7 @@ class Slots:
         earlier = assumed_of(self.state, owner, node)  # from an earlier decision on the same slot
         forget_assumed(self.state, earlier, self.changes)
         until_ms = self.time_ms + ASSUMED_MS
-        queue = queue_of(self.state, job) if self.state.queues_count_assumed else ""
-        self.state.assumed[owner, node] = Assumed(owner, node, requests_of(job, slot), until_ms, queue)
-        if queue:
-            self.state.queue_use.add(queue, requests_of(job, slot), 1)
+        self.state.assumed[owner, node] = Assumed(owner, node, requests_of(job, slot), until_ms)
 
     def _count_restarts(self, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
         """Add the container restarts of a pod that leaves its slot to the job's record."""

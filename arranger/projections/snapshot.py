@@ -151,7 +151,6 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     runtime_classes: tuple[RuntimeClassSeen, ...]  # by name
     orphaned: dict[str, int]
     limit_ranges: tuple[LimitRangeSeen, ...]  # by namespace and name
-    queues_count_assumed: bool
 
 
 _Limits = TypeVar("_Limits", QuotaSeen, LimitRangeSeen)
@@ -164,7 +163,7 @@ _UNTOUCHED = SetRecord()
 _SAME = (
     "epoch", "offset", "time_ms", "last_cycle", "terms", "listed", "verdicts", "unwatched", "cluster", "exact_slots",
     "pod_addresses", "readiness", "late_pods", "with_volumes", "with_devices", "exact_ends",
-    "heard", "orphaned", "queues_count_assumed",
+    "heard", "orphaned",
 )  # fmt: skip
 
 #: The index of the state's time in a snapshot.

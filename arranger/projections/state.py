@@ -29,7 +29,6 @@ from arranger.events.kinds import (
 )
 from arranger.model.pod import TERMINAL, PodOwner
 from arranger.model.provisioning import NodesAnswer
-from arranger.model.queue import DEFAULT_QUEUE
 from arranger.projections.device_table import DeviceTable
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
@@ -108,20 +107,13 @@ ASSUMED_MS = 10_000
 
 class Assumed(msgspec.Struct, frozen=True, array_like=True):
     """An unobserved pod of a slot that was released while the pod was being created: its creation may be pending, or
-    the watch may be late. Its room is kept until it is observed, or until `until_ms` (milliseconds since 1970)."""
+    the watch may be late. Its room is kept until it is observed, or until `until_ms` (milliseconds since 1970).
+    No queue counts it: a pod that comes late is deleted, and no queue counts pods that leave."""
 
     owner: PodOwner
     node: str
     requests: Requests
     until_ms: int
-    #: The queue that counts it: that of its job when the slot was released; before there were queues, it was `default`.
-    #: Empty if none does (`State.queues_count_assumed`).
-    queue: str = DEFAULT_QUEUE
-
-    @property
-    def use(self) -> Requests:
-        """What its queue counts of it."""
-        return self.requests if self.queue else ()
 
 
 @dataclass(slots=True, repr=False)
@@ -178,9 +170,6 @@ class State:
     pod_addresses: bool = False
     #: Whether the readiness of quorums is recorded (`WatchClaimed.readiness`).
     readiness: bool = False
-    #: Whether queues count assumed pods: not from the first cycle with `CycleConfig.verdicts` 8 on. A pod that comes
-    #: late is deleted, and no queue counts pods that leave.
-    queues_count_assumed: bool = True
     #: Whether a slot may have an assumed pod on several nodes (`WatchClaimed.late_pods`).
     late_pods: bool = False
     #: Whether deadlines count active time, and a success in time wins over them (`WatchClaimed.exact_ends`).
@@ -301,8 +290,6 @@ class State:
         """Give back the room of assumed pods."""
         for pod in pods:
             del self.assumed[pod.owner, pod.node]
-            if pod.queue:
-                self.queue_use.add(pod.queue, pod.use, -1)
             self.nodes.release(pod.node, pod.requests)
 
     def lapsed_ms(self, time_ms: int) -> int:

@@ -5,8 +5,7 @@ All amounts are whole numbers of GPU-milliseconds.
 
 from collections.abc import Iterable, Mapping
 
-from arranger.model.accelerators import is_counted
-from arranger.model.config import VERDICTS
+from arranger.model.accelerators import is_accelerator
 from arranger.model.pod import TERMINAL, Phase
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
@@ -16,14 +15,14 @@ from arranger.projections.state import State
 _IDLE = frozenset({Phase.PENDING, *TERMINAL})
 
 
-def lost_ms(state: State, job: JobRecord, slots: Iterable[SlotKey], time_ms: int, verdicts: int = VERDICTS) -> int:
+def lost_ms(state: State, job: JobRecord, slots: Iterable[SlotKey], time_ms: int) -> int:
     """The GPU-milliseconds that would be lost if the pods in these slots ended at `time_ms`.
 
     For each pod that runs, this is the time since the job got its nodes, since the pod started or since the job's last
     checkpoint, whichever is latest, times the GPUs of the pod. A slot without such a pod loses nothing.
     """
     safe_ms = max(job.began_ms, checkpoint_ms(state, job, time_ms))
-    return lost_since(working(state, job, slots, verdicts), safe_ms, time_ms)
+    return lost_since(working(state, job, slots), safe_ms, time_ms)
 
 
 def lost_since(working: Mapping[int, int], safe_ms: int, time_ms: int) -> int:
@@ -31,14 +30,14 @@ def lost_since(working: Mapping[int, int], safe_ms: int, time_ms: int) -> int:
     return sum([gpus * max(time_ms - max(safe_ms, since_ms), 0) for since_ms, gpus in working.items()])
 
 
-def working_gpus(state: State, job: JobRecord, slots: Iterable[SlotKey], verdicts: int = VERDICTS) -> int:
-    """The GPUs of those pods in these slots that have work to lose: accelerators, by the rules of a cycle."""
-    return sum(working(state, job, slots, verdicts).values())
+def working_gpus(state: State, job: JobRecord, slots: Iterable[SlotKey]) -> int:
+    """The GPUs of those pods in these slots that have work to lose: accelerators."""
+    return sum(working(state, job, slots).values())
 
 
-def working(state: State, job: JobRecord, slots: Iterable[SlotKey], verdicts: int = VERDICTS) -> dict[int, int]:
+def working(state: State, job: JobRecord, slots: Iterable[SlotKey]) -> dict[int, int]:
     """When pods in these slots started (milliseconds since 1970, 0 if that isn't known) → the GPUs of those of them
-    that have work to lose. By earlier rules, all pods count as if they had started with their job."""
+    that have work to lose."""
     found: dict[int, int] = {}
     each, last, bound = 0, None, job.bound
     for slot in slots:
@@ -46,9 +45,9 @@ def working(state: State, job: JobRecord, slots: Iterable[SlotKey], verdicts: in
         pod = state.pods[uid] if uid is not None else None
         if pod is not None and pod.phase not in _IDLE:
             if pod.requests != last:  # those of a group follow each other, and nearly all request the same
-                each = sum(amount for name, amount in pod.requests if is_counted(name, verdicts))
+                each = sum(amount for name, amount in pod.requests if is_accelerator(name))
                 last = pod.requests
-            since_ms = pod.times.started_ms if verdicts >= 8 else 0
+            since_ms = pod.times.started_ms
             found[since_ms] = found.get(since_ms, 0) + each
     return found
 

@@ -30,7 +30,7 @@ class Areas:
 
     def __init__(self, placing: Placing, tried: PlacementTry, needs: Needs, topology: Topology) -> None:
         self._placing, self._tried, self._topology = placing, tried, topology
-        self._paths = topology.paths(placing.view.verdicts)
+        self._paths = topology.paths()
         self._quorum = Quorum.of(tried, needs)
         every = free_indices(tried.job, range(len(tried.groups)))
         least = {group: len(indices) for group, indices in every.items()}

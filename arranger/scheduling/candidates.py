@@ -89,7 +89,7 @@ class Candidates:
         self._time_ms = time_ms
         if jobs is None:
             jobs = KnownJobs()
-            jobs.renew(state, config)
+            jobs.renew(state)
         self._jobs = jobs
         #: Queue → the highest priority that counts there, None for any.
         self._most: dict[str, int | None] = {}
@@ -164,7 +164,7 @@ class Candidates:
 
     @cached_property
     def _shares(self) -> QueueStanding:
-        return QueueStanding(self._state, self._waiting, self._time_ms, verdicts=self._config.verdicts)
+        return QueueStanding(self._state, self._waiting, self._time_ms)
 
     def rules(self, queue: str) -> Preemption | None:
         """How room may be taken for jobs of a queue: as it and the configuration both allow; None for not at all."""
@@ -337,7 +337,7 @@ class Candidates:
     def line_beyond(self, job: JobRecord, asked: Amounts, placed: Use) -> "ShareLine":
         """As `line`, once all of the quorum's own queue that may give room have done so."""
         line = self.line(job, asked, placed)
-        if line.is_above and self._config.verdicts >= 8:
+        if line.is_above:
             line.own_gives(self._all_of_own(*self._standing_of(job)))
         return line
 
@@ -441,7 +441,7 @@ class Candidates:
 
     def lost_ms(self, job: JobRecord, slots: Iterable[SlotKey]) -> int:
         """GPU-milliseconds of work that are lost with these pods of a job."""
-        return lost_ms(self._state, job, slots, self._time_ms, self._config.verdicts)
+        return lost_ms(self._state, job, slots, self._time_ms)
 
 
 def least_runtime_ms(state: State, config: CycleConfig, queue: str, took: bool) -> tuple[int, int]:

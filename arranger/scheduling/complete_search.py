@@ -103,8 +103,7 @@ class CompleteSearch:
         """Whether pods of the quorum may share volumes or devices, of which the search knows nothing. One pod alone has
         its own, such as a leader with a volume for its checkpoints, and the room of nodes for it tells of them."""
         holders = [of for group, of in quorum.indices.items() if holds_volumes(tried.groups[group].shape)]
-        alone = 1 if self._placing.config.verdicts >= 6 else 0
-        return sum(map(len, holders)) > alone
+        return sum(map(len, holders)) > 1
 
     def _rooms(self, tried: PlacementTry, quorum: Quorum, first: int, *, ever: bool) -> dict[int, Amounts] | None:
         """The room for each group by node; None if a group surely finds too little, which is mostly the `first` one."""
@@ -201,7 +200,7 @@ class CompleteSearch:
         assert topology is not None
         there = unit_pods(tried, view).of(group)
         found: list[Mask] = []
-        for level, path in enumerate(topology.paths(view.verdicts)):
+        for level, path in enumerate(topology.paths()):
             domains = np.flatnonzero(sums_of(view, path, room) >= max(least, 1)).tolist()
             if there is not None and there.codes is not None:
                 domains = [domain for domain in domains if domain == there.codes[level]]

@@ -71,9 +71,7 @@ class Consents:
         more."""
         placing, job = self._placing, tried.job
         slots, mark = expand(pods), placing.mark()
-        if not self._as_needed(tried, slots) or sharing_no_domain(
-            self._state.nodes, job, slots, placing.config.verdicts
-        ):
+        if not self._as_needed(tried, slots) or sharing_no_domain(self._state.nodes, job, slots):
             return False
         rows = placing.view.node_index.rows()
         for (group, index), node in slots.items():

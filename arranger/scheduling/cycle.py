@@ -218,7 +218,7 @@ def _plan_of(state: State, found: _Found, next_ms: float) -> Plan:
     decisions = [event for tried in tries if not tried.told for event in _decisions(placer, tried, reasons)]
     reserved, over = room.reservations.events()
     # Guests are only of those who have their reservations.
-    decisions = [*reserved, *decisions, *over] if config.verdicts >= 7 else [*decisions, *reserved, *over]
+    decisions = [*reserved, *decisions, *over]
     if decisions or room.reservations.confirmed:
         return Plan((CycleTaken(state.offset, time_ms, config, placer.search_steps), *decisions))
     due_ms = min([room.reservations.due_ms, room.preemption.due_ms, *(_due_ms(tried, reasons) for tried in tries)])
@@ -302,7 +302,7 @@ class _Reasons:
     def _state(self, tried: PlacementTry, shortage: Shortage) -> ScheduleState:
         job = tried.job
         due_ms = self.gives_up_ms(job) if shortage.infeasible else None
-        heard_ms = self._projected.heard_ms(Watched.NODE) if self.config.verdicts >= 7 else self.time_ms
+        heard_ms = self._projected.heard_ms(Watched.NODE)
         if due_ms is not None and min(self.time_ms, heard_ms) >= due_ms:
             return ScheduleState.FAILED
         return ScheduleState.PARTLY if tried.quorum_stands or job.placements else ScheduleState.UNSCHEDULED

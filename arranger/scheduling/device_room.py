@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from arranger.model.config import VERDICTS
 from arranger.model.devices import AllocatedDevice, Allocation, DecidedDevices, DeviceId, on_node
 from arranger.model.pod import DeviceNeeds, DevicesAsked, NodeTerms
 from arranger.model.selectors import node_satisfies
@@ -28,8 +27,6 @@ Numbers = npt.NDArray[np.int64]
 Claim = tuple[str, str]
 Needs = tuple[DeviceNeeds, ...]
 Requests = tuple[tuple[DevicesAsked, ...], ...]
-#: From these rules on (`CycleConfig.verdicts`), a request for all devices knows of those that no claim gets.
-_WITH_TAINTED = 7
 #: More pods than any node takes.
 _MANY = 1 << 31
 
@@ -154,16 +151,13 @@ class DeviceRoom:
     _journal: list[int] = field(default_factory=list)
 
     @classmethod
-    def of(cls, state: State, rows: Mapping[str, int], verdicts: int = VERDICTS) -> "DeviceRoom | None":
-        """The devices of these nodes (name → row), by these rules; None if none are allocated."""
+    def of(cls, state: State, rows: Mapping[str, int]) -> "DeviceRoom | None":
+        """The devices of these nodes (name → row); None if none are allocated."""
         table = state.devices
         if not state.with_devices or not (table.claims or table.templates):
             return None
-        all_of_them = verdicts >= _WITH_TAINTED
-        key = ("devices", table.version, all_of_them)
-        by_row, reached_by, apart = remembered(
-            state.nodes.facts_version, key, lambda: _inventory(state, rows, all_of_them=all_of_them)
-        )
+        key = ("devices", table.version)
+        by_row, reached_by, apart = remembered(state.nodes.facts_version, key, lambda: _inventory(state, rows))
         found = cls([*rows], by_row, reached_by, apart, dict.fromkeys(table.holders))
         found.uids = {key: of.uid for key, of in table.claims.items()}
         for holding in table.decided.values():
@@ -296,10 +290,10 @@ class DeviceRoom:
 
 
 def _inventory(
-    state: State, rows: Mapping[str, int], *, all_of_them: bool
+    state: State, rows: Mapping[str, int]
 ) -> tuple[dict[int, list[Device]], dict[DeviceId, list[int]], bool]:
     """The devices by row, those of each in order, the rows that reach each of them, and whether that is one at most.
-    Without `all_of_them`, only those that claims may get."""
+    A request for all devices knows of those that no claim gets, too."""
     by_row: dict[int, list[Device]] = {}
     reached_by: dict[DeviceId, list[int]] = {}
     slices, incomplete = state.devices.newest_slices()
@@ -311,7 +305,7 @@ def _inventory(
             for at in indices:
                 by_device.setdefault(at, []).append(selector)
         for at, device in enumerate(facts.devices):
-            if (device.whole or all_of_them) and there:
+            if there:
                 one = DeviceId(facts.driver, facts.pool, device.name)
                 reached_by[one] = there
                 found = Device(one, facts.reached_from, frozenset(by_device.get(at, ())), whole=device.whole)

@@ -466,13 +466,13 @@ class Filters:
 
     def _lack_of(self, resource: str, need: int, most: int) -> Reason:
         """Why nodes have too little of a resource, of which none has more than `most` free."""
-        if self._view.verdicts >= 7 and resource not in self._view.known:
+        if resource not in self._view.known:
             return absent(resource, need, similar_resource(resource, self._view.known))
         return insufficient(resource, need, most)
 
     def _held(self) -> Levels | None:
         """What is reserved for other jobs: it is free on a node that would have too little with it, too."""
-        return self._view.held if self._view.verdicts >= 7 else None
+        return self._view.held
 
     def _reserved(self, shape: PodShape) -> Mask:
         """The nodes that have room for a pod only in what is reserved for other jobs."""

@@ -21,7 +21,7 @@ class KeptRankings:
 
     def __init__(self) -> None:
         self._rankings: Rankings | None = None
-        self._limits: tuple[QueueTree, int, QueueLimits] | None = None
+        self._limits: tuple[QueueTree, QueueLimits] | None = None
         self.queues = KeptQueues()
         #: UID of a job with a reservation → the `changes` of the nodes when its start was last sought.
         self.sought: dict[str, int] = {}
@@ -31,17 +31,17 @@ class KeptRankings:
         """Rankings on a view that shows the state as it is now; the same as new ones."""
         kept = self._rankings
         if kept is None or kept.config != config or not kept.view.renew(state):
-            kept = self._rankings = Rankings(ClusterView.of(state, config.verdicts), config)
+            kept = self._rankings = Rankings(ClusterView.of(state), config)
         return kept
 
-    def jobs(self, state: State, config: CycleConfig) -> KnownJobs:
+    def jobs(self, state: State) -> KnownJobs:
         """What is still known of the jobs in this state."""
-        self._jobs.renew(state, config)
+        self._jobs.renew(state)
         return self._jobs
 
-    def limits(self, state: State, verdicts: int) -> QueueLimits:
+    def limits(self, state: State) -> QueueLimits:
         """The limits of the state's queues."""
         tree = state.queue_tree
-        if self._limits is None or self._limits[0] is not tree or self._limits[1] != verdicts:
-            self._limits = (tree, verdicts, QueueLimits(tree, verdicts))
-        return self._limits[2]
+        if self._limits is None or self._limits[0] is not tree:
+            self._limits = (tree, QueueLimits(tree))
+        return self._limits[1]

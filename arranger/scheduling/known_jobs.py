@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.projections.departing import ends_by_itself
 from arranger.projections.job_parts import SlotKey
@@ -45,8 +44,8 @@ class RowRooms(NamedTuple):
 class KnownPart:
     """Some slots of a job. Most of what is known of them is found when somebody first needs it."""
 
-    def __init__(self, state: State, job: JobRecord, slots: tuple[SlotKey, ...], verdicts: int) -> None:
-        self._state, self._verdicts = state, verdicts
+    def __init__(self, state: State, job: JobRecord, slots: tuple[SlotKey, ...]) -> None:
+        self._state = state
         self._job = job
         self.slots = slots
         #: The room that their pods use, once somebody has found it.
@@ -60,14 +59,14 @@ class KnownPart:
     @cached_property
     def working(self) -> dict[int, int]:
         """The GPUs of those of their pods that have work to lose, by when these started."""
-        return working(self._state, self._job, self.slots, self._verdicts)
+        return working(self._state, self._job, self.slots)
 
 
 class KnownJob:
     """One job as it is now. Times are in milliseconds since 1970."""
 
-    def __init__(self, state: State, job: JobRecord, content: tuple[Any, ...], queue: str, verdicts: int) -> None:
-        self._state, self._verdicts = state, verdicts
+    def __init__(self, state: State, job: JobRecord, content: tuple[Any, ...], queue: str) -> None:
+        self._state = state
         self.job = job
         #: What changes whenever something changes that the rest follows from, and when that was last compared.
         self.content = content
@@ -75,7 +74,7 @@ class KnownJob:
         self.queue = queue
         self.began_ms = job.began_ms
         #: Whether it gives up its nodes by itself.
-        self.ends = ends_by_itself(state, job) if verdicts >= 7 else job.stands_still or not job.active
+        self.ends = ends_by_itself(state, job)
         #: Whether it may give room at all, once it has run for long enough.
         self.may_give = job.stage in _BEGUN and not self.ends and job.valid_spec.preemptible
         #: The units above the quorum, once somebody has found them.
@@ -95,7 +94,7 @@ class KnownJob:
     @cached_property
     def whole(self) -> KnownPart:
         """What is known of all its slots with nodes."""
-        return KnownPart(self._state, self.job, self.slots, self._verdicts)
+        return KnownPart(self._state, self.job, self.slots)
 
     def part(self, slots: tuple[SlotKey, ...]) -> KnownPart:
         """What is known of some of its slots with nodes."""
@@ -103,7 +102,7 @@ class KnownJob:
             return self.whole
         found = self._parts.get(slots)
         if found is None:
-            found = self._parts[slots] = KnownPart(self._state, self.job, slots, self._verdicts)
+            found = self._parts[slots] = KnownPart(self._state, self.job, slots)
         return found
 
     def lost_ms(self, part: KnownPart, time_ms: int) -> int:
@@ -120,15 +119,15 @@ class KnownJobs:
         self._state: State | None = None
         #: What all of them follow from beside their own content.
         self._nodes: NodeTable | None = None
-        self._facts: tuple[object, int, CycleConfig | None] = (None, 0, None)
+        self._facts: tuple[object, int] = (None, 0)
         self._turn = 0
         #: Jobs with what all their pods use, and the sum of that: nodes × resources.
         self._summed: tuple[dict[KnownJob, RowRooms], Levels] | None = None
 
-    def renew(self, state: State, config: CycleConfig) -> None:
+    def renew(self, state: State) -> None:
         """A turn begins: jobs may have changed since the last one."""
         nodes = state.nodes
-        facts = (nodes.names_version, len(nodes.columns), config)
+        facts = (nodes.names_version, len(nodes.columns))
         same = nodes is self._nodes and facts[0] is self._facts[0] and facts[1:] == self._facts[1:]
         if not same or state is not self._state:
             self._jobs, self._summed = {}, None
@@ -143,12 +142,11 @@ class KnownJobs:
         if known is not None and known.turn == self._turn and known.job is job:
             return known
         state = self._state
-        _, _, config = self._facts
-        assert state is not None and config is not None, "a turn has begun"
+        assert state is not None, "a turn has begun"
         queue = queue_of(state, job)
         content = (job.seen, job.spec, job.version, job.stage, job.began_ms, queue, job.slots.pod_changes)
         if known is None or known.job is not job or known.content != content:
-            known = self._jobs[job.seen.uid] = KnownJob(state, job, content, queue, config.verdicts)
+            known = self._jobs[job.seen.uid] = KnownJob(state, job, content, queue)
         known.turn = self._turn
         return known
 

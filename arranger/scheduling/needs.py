@@ -119,11 +119,9 @@ def in_start_order(spec: JobSpec) -> list[int]:
     return order
 
 
-def awaits_set(job: JobRecord, group: int, pieces: Iterable[Piece], verdicts: int) -> bool:
+def awaits_set(job: JobRecord, group: int, pieces: Iterable[Piece]) -> bool:
     """Whether pods of a group would hold their nodes for nothing, because they wait for another worker set of which no
-    pod has a node, beside these pieces. By the rules before 7 that doesn't count."""
-    if verdicts < 7:
-        return False
+    pod has a node, beside these pieces."""
     of, groups = job.valid_spec.groups[group], _groups(job)
     before = of.start_after or LEADER_GROUP
     given_up = sum(slot[0] == before for slot in job.slots.given_up)
@@ -221,7 +219,7 @@ def never_together(view: ClusterView, spec: JobSpec, rooms: Sequence[Amounts], w
     least, counts = _least_of_all(spec, workers, whole=whole), [group.count for group in spec.groups]
     topology = spec.whole_topology
     if topology is not None and topology.mode == TopologyMode.REQUIRED:
-        every = [[sums_of(view, path, room) for room in rooms] for path in topology.paths(view.verdicts)]
+        every = [[sums_of(view, path, room) for room in rooms] for path in topology.paths()]
         if not any(_some_domain_holds(sums, counts, least, workers) for sums in every):
             return True
     return domains_too_small(view, spec, dict(enumerate(rooms)), least)
@@ -233,7 +231,7 @@ def domains_too_small(view: ClusterView, spec: JobSpec, rooms: Mapping[int, Amou
         of_set = spec.topology_of(group)
         if of_set is not None and of_set.mode == TopologyMode.REQUIRED and pods > 0:
             size = min(spec.unit_size(group), pods)
-            sums = [sums_of(view, path, rooms[group]) // size for path in of_set.paths(view.verdicts)]
+            sums = [sums_of(view, path, rooms[group]) // size for path in of_set.paths()]
             if sum(int(of.sum()) for of in sums) * size < pods:
                 return True
     return False

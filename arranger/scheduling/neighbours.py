@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from arranger.events.kinds import PodSeen
-from arranger.model.config import VERDICTS
 from arranger.model.job import LEADER_GROUP, JobSpec
 from arranger.model.names import job_name, known_labels
 from arranger.model.pod import OWN_NAMESPACE, Attachment, DeviceNeeds, HostPort, Labels, PodRules, PodTerm, Selector
@@ -364,7 +363,7 @@ def _pairs(selector: Selector) -> Iterator[tuple[str, str] | None]:
             yield (named.key, value)
 
 
-def around(state: State, rows: Mapping[str, int], verdicts: int = VERDICTS) -> Neighbours | None:
+def around(state: State, rows: Mapping[str, int]) -> Neighbours | None:
     """The pods on these nodes (name → row), including placements without a pod; None if no pod has rules about others.
 
     All pods are included if a waiting job has such rules, else only those that repel other pods.
@@ -374,7 +373,7 @@ def around(state: State, rows: Mapping[str, int], verdicts: int = VERDICTS) -> N
     if not complete and not state.repelling and all(len(job.bound) == len(job.placements) for job in asking):
         return None
     volumes = AttachedVolumes.of(state.volumes, rows)
-    devices = DeviceRoom.of(state, rows, verdicts) if complete else None
+    devices = DeviceRoom.of(state, rows) if complete else None
     found = Neighbours(len(rows), complete=complete, volumes=volumes, devices=devices)
     for pod in (state.pods if complete else state.repelling).values():
         row = rows.get(pod.node)

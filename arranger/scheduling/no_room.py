@@ -108,7 +108,7 @@ def why_no_room(
         NoRoomKind.OFF: lambda: _none_of(config.preemption),
         NoRoomKind.QUEUE_NEVER: lambda: _none_of(rules),
         NoRoomKind.REFUSED: lambda: config.dry_run and refused_by_dry_run(job),
-        NoRoomKind.IN_VAIN: lambda: took_in_vain(job, config),
+        NoRoomKind.IN_VAIN: lambda: took_in_vain(job),
     }
     kind = next((kind for kind, holds in about_quorum.items() if holds()), None)
     if kind is not None or rules is None:
@@ -155,8 +155,6 @@ def _open_nodes(state: State, job: JobRecord, config: CycleConfig, time_ms: int,
 
 
 def _comes(state: State, job: JobRecord, config: CycleConfig, time_ms: int, policies: Policies) -> bool:
-    if config.verdicts < 7:
-        return False
     placer = Placer(state, config, policies, time_ms=time_ms)
     order = in_order(state, config, policies, time_ms=time_ms)
     before = list(takewhile(lambda of: of is not job, order))[:_BEFORE]
@@ -172,7 +170,7 @@ def _line(candidates: Candidates, preempting: Preempting, job: JobRecord, asked:
 
 
 def _over_limit(state: State, job: JobRecord, config: CycleConfig, time_ms: int, lacks: LimitKind | None) -> bool:
-    return config.verdicts >= 8 and lacks is not None and Quotas(state, time_ms, verdicts=config.verdicts).over(job)
+    return lacks is not None and Quotas(state, time_ms).over(job)
 
 
 def _none_of(rules: Preemption | None) -> bool:

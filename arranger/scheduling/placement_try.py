@@ -73,9 +73,9 @@ class UnitPods:
         self._tried, self._read = tried, 0
         self._view, spec = view, tried.job.valid_spec
         self._sizes = [spec.unit_size(group) for group in range(len(spec.groups))]
-        topologies, rules = map(spec.topology_of, range(len(spec.groups))), view.verdicts
-        self._paths = [of.paths(rules) if of is not None else () for of in topologies]
-        self._whole = spec.whole_topology.paths(rules) if spec.whole_topology is not None else ()
+        topologies = map(spec.topology_of, range(len(spec.groups)))
+        self._paths = [of.paths() if of is not None else () for of in topologies]
+        self._whole = spec.whole_topology.paths() if spec.whole_topology is not None else ()
         self._known: dict[Unit, There] = {}
         rows = view.node_index.rows()
         for (group, index), node in tried.job.placements.items():

@@ -217,7 +217,7 @@ class Placer:
         placing, begun = self._placing, bool(tried.pieces)
         while tried.left:
             group, (indices, asked) = next(iter(tried.left.items()))
-            if awaits_set(tried.job, group, tried.pieces, placing.config.verdicts):
+            if awaits_set(tried.job, group, tried.pieces):
                 del tried.left[group]
                 continue
             size = tried.groups[group].group_size
@@ -240,7 +240,7 @@ class Placer:
     def _left(self, tried: PlacementTry) -> dict[int, tuple[Sequence[int], int]]:
         """The further pods of a job; none of one whose pods show its end, or that holds none, if its queue has no
         room."""
-        if self._placing.config.verdicts >= 8 and ends_by_itself(self._state, tried.job):
+        if ends_by_itself(self._state, tried.job):
             return {}
         free = free_indices(tried.job, in_start_order(tried.job.valid_spec), tried.pieces)
         full = self._placing.quotas.full(tried.job) if not tried.pieces else None

@@ -46,12 +46,12 @@ class Placing:
         self.observer = observer
         self._rankings = kept.rankings(state, config)
         self.view = self._rankings.view
-        self.jobs = kept.jobs(state, config)
+        self.jobs = kept.jobs(state)
         for pod in state.assumed_until(time_ms):
             self.view.count_free(pod.node, pod.requests)
         if self.view.neighbours is not None and self.view.neighbours.devices is not None:
             self.view.neighbours.devices.lapse(state, time_ms)
-        self.quotas = Quotas(state, time_ms, kept.limits(state, config.verdicts), config.verdicts)
+        self.quotas = Quotas(state, time_ms, kept.limits(state))
         self.filters = Filters(self.view, policies.filters, order=config.filter_order)
         self.units = Units(self)
         self._state = state
@@ -276,7 +276,7 @@ class Placing:
         """The filters for the nodes that are in a domain of the topology which the group's pods require, if any."""
         spec = tried.job.valid_spec
         topology = spec.whole_topology or spec.topology_of(group)
-        if topology is None or topology.mode != TopologyMode.REQUIRED or self.config.verdicts < 7:
+        if topology is None or topology.mode != TopologyMode.REQUIRED:
             return self.filters
         if topology.levels not in self._labelled:
             self._labelled[topology.levels] = with_labels(self.view, self.filters, topology)

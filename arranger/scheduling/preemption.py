@@ -162,7 +162,7 @@ class PreemptionSearch:
             return False
         if shortage.quota is None:
             return True
-        if self._config.verdicts >= 8 and self._placer.placing.quotas.over(job):
+        if self._placer.placing.quotas.over(job):
             return False  # else one small job might end many, until the queue is within its limit
         return shortage.quota.limit in _OF_QUEUES
 
@@ -217,9 +217,8 @@ class PreemptionSearch:
         state, known = self._state, self._placer.placing.jobs
         jobs = [job for job in state.jobs.values() if job.placements and known.of(job).ends]
         found = [*map(self._vacating.of_whole, jobs)]
-        if self._config.verdicts >= 7:
-            found += self._vacating.of_assumed()
-            found.append(self._vacating.of_pods(self._deleted([*self._vacating.leaving, *self._departing], jobs)))
+        found += self._vacating.of_assumed()
+        found.append(self._vacating.of_pods(self._deleted([*self._vacating.leaving, *self._departing], jobs)))
         return found
 
     def _deleted(self, counted: list[PodSeen], ending: list[JobRecord]) -> list[PodSeen]:
@@ -309,10 +308,9 @@ class PreemptionSearch:
         if not queues:
             return True
         line = self._candidates.line(job, asked, self._use)
-        if self._config.verdicts >= 8:
-            for unit in victims:
-                if not unit.candidate.reclaimed:
-                    line.own_gives(sum_of(unit.candidate.job, unit.slots))
+        for unit in victims:
+            if not unit.candidate.reclaimed:
+                line.own_gives(sum_of(unit.candidate.job, unit.slots))
         return not any(line.own_above(queue) for queue in queues)
 
     def _least_harm(
@@ -356,9 +354,6 @@ class PreemptionSearch:
         self._vacating.take_again(unit.vacated, use=False)
         unseen = [slot for slot in unit.slots if slot not in of.bound]
         empty = tuple([slot for slot in unseen if not may_come(of, slot, of.stage)])
-        coming = tuple([slot for slot in unseen if may_come(of, slot, of.stage)])
-        if self._config.verdicts < 8:
-            self._vacating.count_again(self._vacating.of_job(of, coming, whole=False))
         pods = held_by(self._state, of, unit.slots)
         self._left += [self._vacating.of_pods(pods), self._vacating.of_job(of, empty, whole=False)._replace(use=())]
         self._departing += pods

@@ -116,14 +116,14 @@ def turns(
     """The jobs' turns. Without Queues, all jobs are in one line."""
     if not state.queues:
         return QueueTurns({DEFAULT_QUEUE: _merged(jobs, config, policies, shares)}, None)
-    standing = QueueStanding(state, jobs, time_ms, kept, config.verdicts)
+    standing = QueueStanding(state, jobs, time_ms, kept)
 
     lines = {
         line: _merged(of_line, config, policies, shares, standing.policy(line))
         for line, of_line in standing.lines.items()
     }
     first_jobs = {line: seniority(turn.job) for line, of in lines.items() if (turn := of.head()) is not None}
-    return QueueTurns(lines, standing.order(first_jobs if config.verdicts >= 9 else dict.fromkeys(first_jobs, ())))
+    return QueueTurns(lines, standing.order(first_jobs))
 
 
 def _merged(

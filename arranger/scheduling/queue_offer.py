@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 import numpy as np
 
 from arranger.events.kinds import PodSeen
-from arranger.model.config import VERDICTS
 from arranger.projections.departing import hanging
 from arranger.projections.jobs import requests_of
 from arranger.projections.nodes import NOWHERE, PODS, NodeTable, Requests
@@ -21,19 +20,19 @@ from arranger.projections.remembered import remembered
 from arranger.projections.state import State
 
 
-def offered(state: State, time_ms: int, verdicts: int = VERDICTS) -> Mapping[str, int]:
+def offered(state: State, time_ms: int) -> Mapping[str, int]:
     """Resource → the amount, in its unit, of every resource that some present node has. What a node had once counts no
-    more: a projection that began at a snapshot doesn't know of it. `verdicts` selects the rules, as in `CycleConfig`:
-    before 7, what is held beyond a ready node's amounts isn't offered, and what pods hold that should be gone by
-    `time_ms` (milliseconds since 1970) is."""
+    more: a projection that began at a snapshot doesn't know of it. What is held
+    beyond a ready node's amounts is offered, and what pods hold that should be gone by `time_ms` (milliseconds since
+    1970) isn't."""
     nodes, others = state.nodes, state.queue_use.others
     ready = remembered(nodes.facts_version, "ready", lambda: _ready(nodes))
     found = dict(remembered(nodes.facts_version, "offered", lambda: _provided(nodes)))
     _add(found, state.queue_use.others_total.items(), -1)
-    behind = [pod for pod in _left_behind(state, time_ms) if pod.node in ready] if verdicts >= 7 else []
+    behind = [pod for pod in _left_behind(state, time_ms) if pod.node in ready]
     for pod in behind:
         _add(found, pod.requests, -1)
-    held = _held_where_short(state, ready, others, behind, verdicts)
+    held = _held_where_short(state, ready, others, behind)
     for name, amounts in held.items():
         there = nodes.allocatable[nodes.rows[name]] if name in ready else np.zeros(len(nodes.columns), np.int64)
         for resource, amount in amounts.items():
@@ -49,23 +48,19 @@ def _left_behind(state: State, time_ms: int) -> Iterator[PodSeen]:
 
 
 def _held_where_short(
-    state: State,
-    ready: Set[str],
-    others: Mapping[str, Mapping[str, int]],
-    behind: Iterable[PodSeen],
-    verdicts: int,
+    state: State, ready: Set[str], others: Mapping[str, Mapping[str, int]], behind: Iterable[PodSeen]
 ) -> Mapping[str, dict[str, int]]:
     """Node → what pods of other programs, those left behind and slots of jobs hold there, of the nodes that have less
     than is used there: not ready, or overbooked."""
     nodes = state.nodes
-    over = _overbooked(nodes) if verdicts >= 7 else frozenset()
+    over = _overbooked(nodes)
     short = {name: row for name, row in nodes.rows.items() if nodes.holders[row] and (name not in ready or row in over)}
     held = {name: dict(others.get(name, _NOTHING)) for name in short}
     for pod in behind:
         if pod.node in held:
             _count(held[pod.node], pod.requests)
     with_ours = {name for name, row in short.items() if _has_ours(nodes, row, held[name])}
-    for node, requests in _held_on(state, with_ours if verdicts >= 7 else held.keys()) if with_ours else ():
+    for node, requests in _held_on(state, with_ours) if with_ours else ():
         _count(held[node], requests)
     return held
 

@@ -13,7 +13,6 @@ amounts are lists by position, and only those on the way to the root that state 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from arranger.model.config import VERDICTS
 from arranger.model.job import PodGroup
 from arranger.model.queue import Amounts
 from arranger.model.quota import LimitKind, QuotaLack
@@ -33,8 +32,7 @@ class QueueLimits:
     """The limits of a tree: of the queues with a way to the root, parents first, and of the root. They depend on no
     job, so a process keeps them while no queue changes."""
 
-    def __init__(self, tree: QueueTree, verdicts: int = VERDICTS) -> None:
-        """`verdicts` decides whether something is kept for closed queues."""
+    def __init__(self, tree: QueueTree) -> None:
         paths = sorted(tree.paths.items(), key=_depth)
         self.names = [*(name for name, _ in paths), ROOT]
         self.at = {name: at for at, (name, _) in enumerate(paths)}
@@ -42,7 +40,7 @@ class QueueLimits:
         self.max_running = [tree.specs[name].max_running for name, _ in paths]
         #: Whether some queue limits its jobs with nodes.
         self.counts_jobs = any([most is not None for most in self.max_running])
-        kept = _kept(tree, verdicts)
+        kept = _kept(tree)
         #: Resources of which some queue has a guarantee.
         self.guaranteed = {resource for guarantee in kept.values() for resource, _ in guarantee}
         #: The resources that the limits of each queue are about.
@@ -82,10 +80,9 @@ class QueueLimits:
         return most, promised
 
 
-def _kept(tree: QueueTree, verdicts: int) -> dict[str, Amounts]:
+def _kept(tree: QueueTree) -> dict[str, Amounts]:
     """What is guaranteed to each queue; no job of a closed one may start in what would be kept for it."""
-    closed = {name: None for name in tree.specs if verdicts >= 8 and tree.is_closed(name)}
-    return {name: spec.guarantee if name not in closed else () for name, spec in tree.specs.items()}
+    return {name: () if tree.is_closed(name) else spec.guarantee for name, spec in tree.specs.items()}
 
 
 def _depth(entry: tuple[str, tuple[str, ...]]) -> int:
@@ -173,19 +170,16 @@ class _Resource:
 
 class QueueRoom:
     """The limits of all queues in one cycle; what is placed counts at once. `time_ms` decides which assumed pods still
-    count, and `verdicts` what the nodes offer (`offered`)."""
+    hold their room."""
 
-    def __init__(self, state: State, time_ms: int, limits: QueueLimits | None = None, verdicts: int = VERDICTS) -> None:
-        self._limits = limits = QueueLimits(state.queue_tree, verdicts) if limits is None else limits
+    def __init__(self, state: State, time_ms: int, limits: QueueLimits | None = None) -> None:
+        self._limits = limits = QueueLimits(state.queue_tree) if limits is None else limits
         self.counts_jobs, self.guaranteed = limits.counts_jobs, limits.guaranteed
-        total = offered(state, time_ms, verdicts)
+        total = offered(state, time_ms)
         self._resources = {name: _Resource(limits, name, state, total.get(name, 0)) for name in limits.most}
         totals = state.queue_totals
         #: The jobs with nodes of each queue and those below it.
         self._running = [totals.get(name, _NOTHING).get(JOBS, 0) for name in limits.names] if self.counts_jobs else []
-        for pod in state.assumed_until(time_ms):
-            for resource, amount in pod.use:
-                self.use(pod.queue, resource, -amount)
 
     def limited(self, name: str) -> tuple[str, ...]:
         """The resources that the limits of a queue's jobs are about; none for a queue without a way to the root."""

@@ -6,7 +6,6 @@ the submitters of a queue divide its share, and the one with the lowest ratio of
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from arranger.model.config import VERDICTS
 from arranger.model.job import PodGroup
 from arranger.model.queue import DEFAULT_QUEUE
 from arranger.projections.jobs import JobRecord
@@ -65,21 +64,13 @@ class KeptQueues:
 
 
 class QueueStanding:
-    """The queues of a state, with waiting jobs (see `waiting_jobs`). Amounts are by resource, in its unit.
-    `verdicts` decides what the nodes offer (`offered`)."""
+    """The queues of a state, with waiting jobs (see `waiting_jobs`). Amounts are by resource, in its unit."""
 
-    def __init__(
-        self,
-        state: State,
-        jobs: Sequence[JobRecord],
-        time_ms: int,
-        kept: KeptQueues | None = None,
-        verdicts: int = VERDICTS,
-    ) -> None:
+    def __init__(self, state: State, jobs: Sequence[JobRecord], time_ms: int, kept: KeptQueues | None = None) -> None:
         kept = KeptQueues() if kept is None else kept
         self._tree = tree = state.queue_tree
         #: What the nodes offer to all jobs; resources without any are left out.
-        self.total = {name: amount for name, amount in offered(state, time_ms, verdicts).items() if amount}
+        self.total = {name: amount for name, amount in offered(state, time_ms).items() if amount}
         #: Queue, or queue and submitter → its waiting jobs.
         self.lines: dict[str, list[JobRecord]] = {}
         #: Line → its queue.

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from arranger.events.kinds import QuotaSeen
-from arranger.model.config import VERDICTS
 from arranger.model.job import LEADER_GROUP, JobSpec, PodGroup
 from arranger.model.pod import TERMINAL
 from arranger.model.quota import LimitKind, QuotaLack, covers, usage, used_by
@@ -79,14 +78,12 @@ UNLIMITED: Names = ("", "")
 
 
 class Quotas:
-    """The quotas of all namespaces, and the limits of all queues. `time_ms` decides which assumed pods still count,
-    and `verdicts` what the nodes offer to queues."""
+    """The quotas of all namespaces, and the limits of all queues. `time_ms` decides which assumed pods still count."""
 
-    def __init__(self, state: State, time_ms: int, limits: QueueLimits | None = None, verdicts: int = VERDICTS) -> None:
+    def __init__(self, state: State, time_ms: int, limits: QueueLimits | None = None) -> None:
         """`limits` are those of the state's tree of queues, if they are known."""
         self._state = state
-        self._verdicts = verdicts
-        self._room = QueueRoom(state, time_ms, limits, verdicts) if state.queue_tree.limited else None
+        self._room = QueueRoom(state, time_ms, limits) if state.queue_tree.limited else None
         #: Whether a job is the record of a pod, its namespace, and the queue that it names → its accounts; found on
         #: first use.
         self._found: dict[tuple[bool, str, str], Accounts] = {}
@@ -230,9 +227,8 @@ class Quotas:
         return self._room is not None and bool(self._room.guaranteed)
 
     def of_guarantees(self, lack: QuotaLack) -> bool:
-        """Whether guarantees keep what lacks, and it is to be asked whether nodes have it at all. In older logs nobody
-        asks that."""
-        return self._verdicts >= 8 and lack.limit == LimitKind.GUARANTEES
+        """Whether guarantees keep what lacks, and it is to be asked whether nodes have it at all."""
+        return lack.limit == LimitKind.GUARANTEES
 
     @contextmanager
     def without_guarantees(self) -> Iterator[None]:

@@ -107,7 +107,7 @@ class Reservations:
         self._turned: dict[str, None] = {}
         #: How many jobs may still get their first reservation, and how many of those that go before others with one.
         self._left = max(config.reservations - len(state.reservations), 0)
-        self._left_before = config.reservations if config.verdicts >= 7 else 0
+        self._left_before = config.reservations
         #: UID → what is held for that job at the moment.
         self._held: dict[str, _Held] = {}
         #: The content of the view, and of which jobs what is held is put back → the content without it.
@@ -145,7 +145,7 @@ class Reservations:
         had their turns already."""
         if not self._state.reservations:
             return
-        ahead = [uid for uid in self._held if uid not in self._turned] if self._config.verdicts >= 8 else []
+        ahead = [uid for uid in self._held if uid not in self._turned]
         of_juniors = [
             uid
             for uid in ahead
@@ -180,7 +180,7 @@ class Reservations:
         turn; and the guests in the room that is held. They give no room to the jobs behind: what guests leave is for
         their hosts."""
         found = self._awaited()
-        for uid in self._held if self._config.verdicts >= 7 else ():
+        for uid in self._held:
             found.update(dict.fromkeys(job.uid for job in self._guests.get(uid, ())))
         return found
 
@@ -287,7 +287,7 @@ class Reservations:
 
     def _may_have_one(self, job: JobRecord) -> bool:
         """Whether a job that lacks room may have a reservation: it has no nodes, and others would leave for it."""
-        return not job.placements and not (self._config.verdicts >= 7 and takes_none(job, self._config))
+        return not job.placements and not takes_none(job, self._config)
 
     def _note_due(self, decided: Reserved, time_ms: int) -> None:
         refresh_ms = time_ms + self._config.reservation_refresh_ms
@@ -310,13 +310,13 @@ class Reservations:
             return True
         if closed_to_new(nodes, job.valid_spec, decided.pods):
             return True
-        if self._config.verdicts >= 7 and self._queue(job) in self._first:
+        if self._queue(job) in self._first:
             return True
         return self._time_ms - known.time_ms >= self._config.reservation_refresh_ms
 
     def _decide(self, decided: Reserved, known: Reservation | None) -> Reserved:
         """Record a reservation, unless it says nothing new. A start that has come stays one."""
-        if known is not None and self._config.verdicts >= 7:
+        if known is not None:
             before = known.decided
             come = 0 < before.start_ms <= self._time_ms and 0 < decided.start_ms <= self._time_ms
             if before == (replace(decided, start_ms=before.start_ms) if come else decided):
@@ -345,7 +345,7 @@ class Reservations:
         ends = self._ends(job)
         lent = {of.uid: slots for _, of in ends if (slots := of.slots.lent_by(job.uid))}
         first = [self._vacating.of_pods(self._vacating.leaving)]
-        first += self._vacating.of_assumed() if self._config.verdicts >= 7 else ()
+        first += self._vacating.of_assumed()
         first += [self._part(of, lent[of.uid], whole=False) for _, of in ends if of.uid in lent]
         rest = (self._without(of, lent[of.uid]) if of.uid in lent else self._vacating.of_whole(of) for _, of in ends)
         departures = Departures(self._placer, self._vacating, job, chain(first, rest))
@@ -373,7 +373,7 @@ class Reservations:
     def _hold_all(self, sign: int, content: int | None = None) -> None:
         """While room for a further reservation is sought, take out of the view what others are still to leave for those
         before it; with the sign -1 put it back."""
-        for held in self._held.values() if self._config.verdicts >= 7 else ():
+        for held in self._held.values():
             self._placer.view.hold(held.rooms.rows, held.left, content, sign=sign)
 
     def _ends(self, host: JobRecord) -> list[tuple[float, JobRecord]]:
@@ -393,7 +393,7 @@ class Reservations:
         end = expected_end(self._state, job, self._config, self._time_ms)
         if end is not None:
             return end.end_ms
-        room = job.slots.room if self._config.verdicts >= 8 else None
+        room = job.slots.room
         run_ms = expected_runtime_ms(self._state, job, self._config, self._time_ms) if room is not None else None
         if room is None or run_ms is None:
             return math.inf
@@ -403,13 +403,12 @@ class Reservations:
         pods = self._placer.placed_pods(tried)
         nodes = {of.node for of in pods}
         awaited = [(end_ms, job) for end_ms, job in before if not nodes.isdisjoint(job.placements.values())]
-        if self._config.verdicts >= 7:  # guests leave when they are asked to, and they come and go
-            awaited = [(end_ms, job) for end_ms, job in awaited if host.uid not in job.slots.hosts]
+        # Guests leave when they are asked to, and they come and go.
+        awaited = [(end_ms, job) for end_ms, job in awaited if host.uid not in job.slots.hosts]
         lent = [(of, slot) for of in self._state.jobs.values() for slot in of.slots.lent_by(host.uid)]
         last_ms = before[-1][0] if before else self._time_ms + grace_ms(self._state, lent, self._vacating.leaving)
-        if self._config.verdicts >= 7:
-            kept = (of.until_ms for of in self._state.assumed.values() if of.node in nodes)
-            last_ms = max(last_ms, *kept, self._time_ms)
+        kept = (of.until_ms for of in self._state.assumed.values() if of.node in nodes)
+        last_ms = max(last_ms, *kept, self._time_ms)
         start_ms = int(last_ms) if last_ms < math.inf else 0
         return _Found(start_ms, pods, tuple(job.uid for _, job in awaited))
 
@@ -422,9 +421,7 @@ class Reservations:
         each = [view.amounts(group.shape.requests) for group in groups]
         pods = [each[of.group] * sum(last - first + 1 for first, last in of.indices) for of in decided.pods]
         leave = {uid: self._state.jobs[uid] for uid in decided.awaits if uid in self._state.jobs}
-        leave.update(
-            {guest.uid: guest for guest in self._guests.get(job.uid, ())} if self._config.verdicts >= 7 else {}
-        )
+        leave |= {guest.uid: guest for guest in self._guests.get(job.uid, ())}
         needed, on = np.zeros_like(view.free), np.array([rows[of.node] for of in decided.pods], np.int64)
         if pods:
             add_to(needed, on, np.array(pods))
@@ -441,7 +438,7 @@ class Reservations:
         """What these jobs leave, by row of the view: without what others with reservations count on already, since the
         same job may leave for several."""
         gone = self._rooms_of(self._vacating.of_whole(of) for of in leave.values() if of.placements)
-        if not self._held or not leave or self._config.verdicts < 7:
+        if not self._held or not leave:
             return gone
         every = {**leave}
         for other in self._held.values():
@@ -479,19 +476,16 @@ class Reservations:
         job = tried.job
         if not self._held or tried.shortage is None or not tried.shortage.of_nodes:
             return None
-        if job.placements and self._config.verdicts < 7:
-            return None
         in_time = self._in_time(job)
         if in_time is not None and _has_room(in_time):
             return in_time
         guest = self._as_guest(job, tried.shortage, may_start)
         if guest is not None and _has_room(guest):
             return guest
-        if self._config.verdicts >= 7:
-            again = guest or in_time
-            tried.shortage = tried.shortage if again is None or again.shortage is None else again.shortage
-            if len(self._state.reservations) > 1:
-                tried.shortage.kept_by = self._keeping_out(job, tried.shortage)
+        again = guest or in_time
+        tried.shortage = tried.shortage if again is None or again.shortage is None else again.shortage
+        if len(self._state.reservations) > 1:
+            tried.shortage.kept_by = self._keeping_out(job, tried.shortage)
         return None
 
     def _keeping_out(self, job: JobRecord, shortage: Shortage) -> tuple[str, ...]:
@@ -519,7 +513,7 @@ class Reservations:
         """Place pods beyond a quorum as `Placer.further`, in reserved room. The job loses them, or all that it has if
         its quorum is a guest, once those with the reservations need their room."""
         job, known, done, more = tried.job, tried.shortage, len(tried.pieces), False
-        if not self._held or not self._config.guests or self._config.verdicts < 7 or job.of_pods:
+        if not self._held or not self._config.guests or job.of_pods:
             return False
         if tried.hosts:
             return self._lend(tried, pods, may_start)
@@ -562,7 +556,7 @@ class Reservations:
         """The quorum of a failed try as a guest, where guests give it their room; None if they don't. Between guests,
         the same rules hold as between other jobs."""
         job = tried.job
-        if not self._config.guests or self._config.verdicts < 7 or job.of_pods or not job.valid_spec.preemptible:
+        if not self._config.guests or job.of_pods or not job.valid_spec.preemptible:
             return None
         free = self._open_to_guests(job, may_start) if not self._hosting.isdisjoint(self._held) else {}
         if not free:
@@ -599,7 +593,7 @@ class Reservations:
         if not self._config.guests or job.of_pods:
             return None
         if not job.valid_spec.preemptible:
-            if _is_in_the_way(shortage) and self._config.verdicts >= 7:
+            if _is_in_the_way(shortage):
                 shortage.no_guest = self._would_fit(job, self._open_to_guests(job, may_start))
             return None
         found = self._in_held_room(job, self._open_to_guests(job, may_start))
@@ -612,7 +606,7 @@ class Reservations:
         """Hold no room beside these pods of a new guest that they leave when it is needed: `hold` says the same of them
         from the next cycle on."""
         view, groups = self._placer.view, tried.job.valid_spec.groups
-        if self._config.verdicts < 7 or not pieces:
+        if not pieces:
             return
         used = np.zeros_like(view.free)
         each = [view.amounts(groups[piece.group].shape.requests) * len(piece.indices) for piece in pieces]

@@ -54,7 +54,7 @@ def outside(path: Path) -> Reason:
 
 def with_labels(view: ClusterView, filters: Filters, topology: Topology) -> Filters:
     """The filters for the nodes that are in a domain of a topology."""
-    only = np.any([domains_on(view, path) > 0 for path in topology.paths(view.verdicts)], axis=0)
+    only = np.any([domains_on(view, path) > 0 for path in topology.paths()], axis=0)
     return filters.inside(only=only, outside=unlabelled(topology.levels))
 
 
@@ -140,7 +140,7 @@ class Units:
         topology, whole = spec.topology_of(group), spec.whole_topology
         tried.lack = None
         if topology is None:
-            paths = whole.paths(self._placing.view.verdicts) if whole is not None else ()
+            paths = whole.paths() if whole is not None else ()
             return self.spread(filters, tried, group, indices, paths=paths, level=tried.area)
         turn = _Turn(self._placing, filters, tried, group, topology)
         placed = 0
@@ -168,14 +168,14 @@ class Units:
             room = placing.filters.room(tried.groups[group].shape, placing.pod(tried.job, group))
             if room.any():
                 there = unit_pods(tried, placing.view).of(WHOLE_JOB)
-                rooms = _Rooms(placing.view, whole.paths(placing.view.verdicts), room)
+                rooms = _Rooms(placing.view, whole.paths(), room)
                 tried.lack = (group, lack_beside(rooms.sums, whole, 0, len(left), there))
         return placed
 
     def areas_beside(self, tried: PlacementTry, whole: Topology) -> Iterator[tuple[int, Filters]]:
         """The domains that the job's pods share, by level; then, if the topology is preferred, all nodes."""
         placing = self._placing
-        for level, path in enumerate(whole.paths(placing.view.verdicts)):
+        for level, path in enumerate(whole.paths()):
             there = unit_pods(tried, placing.view).of(WHOLE_JOB)
             if there is not None and there.codes is not None and (code := there.codes[level]):
                 yield level, placing.filters.inside(rows_of(placing.view, path)[code], outside=outside(path))
@@ -223,7 +223,7 @@ class _Turn:
         self, placing: PodPlacing, filters: Filters, tried: PlacementTry, group: int, topology: Topology
     ) -> None:
         self._placing, self._filters, self._tried = placing, filters, tried
-        self._group, self._topology, self._paths = group, topology, topology.paths(placing.view.verdicts)
+        self._group, self._topology, self._paths = group, topology, topology.paths()
         spec = tried.job.valid_spec
         self._size = spec.unit_size(group)
         self._atomic = topology.within == TopologyScope.GROUP

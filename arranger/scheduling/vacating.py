@@ -105,7 +105,7 @@ class Vacating:
         config = placing.config
         #: The pods that were to be gone and aren't. They leave nothing.
         self.hanging: frozenset[str] = frozenset()
-        if config.verdicts >= 7 and (state.deleting or state.orphaned):
+        if state.deleting or state.orphaned:
             self.hanging = hanging(state, placing.time_ms, config.room_bound_ms)
         #: Requests → the room that one pod with them uses.
         self._each: dict[Requests, Amounts] = {}
@@ -191,11 +191,10 @@ class Vacating:
 
     def of_assumed(self) -> Iterator[Vacated]:
         """What is kept for pods that may still come, until it is clear that they don't."""
-        counts = self._placing.quotas.of_queues
         for pod in self._state.assumed.values():
             if pod.until_ms > self._placing.time_ms:
                 rooms = self._rooms([(pod.node, pod.requests, 1)])
-                yield Vacated(rooms, (), pod.queue, pod.use if counts else ())
+                yield Vacated(rooms, (), "", ())
 
     def _vacated(
         self,
@@ -270,11 +269,7 @@ class Vacating:
         """Let the pods be there again; without `use` their queue doesn't count them any more."""
         self._placing.view.shift(*vacated.rooms, vacated.pods, -1)
         if use:
-            self.count_again(vacated)
-
-    def count_again(self, vacated: Vacated) -> None:
-        """Let the queue count the pods again, and their room be as it is."""
-        self._placing.quotas.release(vacated.queue, vacated.use, -1)
+            self._placing.quotas.release(vacated.queue, vacated.use, -1)
 
 
 def grace_ms(state: State, slots: Iterable[tuple[JobRecord, SlotKey]], pods: Iterable[PodSeen]) -> int:

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from arranger.model.config import VERDICTS
 from arranger.model.node import NodeFacts
 from arranger.model.pod import PodShape
 from arranger.model.selectors import integer
@@ -131,10 +130,8 @@ class ClusterView:
     `neighbours` are the pods on the nodes; None in a cycle in which no pod has rules about other pods.
     """
 
-    def __init__(self, nodes: NodeTable, *, empty: bool = False, verdicts: int = VERDICTS) -> None:
+    def __init__(self, nodes: NodeTable, *, empty: bool = False) -> None:
         self._table = nodes
-        #: The rules of the cycle, as in `CycleConfig`.
-        self.verdicts = verdicts
         self._facts_version = nodes.facts_version
         self.neighbours: Neighbours | None = None
         self._node_index: NodeIndex = self.derived("node index", lambda: NodeIndex(nodes))
@@ -174,10 +171,10 @@ class ClusterView:
         )
 
     @classmethod
-    def of(cls, state: State, verdicts: int = VERDICTS) -> "ClusterView":
+    def of(cls, state: State) -> "ClusterView":
         """The state's nodes, with the pods on them if some pod has rules about other pods."""
-        view = cls(state.nodes, verdicts=verdicts)
-        view.neighbours = around(state, view.node_index.rows(), verdicts)
+        view = cls(state.nodes)
+        view.neighbours = around(state, view.node_index.rows())
         return view
 
     def renew(self, state: State) -> bool:
@@ -197,7 +194,7 @@ class ClusterView:
         self._begun, self._changes = len(self.journal), nodes.changes
         self._contents += 1
         self.content = self._contents
-        self.neighbours = around(state, by_name, self.verdicts)
+        self.neighbours = around(state, by_name)
         return True
 
     def __len__(self) -> int:
@@ -221,7 +218,7 @@ class ClusterView:
 
     def emptied(self) -> "ClusterView":
         """The same nodes without pods."""
-        view = ClusterView(self._table, empty=True, verdicts=self.verdicts)
+        view = ClusterView(self._table, empty=True)
         view.neighbours = self.neighbours.emptied() if self.neighbours is not None else None
         return view
 

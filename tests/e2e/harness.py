@@ -56,8 +56,8 @@ def eventually(what: str, look: Callable[[], _Found], *, within_s: float = PATIE
         time.sleep(every_s)
 
 
-def arranger(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run an `arranger` command that ends by itself, with only the given settings."""
+def arranger(*arguments: str, code: Path = REPOSITORY, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run an `arranger` command of a checkout that ends by itself, with only the given settings."""
     bare = {name: value for name, value in os.environ.items() if not name.startswith(("ARRANGER_", "KUBE"))}
     return subprocess.run(
         [sys.executable, "-m", "arranger.cli.main", *arguments],
@@ -65,7 +65,7 @@ def arranger(*arguments: str, **environment: str) -> subprocess.CompletedProcess
         text=True,
         timeout=PATIENCE_S,
         check=False,
-        cwd=REPOSITORY,
+        cwd=code,
         env=bare | environment,
     )
 

@@ -1,12 +1,8 @@
-"""From an early commit to the present code and back, under load: processes of both on one Redis and one API server.
-
-`tests/releases/first.tar.xz` is the code of that commit, because nothing is released yet: `git archive 738198f arranger
-| xz -9e`. Its snapshots have an earlier layout, and its log an earlier format.
-"""
+"""From the present code to an invented next release and back, under load: processes of both on one Redis and one API
+server."""
 
 import contextlib
 import json
-import tarfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,21 +24,16 @@ from tests.e2e.harness import (
     stages,
 )
 from tests.e2e.history import History
-from tests.servers import REPOSITORY, RealKube, RealRedis
+from tests.next_release import next_release
+from tests.servers import RealKube, RealRedis
 
-FIRST = REPOSITORY / "tests" / "releases" / "first.tar.xz"
-#: Settings that the first release doesn't know.
-LATER = ("ARRANGER_UPGRADE_GRACE_S", "ARRANGER_MIN_RUNTIME_S")
 STEADY = ("steady-0", "steady-1")
 
 
 @pytest.fixture
-def first(tmp_path: Path) -> Path:
-    """The checkout of the first release."""
-    folder = tmp_path / "first"
-    with tarfile.open(FIRST) as packed:
-        packed.extractall(folder, filter="data")
-    return folder
+def following(tmp_path: Path) -> Path:
+    """The checkout of the next release."""
+    return next_release(tmp_path / "next")
 
 
 class Load(threading.Thread):
@@ -103,17 +94,17 @@ def checked(redis: RealRedis) -> dict[str, Any]:
 
 
 def test_the_releases_work_side_by_side_and_one_after_the_other_and_disturb_no_pod(
-    kube: RealKube, redis: RealRedis, tmp_path: Path, first: Path
+    kube: RealKube, redis: RealRedis, tmp_path: Path, following: Path
 ) -> None:
     history = History(kube.kubeconfig)
     history.start()
     nodes = [NodeTemplate(f"node-{number}", cpu="16") for number in range(3)]
     with (
         kubelets(kube, *nodes),
-        fleet(redis_url=redis.url, kube=kube, folder=tmp_path) as workers,
+        fleet(redis_url=redis.url, kube=kube, folder=tmp_path, verify=False) as workers,
         contextlib.ExitStack() as until_end,
     ):
-        earlier = workers.start((), (), code=first, unknown=LATER)
+        earlier = workers.start((), ())
         apply(kube, *[job(name, workers=3) for name in STEADY])
         await_stage(kube, "Running", *STEADY)
         steady = pods(kube)
@@ -123,27 +114,27 @@ def test_the_releases_work_side_by_side_and_one_after_the_other_and_disturb_no_p
         before = checked(redis)
         assert before["verdict"] == "readable" and len(before["processes"]) == 2
 
-        present = workers.start((), ())
+        later = workers.start((), (), code=following)
         arriving.goes_on()
-        # The earlier release doesn't know what the present one writes: it stops there, and leaves the work to it.
+        # The present release doesn't know what the next one writes: it stops there, and leaves the work to it.
         for worker in earlier:
             assert worker.wait() == 1
             assert "the fold stops" in worker.log_path.read_text()
         assert epoch_of(redis) == epoch, "an upgrade keeps the history"
         assert pods(kube) == steady
 
-        for worker in present:
+        for worker in later:
             assert worker.stop() == 0
-        (refused,) = workers.start((), code=first, unknown=LATER, wait=False)
-        assert refused.wait() == 1, "the earlier release can't go on with the log of the present one"
+        (refused,) = workers.start((), wait=False)
+        assert refused.wait() == 1, "the present release can't go on with the log of the next one"
         begin_anew(redis)
-        earlier = workers.start((), (), code=first, unknown=LATER)
+        earlier = workers.start((), ())
         arriving.goes_on()
         assert epoch_of(redis) > epoch
         epoch = epoch_of(redis)
         assert pods(kube) == steady
 
-        workers.start((), ())
+        workers.start((), (), code=following)
         arriving.goes_on()
         for worker in earlier:
             assert worker.wait() == 1
@@ -152,5 +143,7 @@ def test_the_releases_work_side_by_side_and_one_after_the_other_and_disturb_no_p
         assert epoch_of(redis) == epoch
         assert pods(kube) == steady
         history.stop()
+    done = arranger("verify", "--log", redis.url, code=following)
+    assert done.returncode == 0, done.stdout + done.stderr
     # The leader of a short job may end while no process runs that would start its workers.
     assert history.faults(unfinished=(*STEADY, *arriving.names)) == []

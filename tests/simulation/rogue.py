@@ -8,7 +8,6 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.facts import ShortageFacts
-from arranger.model.config import VERDICTS
 from arranger.model.job import PlacedPods, Replacement, ScheduleState, Stage, TopologyMode, TopologyScope
 from arranger.model.queue import DEFAULT_QUEUE
 from arranger.model.stages import StageReason
@@ -113,7 +112,7 @@ class Rogue:
                 if len(slots) > 1:
                     slot = chance.choice(slots)
                     alone = (k.EndedWorker(k.Slot(*slot), job.bound.get(slot, ""), Replacement.ELSEWHERE, False),)
-                    decided = k.WorkersReplaced(job.uid, job.version, job.attempt, alone, (), verdicts=VERDICTS)
+                    decided = k.WorkersReplaced(job.uid, job.version, job.attempt, alone, ())
                     await self._say(site, decided)
                     return
 
@@ -203,7 +202,7 @@ class Rogue:
             ]
             if sum(group.count for group in spec.groups) < 2 or not required:
                 continue
-            paths = [path for of in required for path in of.paths(VERDICTS) if path[0] in first]
+            paths = [path for of in required for path in of.paths() if path[0] in first]
             if any([first.get(key) for key in path] == [last.get(key) for key in path] for path in paths):
                 continue
             slots = [(number, index) for number, group in enumerate(spec.groups) for index in range(group.count)]
@@ -227,7 +226,7 @@ class Rogue:
             current = self._world.oracle.state.jobs.get(uid)
             if current is not None and current.placements.get(slot) == node and current.bound.get(slot) == pod:
                 stays = (k.EndedWorker(k.Slot(*slot), pod, Replacement.SAME_NODE, True),)
-                decided = k.WorkersReplaced(uid, current.version, current.attempt, stays, (), verdicts=VERDICTS)
+                decided = k.WorkersReplaced(uid, current.version, current.attempt, stays, ())
                 await self._say("two writers: a closed node", decided)
 
     async def _cordoned(self, node: str) -> bool:

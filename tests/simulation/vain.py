@@ -79,9 +79,6 @@ class Vain:
 
     def after(self, state: State, entry: Entry, verdicts: dict[int, Verdict]) -> None:
         """Called after an entry is folded. Raises `Violation` for a job that takes room again."""
-        rules = max(
-            [event.config.verdicts for event in entry.batch.events if isinstance(event, k.CycleTaken)], default=0
-        )
         for number, event in enumerate(entry.batch.events):
             verdict = verdicts.get(entry.first + number)
             if verdict is None:
@@ -92,10 +89,10 @@ class Vain:
                 self._drop([of.job_uid for of in event.victims if of.kind.whole and self._is_open(of.job_uid)])
                 uid = event.placed.job_uid
                 before = self._taken.get(uid)
-                if before is not None and before.ended is not None and rules >= 7:
+                if before is not None and before.ended is not None:
                     raise Violation(f"a job takes room again that took some in vain ({before.ended})", job=uid)
                 job = state.jobs.get(uid)
-                if job is not None and not uid.startswith((POD_PREFIX, GROUP_PREFIX)) and rules >= 7:
+                if job is not None and not uid.startswith((POD_PREFIX, GROUP_PREFIX)):
                     nodes = {pods.node: None for pods in event.placed.pods}
                     self._taken[uid] = _Taken(job.seen.namespace, nodes)
 

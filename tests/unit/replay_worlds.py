@@ -10,7 +10,7 @@ from arranger.events import kinds as k
 from arranger.events.codec import encode_batch
 from arranger.events.log import Entry
 from arranger.events.log_keys import next_chain
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.model.node import Taint
 from arranger.model.queue import Preemption
 from arranger.projections.jobs import JobRecord
@@ -67,7 +67,6 @@ def contended() -> World:
 ROOM = CycleConfig(
     versions=VERSIONS,
     refusal_avoid_ms=60_000,
-    verdicts=VERDICTS,
     search_steps=30_000,
     preemption=Preemption(),
     room_bound_ms=60_000,

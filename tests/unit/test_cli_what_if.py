@@ -10,7 +10,7 @@ import yaml
 
 from arranger.events import kinds as k
 from arranger.install import install_hint
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.model.node import Taint
 from arranger.model.pod import Phase
 from arranger.model.queue import Preemption
@@ -402,7 +402,7 @@ def test_a_policy_in_the_wrong_case_is_suggested_in_the_right_one(
 def test_at_the_end_it_has_the_last_cycles_rules_also_where_the_newest_snapshot_is_behind_that(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    world = World(config=CycleConfig(verdicts=VERDICTS, preemption=Preemption()))
+    world = World(config=CycleConfig(preemption=Preemption()))
     world.node("n1", gpus=4)
     world.job("low", leader=shape(gpus=4), priority=1)
     world.settle()

@@ -9,12 +9,11 @@ import msgspec
 import pytest
 
 from arranger.events import kinds as k
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.model.node import Taint
 from arranger.model.pod import Toleration
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling.cycle import VERSIONS, take_cycle
-from arranger.settings import Settings
 from tests.world import World, shape
 
 BUSY = Taint("user/busy", "yes", "NoSchedule")
@@ -28,7 +27,7 @@ CLOSED: dict[str, dict[str, object]] = {
 
 
 def world_of(*tolerations: Toleration, config: CycleConfig | None = None) -> tuple[World, JobRecord]:
-    world = World(config=config or CycleConfig(versions=VERSIONS, verdicts=VERDICTS))
+    world = World(config=config or CycleConfig(versions=VERSIONS))
     world.node("n1", cpu=8)
     job = world.job("ppo", leader=shape(cpu=1, tolerations=tolerations), workers=2, min_workers=2)
     return world, job
@@ -78,23 +77,16 @@ def test_a_taint_that_every_pod_tolerates_voids_nothing_and_one_group_that_does_
     assert raced(world, lambda: world.node("n1", cpu=8, taints=[BUSY]))[0]
     world, _ = world_of(Toleration("user/busy", "Exists", "", "NoSchedule"))
     assert not raced(world, lambda: world.node("n1", cpu=8, taints=[BUSY, GOING]))[0]
-    world = World(config=CycleConfig(versions=VERSIONS, verdicts=VERDICTS))
+    world = World(config=CycleConfig(versions=VERSIONS))
     world.node("n1", cpu=8)
     tolerant = shape(cpu=1, tolerations=[Toleration("", "Exists", "", "")])
     world.job("ppo", leader=tolerant, workers=2, worker=shape(cpu=1), min_workers=2)
     assert not raced(world, lambda: world.node("n1", cpu=8, taints=[BUSY]))[0]
 
 
-@pytest.mark.parametrize("why", CLOSED)
-def test_what_an_older_cycle_placed_stays_as_it_was_judged_then(why: str) -> None:
-    world, job = world_of(config=CycleConfig(versions=VERSIONS))
-    assert raced(world, lambda: world.node("n1", cpu=8, **CLOSED[why]))[0]  # type: ignore[arg-type]
-    assert len(job.placements) == 3
-
-
 def test_whatever_a_cycle_places_on_the_state_that_it_saw_is_accepted() -> None:
     """The verdict asks for nothing that the filters of the cycle don't."""
-    world = World(config=CycleConfig(versions=VERSIONS, verdicts=VERDICTS))
+    world = World(config=CycleConfig(versions=VERSIONS))
     closed = [{"ready": False}, {"cordoned": True}, {"taints": [BUSY]}, {"taints": [GOING]}, {}]
     for number, facts in enumerate(closed):
         world.node(f"n{number}", cpu=2, **facts)  # type: ignore[arg-type]
@@ -105,10 +97,6 @@ def test_whatever_a_cycle_places_on_the_state_that_it_saw_is_accepted() -> None:
     events = world.cycle()
     assert sum(isinstance(event, k.Placed) for event in events) == 3
     assert all(verdict.accepted for verdict in world.verdicts)
-
-
-def test_new_cycles_are_judged_by_the_newest_rules() -> None:
-    assert Settings().cycle_config().verdicts == VERDICTS > CycleConfig().verdicts == 0
 
 
 def kept_worker(world: World, job: JobRecord) -> tuple[str, k.EndedWorker]:
@@ -124,7 +112,7 @@ def test_a_worker_is_not_replaced_on_its_node_if_that_closed_since(why: str) -> 
     world, job = world_of()
     uid, kept = kept_worker(world, job)
     world.node("n1", cpu=8, **CLOSED[why])  # type: ignore[arg-type]
-    world.say(k.WorkersReplaced(job.uid, job.version, 0, (kept,), (), verdicts=VERDICTS))
+    world.say(k.WorkersReplaced(job.uid, job.version, 0, (kept,), ()))
     assert (world.verdict("WorkersReplaced").accepted, world.verdict("WorkersReplaced").reason) == (False, why)
     assert job.bound[(1, 1)] == uid
 
@@ -133,22 +121,5 @@ def test_a_worker_is_replaced_on_its_node_though_that_was_marked_unhealthy_and_i
     world, job = world_of()
     _, kept = kept_worker(world, job)
     world.node("n1", cpu=8, taints=[Taint("node.kubernetes.io/memory-pressure", "", "NoSchedule")])
-    world.say(k.WorkersReplaced(job.uid, job.version, 0, (kept,), (), verdicts=VERDICTS))
-    assert world.verdict("WorkersReplaced").accepted
-
-
-@pytest.mark.parametrize("why", CLOSED)
-def test_an_older_replacement_stays_as_it_was_judged_then(why: str) -> None:
-    world, job = world_of()
-    _, kept = kept_worker(world, job)
-    world.node("n1", cpu=8, **CLOSED[why])  # type: ignore[arg-type]
     world.say(k.WorkersReplaced(job.uid, job.version, 0, (kept,), ()))
     assert world.verdict("WorkersReplaced").accepted
-
-
-def test_new_replacements_are_judged_by_the_newest_rules() -> None:
-    world, job = world_of()
-    kept_worker(world, job)
-    world.pass_time(30)
-    [decision] = world.control()
-    assert isinstance(decision, k.WorkersReplaced) and decision.verdicts == VERDICTS

@@ -11,7 +11,7 @@ from arranger.events import kinds as k
 from arranger.events.facts import Objection, ShortageFacts
 from arranger.lifecycle.provisioning import lacks_nodes
 from arranger.messages.shortages import shortage_text
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.queue import Preemption, Provisioning
 from arranger.projections import snapshot
@@ -350,7 +350,7 @@ def test_without_plugins_a_log_is_as_it_was() -> None:
     with_them = policies_with(checks=(Few(),), permits=(Approval(),))
     recorded = with_them.recorded(of.config)
     assert (recorded.checks, recorded.permits) == ((), ())
-    later = CycleConfig(versions=with_them.versions(), verdicts=VERDICTS)
+    later = CycleConfig(versions=with_them.versions())
     assert BUILT_IN.missing(later) == (("Approval", 1), ("Few", 1))
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from arranger.events import kinds as k
 from arranger.messages.shortages import shortage_text
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import PodShape, Requirement, Toleration
@@ -181,7 +181,7 @@ def test_a_quorum_that_no_empty_cluster_holds_fails_after_the_grace_and_not_befo
 
 
 def test_a_quorum_that_no_empty_cluster_holds_waits_for_good_where_that_is_set() -> None:
-    world = World(config=CycleConfig(versions=VERSIONS, verdicts=VERDICTS, scheduled_failed=ScheduledFailed.NEVER))
+    world = World(config=CycleConfig(versions=VERSIONS, scheduled_failed=ScheduledFailed.NEVER))
     bare_node(world, "n1", cpu=4)
     world.queue("strict", scheduled_failed=ScheduledFailed.AFTER_GRACE)
     patient, strict = [world.job(f"of-{name}", leader=shape(cpu=5), of_queue=name) for name in ("default", "strict")]
@@ -295,16 +295,6 @@ def test_an_edit_after_a_job_was_given_up_gives_it_another_grace() -> None:
     assert waits_of(world.cycle(), job).schedule_state == ScheduleState.UNSCHEDULED and world.cycle() == ()
     world.pass_time(grace_s)
     assert waits_of(world.cycle(), job).schedule_state == ScheduleState.FAILED and world.cycle() == ()
-
-
-def test_cycles_of_older_versions_never_give_up_a_job_that_was_edited() -> None:
-    world = World(config=CycleConfig(versions=VERSIONS, verdicts=5))
-    bare_node(world, "n1", cpu=4)
-    job = world.job("j", leader=shape(cpu=5))
-    world.cycle()
-    world.job("j", leader=shape(cpu=5), priority=6, generation=2)
-    world.pass_time(2 * world.config.infeasible_grace_ms / 1000)
-    assert world.cycle() == () and job.schedule_state == ScheduleState.UNSCHEDULED
 
 
 def test_the_grace_begins_again_when_a_node_came_that_could_hold_the_job() -> None:

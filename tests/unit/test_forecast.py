@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arranger.events.kinds import Placed, Reserved
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.model.job import Dependency, Stage
 from arranger.model.pod import PodTimes
 from arranger.model.queue import Preemption
@@ -29,7 +29,6 @@ from tests.world import World, shape
 
 CONFIG = CycleConfig(
     versions=VERSIONS,
-    verdicts=VERDICTS,
     refusal_avoid_ms=60_000,
     reservations=1,
     reservation_refresh_ms=30_000,

@@ -8,7 +8,6 @@ import pytest
 from arranger.events import kinds as k
 from arranger.lifecycle.desired import desired_pods
 from arranger.lifecycle.freshness import awaited_ms
-from arranger.model.config import VERDICTS
 from arranger.model.job import Replacement, Stage
 from arranger.projections.job_parts import LEADER
 from arranger.projections.jobs import JobRecord
@@ -116,7 +115,7 @@ def test_a_job_that_runs_without_any_nodes_is_heard_of_and_given_up_too() -> Non
         k.EndedWorker(k.Slot(1, index), job.bound[1, index], how=Replacement.GIVEN_UP, counted=False, failures=0)
         for index in range(2)
     ]
-    world.say(k.WorkersReplaced(job.uid, job.version, 0, tuple(gone), (), verdicts=VERDICTS))
+    world.say(k.WorkersReplaced(job.uid, job.version, 0, tuple(gone), ()))
     assert (job.stage, job.placements) == (Stage.RUNNING, {}) and job.times.short_ms
     world.hears = False
     world.pass_time(world.lifecycle.quorum_ms / 1000)

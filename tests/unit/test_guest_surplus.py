@@ -178,15 +178,6 @@ def test_turn_by_turn_it_grows_there_as_well() -> None:
     validate(of.state)
 
 
-def test_by_the_earlier_rules_no_job_grows_there() -> None:
-    of = world()
-    of.config = msgspec.structs.replace(of.config, verdicts=6)
-    of.node("n4", cpu=64, gpus=2)
-    of.job("wide", workers=6, worker=GPU, min_workers=2, equals=True)
-    of.settle()
-    assert len(of.state.jobs["uid-wide"].placements) == 2
-
-
 def test_lent_room_is_no_room_for_who_preempts_its_job() -> None:
     """A job of a higher priority may take the quorum's room, and none that is reserved."""
     of = lending()

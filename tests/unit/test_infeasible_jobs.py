@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from arranger.events import kinds as k
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
 from arranger.scheduling.placer import Placer
 from tests.world import GIB, World, shape
 
-_CONFIG = CycleConfig(versions=VERSIONS, verdicts=VERDICTS)
+_CONFIG = CycleConfig(versions=VERSIONS)
 _JOBS = 12
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arranger.events import kinds as k
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.model.pod import PodShape
 from arranger.model.queue import Preemption
 from arranger.model.stages import Stage, StageReason
@@ -33,7 +33,7 @@ from tests.world import World, shape, starting
 _NODES = 40
 
 _CONFIG = CycleConfig(
-    versions=VERSIONS, refusal_avoid_ms=60_000, verdicts=VERDICTS, search_steps=2_000, preemption=Preemption(),
+    versions=VERSIONS, refusal_avoid_ms=60_000, search_steps=2_000, preemption=Preemption(),
     room_bound_ms=60_000,
 )  # fmt: skip
 _CONFIGS = (

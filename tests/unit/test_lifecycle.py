@@ -13,13 +13,11 @@ from arranger.messages.decisions import stage_text
 from arranger.messages.departures import deleted_pods_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.allocations import decode_allocations, runs_of
-from arranger.model.config import CycleConfig
 from arranger.model.job import ENDED, CleanPodPolicy, JobStatusSeen, PlacedPods, ScheduleState, Stage
 from arranger.model.node import Taint
 from arranger.model.pod import STOPPED, PodOwner
 from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord, compact
-from arranger.scheduling.cycle import VERSIONS
 from tests.random_worlds import LONG, Step, calm_down, live_through, steps
 from tests.world import World, shape, starting
 
@@ -870,19 +868,6 @@ def test_another_version_that_reads_the_same_job_in_another_way_fails_nobody() -
 
 
 # --- logs of earlier versions -------------------------------------------------------------------------------------
-
-
-def test_under_the_rules_of_an_older_log_starting_and_the_address_are_decisions() -> None:
-    world = World(config=CycleConfig(versions=VERSIONS, verdicts=1), exact_slots=False)
-    world.node("n1", cpu=8)
-    job = world.job("ppo", workers=1, min_workers=1)
-    world.cycle()
-    assert (job.schedule_state, job.stage) == (ScheduleState.SUCCEED, Stage.PENDING)
-    assert world.control() == [k.start(job.uid, world.state.offset - 1, 0)]
-    world.run_pod(job, LEADER, "n1", ip="10.0.0.7")
-    assert job.leader.address == ""
-    assert world.control()[0] == k.LeaderAddressed(job.uid, world.state.offset - 2, 0, "10.0.0.7")
-    assert job.leader.address == "10.0.0.7"
 
 
 def test_a_watcher_that_takes_an_older_log_over_tells_the_addresses_that_are_there() -> None:

@@ -53,7 +53,7 @@ from tests.servers import RealRedis
 from tests.world import Edited, World, shape
 
 HISTORIES = Path(__file__).parents[1] / "histories"
-NAMES = ("room-for-what-matters.log", "a-job-that-waits.log", "demo-through-the-archive.log")
+NAMES = ("room-for-what-matters.log", "a-job-that-waits.log", "demo.log")
 _READ: dict[str, Sequence[Entry]] = {}
 
 

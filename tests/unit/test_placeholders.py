@@ -10,7 +10,7 @@ from arranger.kube.cluster import NODES, PODS, TYJOBS, Object
 from arranger.kube.placeholders import placeholder_manifest
 from arranger.kube.translate import pod_seen
 from arranger.lifecycle.config import LifecycleConfig
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.provisioning import HOLDS_FOR_LABEL, NO_SCHEDULER, Provisioning
 from arranger.projections import snapshot
@@ -205,7 +205,7 @@ async def test_a_new_epoch_and_a_snapshot_know_the_placeholders_that_are_there()
     scene = await waiting()
     state, job = scene.world.state, scene.job
     assert snapshot.restore(snapshot.encode(state)).placeholders == state.placeholders
-    later = World(config=CycleConfig(versions=VERSIONS, verdicts=VERDICTS, provisioning=PENDING))
+    later = World(config=CycleConfig(versions=VERSIONS, provisioning=PENDING))
     later.lifecycle = LifecycleConfig(provisioning=PENDING)
     later.say(*[pod_seen(pod, later.terms[k.Watched.POD]) for pod in placeholders(scene)])
     later.say(msgspec.structs.replace(job.seen, term=later.terms[k.Watched.JOB]))

@@ -204,7 +204,7 @@ def test_the_command_writes_a_page_of_any_span(tmp_path: Path, capsys: pytest.Ca
     assert Run(capsys, "export", *log, "--html", str(again), "--from", "60", "--until", "150").status == 0
     assert again.read_bytes() == target.read_bytes()
     text = Run(capsys, "export", *log, "--html", str(tmp_path / "whole.html"))
-    assert re.search(r"whole.html: offsets 1 to 228 of epoch \d+, [\d,]+ bytes", text.out)
+    assert re.search(r"whole.html: offsets 1 to 229 of epoch \d+, [\d,]+ bytes", text.out)
 
 
 @pytest.mark.usefixtures("page_built")

@@ -9,7 +9,7 @@ import pytest
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.messages.prerequisites import prerequisites_text
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.model.job import PlacedPods, Replacement, ScheduleState, Slot, Stage
 from arranger.model.pod import GroupAsked, PodToPlace
 from arranger.model.queue import Preemption
@@ -330,7 +330,7 @@ def test_a_group_counts_once_as_a_job_of_its_queue() -> None:
 
 
 def test_a_job_of_lower_priority_gives_room_to_a_whole_group() -> None:
-    world = World(config=CycleConfig(versions=VERSIONS, verdicts=VERDICTS, preemption=Preemption()))
+    world = World(config=CycleConfig(versions=VERSIONS, preemption=Preemption()))
     world.node("n1", cpu=4)
     victim = world.job("ppo", leader=shape(cpu=4), priority=5)
     world.settle()
@@ -347,7 +347,7 @@ def test_a_job_of_lower_priority_gives_room_to_a_whole_group() -> None:
 
 
 def test_a_group_whose_only_pod_with_a_node_goes_waits_for_no_room() -> None:
-    world = World(config=CycleConfig(versions=VERSIONS, verdicts=VERDICTS, preemption=Preemption()))
+    world = World(config=CycleConfig(versions=VERSIONS, preemption=Preemption()))
     world.node("n1", cpu=4)
     victim = world.job("ppo", leader=shape(cpu=4), priority=5)
     world.settle()

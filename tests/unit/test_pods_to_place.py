@@ -6,7 +6,7 @@ import pytest
 from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind, Victim
 from arranger.messages.prerequisites import prerequisites_text
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.model.job import PlacedPods, Replacement, ScheduleState, Slot, Stage
 from arranger.model.pod import PodRules, PodTerm
 from arranger.model.pods_to_place import SLOT, record_of
@@ -205,7 +205,7 @@ def test_labels_of_arranger_are_only_those_that_a_pod_has() -> None:
 
 def crowded() -> tuple[World, JobRecord]:
     """A running job of priority 5 that has all of `n1`, and preemption."""
-    world = World(config=CycleConfig(versions=VERSIONS, verdicts=VERDICTS, preemption=Preemption()))
+    world = World(config=CycleConfig(versions=VERSIONS, preemption=Preemption()))
     world.node("n1", cpu=4)
     job = world.job("ppo", leader=shape(cpu=4), priority=5)
     world.settle()

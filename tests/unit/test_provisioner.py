@@ -21,7 +21,7 @@ from arranger.kube.cluster import (
 )
 from arranger.kube.provisioning import CLASS, CONSUMES, NUMBER_LABEL, provisioning_seen
 from arranger.lifecycle.config import LifecycleConfig
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.provisioning import DEFAULT_CLASS, NodesAnswer, Provisioning
 from arranger.model.validation import TYJOB
@@ -94,7 +94,7 @@ class Scene:
         self.cluster = Refusing(self.store)
         pending = of == Provisioning.PENDING
         self.autoscaler = PendingAutoscaler(self.cluster) if pending else Autoscaler(self.cluster, fails=fails)
-        self.world = World(config=CycleConfig(versions=VERSIONS, verdicts=VERDICTS, provisioning=of))
+        self.world = World(config=CycleConfig(versions=VERSIONS, provisioning=of))
         self.world.lifecycle = LifecycleConfig(provisioning=of)
         self.world._watch(k.Watched.PROVISIONING)
         self.following = Following(self.world.state)

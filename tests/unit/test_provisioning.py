@@ -11,7 +11,7 @@ from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.desired import desired_status
 from arranger.lifecycle.due import due_ms
 from arranger.lifecycle.provisioning import quorum_pods
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.model.job import JobStatusSeen, ScheduleState, Stage
 from arranger.model.provisioning import DEFAULT_CLASS, NodesAnswer, Provisioning, request_name
 from arranger.projections import snapshot
@@ -32,7 +32,7 @@ class Autoscaled(World):
     """A world without nodes whose jobs ask an autoscaler. `answer` is what it says of a job's request."""
 
     def __init__(self, *, provisioning: Provisioning = Provisioning.REQUEST, watched: bool = True, **of: Any) -> None:
-        super().__init__(config=CycleConfig(versions=VERSIONS, verdicts=VERDICTS, provisioning=provisioning, **of))
+        super().__init__(config=CycleConfig(versions=VERSIONS, provisioning=provisioning, **of))
         self.lifecycle = LifecycleConfig(provisioning=provisioning)
         if watched:
             self._watch(k.Watched.PROVISIONING)

@@ -2,14 +2,12 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arranger.events import kinds as k
 from arranger.messages.shortages import kind_text, quota_text, shortage_text
-from arranger.model.config import VERDICTS
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.queue import QueueSpec, QueueState
 from arranger.model.quota import LimitKind, QuotaLack
@@ -134,22 +132,6 @@ def test_equal_jobs_of_two_queues_are_not_taken_for_each_other() -> None:
     of = {name: job(there, f"{name}-{at}", name, 2, created=at) for at, name in enumerate(("rl", "vision"))}
     there.cycle()
     assert gpus(of["rl"]) == 0 and gpus(of["vision"]) == 2
-
-
-def test_in_older_logs_assumed_pods_count_towards_the_capability_until_their_time_ends() -> None:
-    there = world()
-    there.config = msgspec.structs.replace(there.config, verdicts=7)
-    there.queue("rl", capability=((GPU, 0), ("cpu", 2000)))
-    first = there.job("a", of_queue="rl", leader=shape(cpu=2))
-    there.cycle()
-    there.job_gone(first)
-    second = there.job("b", of_queue="rl", leader=shape(cpu=1), uid="uid-2")
-    there.cycle()
-    assert not second.placements
-    assert lack(second) == QuotaLack("", "cpu", 1000, 0, 2000, "rl", LimitKind.CAPABILITY)
-    there.wait_for_late_pods()
-    there.cycle()
-    assert second.placements
 
 
 # --- guarantees ---------------------------------------------------------------------------------------------
@@ -281,15 +263,6 @@ def test_nothing_is_kept_for_a_closed_queue(closed: str) -> None:
     assert gpus(first) == 8
 
 
-def test_in_logs_with_the_rules_of_before_a_closed_queue_kept_its_guarantee() -> None:
-    there = world(gpus=8)
-    there.config = msgspec.structs.replace(there.config, verdicts=7)
-    there.queue("rl", guarantee=((GPU, 6),), state=QueueState.CLOSED)
-    first = job(there, "first", "default", 8)
-    there.cycle()
-    assert gpus(first) == 0
-
-
 def test_what_no_nodes_can_hold_says_what_they_lack_whatever_is_guaranteed() -> None:
     there = world(gpus=8)
     there.queue("rl", guarantee=((GPU, 3),))
@@ -308,17 +281,6 @@ def test_further_pods_lack_nodes_where_nothing_is_kept() -> None:
     second = job(there, "second", "default", 7, min_workers=2, created=1)
     there.cycle()
     assert gpus(second) == 5 and lack(second) is None and second.waits is not None and second.waits.shortage.further
-
-
-def test_in_logs_with_the_rules_of_before_any_guarantee_was_the_reason() -> None:
-    there = world(gpus=8)
-    there.config = msgspec.structs.replace(there.config, verdicts=7)
-    there.queue("rl", guarantee=((GPU, 3),))
-    job(there, "first", "rl", 4)
-    there.cycle()
-    second = job(there, "second", "default", 5, created=1)
-    there.cycle()
-    assert lack(second) == QuotaLack("", GPU, 5, 4, 8, "", LimitKind.GUARANTEES)
 
 
 def test_a_quorum_that_no_nodes_can_hold_is_infeasible_whatever_is_guaranteed() -> None:
@@ -476,9 +438,8 @@ def test_every_way_to_place_a_quorum_heeds_the_capability(most: int) -> None:
 # --- verdicts -----------------------------------------------------------------------------------------------
 
 
-def decided(there: World, *jobs: JobRecord, verdicts: int = VERDICTS) -> list[str]:
+def decided(there: World, *jobs: JobRecord) -> list[str]:
     """Place all pods of jobs in a cycle that doesn't know of queues' limits; returns the reasons of the refusals."""
-    config = msgspec.structs.replace(there.config, verdicts=verdicts)
     pods = [
         compact({(g, i): "n1" for g, of in enumerate(job.valid_spec.groups) for i in range(of.count)}) for job in jobs
     ]
@@ -486,7 +447,7 @@ def decided(there: World, *jobs: JobRecord, verdicts: int = VERDICTS) -> list[st
         k.Placed(job.uid, job.version, job.attempt, ScheduleState.SUCCEED, of)
         for job, of in zip(jobs, pods, strict=True)
     ]
-    there.say(k.CycleTaken(there.state.offset, there.now_ms, config), *placed)
+    there.say(k.CycleTaken(there.state.offset, there.now_ms, there.config), *placed)
     return [verdict.reason for verdict in there.verdicts[-len(jobs) :]]
 
 
@@ -498,7 +459,6 @@ def test_a_placement_beyond_the_capability_is_rejected_at_its_own_offset() -> No
     assert decided(there, first, second, third) == ["", f"queue all has too little {GPU}: 4 + 2 of 5", ""]
     assert (gpus(first), gpus(second), gpus(third)) == (4, 0, 1)
     assert second.stage == Stage.PENDING
-    assert decided(there, second, verdicts=4) == [""]
 
 
 def test_a_placement_of_more_jobs_than_max_running_is_rejected() -> None:

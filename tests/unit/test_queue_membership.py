@@ -1,13 +1,11 @@
 """Which queue a job belongs to, and why it can't use it: then it waits, holds nothing, and says why."""
 
-import msgspec
 import pytest
 
 from arranger.events import kinds as k
 from arranger.kube.translate import job_seen
 from arranger.lifecycle.desired import desired_status
 from arranger.messages.queues import problem_text
-from arranger.model.config import VERDICTS
 from arranger.model.job import PlacedPods, ScheduleState, Stage
 from arranger.model.pod import Requirement
 from arranger.model.queue import NamespaceRule, QueueState
@@ -181,10 +179,9 @@ def test_a_job_that_has_nodes_runs_on_in_a_closed_queue_and_gets_its_further_wor
     assert denied(there.state, job) is not None and kept_out(there.state, job) is None
 
 
-def placed(there: World, job: JobRecord, verdicts: int) -> str:
-    config = msgspec.structs.replace(there.config, verdicts=verdicts)
+def placed(there: World, job: JobRecord) -> str:
     slots = (PlacedPods("n1", 0, ((0, 0),)),)
-    taken = k.CycleTaken(there.state.offset, there.now_ms, config)
+    taken = k.CycleTaken(there.state.offset, there.now_ms, there.config)
     there.say(taken, k.Placed(job.uid, job.version, job.attempt, ScheduleState.SUCCEED, slots))
     return there.verdict("Placed").reason
 
@@ -193,15 +190,10 @@ def test_a_placement_into_a_queue_that_has_closed_meanwhile_is_rejected_at_its_o
     there = world()
     there.queue("rl", state=CLOSED)
     job = there.job("j", of_queue="rl")
-    assert placed(there, job, VERDICTS) == "it can't use queue rl: Closed"
+    assert placed(there, job) == "it can't use queue rl: Closed"
     assert not job.placements
     there.queue("rl")
-    assert placed(there, job, VERDICTS) == ""
-
-
-def test_decisions_of_earlier_versions_are_judged_by_their_own_rules() -> None:
-    there = world()
-    assert placed(there, there.job("j", of_queue="rl"), 3) == ""
+    assert placed(there, job) == ""
 
 
 def test_a_job_may_go_to_another_queue_while_it_holds_no_nodes() -> None:

@@ -211,7 +211,7 @@ def test_of_equal_ratios_the_one_with_the_more_senior_job_is_first() -> None:
 
 
 def test_without_seniorities_it_is_the_name_of_each_queue_that_decides() -> None:
-    """By the rules of older logs: the names of the queues below one say nothing."""
+    """The names of the queues below one say nothing."""
     queues = [QueueClaims(name="b"), QueueClaims(name="c"), QueueClaims(name="a", parent="c")]
     shares = {name: {GPU: 4} for name in ("a", "b", "c")}
     order = QueueOrder(Claims(queues), {GPU: 8}, shares=shares, used={}, waiting={"a": (), "b": ()})

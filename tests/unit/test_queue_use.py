@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from arranger.events import kinds as k
-from arranger.model.job import Stage
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
 from arranger.projections.queue_use import JOBS
@@ -82,22 +81,6 @@ def test_the_use_moves_with_the_spec() -> None:
         msgspec.structs.replace(edited.job.seen, term=term, resource_version="x", spec=spec)
     )  # the same generation
     assert use(there).keys() == {"vision"}
-
-
-def test_in_older_logs_assumed_pods_count_in_the_queue_that_they_were_created_for() -> None:
-    there = world()
-    there.config = msgspec.structs.replace(there.config, verdicts=7)
-    there.namespace("default", queue="rl")
-    there.queue("rl")
-    job = there.job("a")
-    there.cycle()
-    assert job.stage == Stage.STARTING
-    there.job_gone(job)
-    assert use(there) == {"rl": {"cpu": 1000}}  # the leader's pod may be on its way
-    there.namespace("default", queue="other")
-    assert use(there) == {"rl": {"cpu": 1000}}
-    there.wait_for_late_pods()
-    assert use(there) == {}
 
 
 # --- what was used before -----------------------------------------------------------------------------------

@@ -140,17 +140,6 @@ def test_between_a_queues_own_jobs_and_a_queue_below_it_the_use_of_the_own_jobs_
     assert ahead.decided_by == f"all's own jobs use 0% of their share, rl uses 50% of its share of {GPU}"
 
 
-def test_by_the_rules_of_older_logs_queues_with_equal_ratios_go_by_name() -> None:
-    there = world(gpus=8)
-    there.config = msgspec.structs.replace(there.config, verdicts=8)
-    for name, created in (("a", 9), ("b", 5)):
-        there.queue(name)
-        there.job(f"of-{name}", of_queue=name, leader=shape(cpu=300), created=created)
-    there.cycle()
-    [ahead] = why(there, "of-b").ahead
-    assert ahead.decided_by == "a uses 0% of its share, b uses 0% of its share (equal ones go by name)"
-
-
 def test_explain_tells_the_order_from_room() -> None:
     there = world(gpus=4)
     there.queue("a", weight=9)

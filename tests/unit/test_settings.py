@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from arranger.errors import UsageError
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.model.queue import Preemption, PreemptionMode
 from arranger.settings import SETTINGS, Settings, load, load_settings, shown
 
@@ -52,7 +52,6 @@ def test_the_recorded_configuration_is_the_same_however_weights_were_ordered() -
             refusal_avoid_ms=60_000,
             reasons_a_second=20,
             tried_pods=10_000,
-            verdicts=VERDICTS,
             search_steps=20_000,
             search_nodes=200,
             preemption=Preemption(),

@@ -233,14 +233,6 @@ def test_the_mark_is_in_snapshots() -> None:
     assert of.state.takers == {}
 
 
-def test_logs_of_earlier_rules_have_no_such_marks() -> None:
-    of = world(verdicts=6)
-    high = beneficiary(of)
-    refuse(of, high)
-    assert high.taken is None
-    assert takes_again(of, high)
-
-
 def test_explain_says_why_it_takes_no_room() -> None:
     of = world()
     high = beneficiary(of)

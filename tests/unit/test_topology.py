@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from arranger.events import kinds as k
 from arranger.messages.shortages import shortage_text
-from arranger.model.config import VERDICTS
 from arranger.model.job import PlacedPods, ScheduleState, Topology, TopologyMode, TopologyScope
 from arranger.model.pod import PodRules, PodShape, PodTerm, Requirement
 from arranger.model.reasons import Reason, ReasonKind
@@ -315,12 +314,11 @@ def test_a_replaced_pod_comes_back_beside_the_others_or_waits(within: TopologySc
 # --- verdicts -----------------------------------------------------------------------------------------------------
 
 
-def placed(world: World, job: JobRecord, nodes: Sequence[str], *, verdicts: int = VERDICTS) -> str:
+def placed(world: World, job: JobRecord, nodes: Sequence[str]) -> str:
     """Decide these nodes for the leader and the workers, as another scheduler would; returns why that is refused."""
     pods = (PlacedPods(nodes[0], 0, ((0, 0),)),
             *(PlacedPods(node, 1, ((index, index),)) for index, node in enumerate(nodes[1:])))  # fmt: skip
-    config = msgspec.structs.replace(world.config, verdicts=verdicts)
-    world.say(k.CycleTaken(world.state.offset, world.now_ms, config),
+    world.say(k.CycleTaken(world.state.offset, world.now_ms, world.config),
               k.Placed(job.uid, job.version, job.attempt, ScheduleState.SUCCEED, pods))  # fmt: skip
     return world.verdicts[-1].reason
 
@@ -350,7 +348,6 @@ def test_a_decision_on_nodes_that_changed_their_labels_on_the_way_is_refused() -
     assert placed(world, job, ["n00", "n00", "n01", "n02", "n03"]).startswith("the pods of unit 0 of actors share")
     world.node("n03", cpu=64, gpus=8)
     assert placed(world, job, ["n00", "n00", "n01", "n02", "n03"]).startswith("the pods of unit 0 of actors share")
-    assert placed(world, job, ["n00", "n00", "n01", "n02", "n03"], verdicts=2) == ""  # as the log of an older version
 
 
 def numbered_in_blocks() -> World:
@@ -379,7 +376,6 @@ def test_a_decision_on_racks_of_equal_numbers_is_refused() -> None:
     world = numbered_in_blocks()
     job = submitted(world, 2, within=SET)
     assert placed(world, job, ["n0", "n0", "n1"]) == f"the pods of unit 0 of actors share no domain of {RACK}, {BLOCK}"
-    assert placed(world, job, ["n0", "n0", "n1"], verdicts=6) == ""  # as the log of an older version
 
 
 def test_further_pods_join_no_rack_of_the_same_number_elsewhere() -> None:

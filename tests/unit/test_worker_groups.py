@@ -11,7 +11,6 @@ from arranger.kube.manifests import pod_manifest
 from arranger.lifecycle.desired import desired_pods, desired_status
 from arranger.lifecycle.members import members_text
 from arranger.messages.decisions import replaced_text, scaled_text, stage_text
-from arranger.model.config import VERDICTS
 from arranger.model.job import PlacedPods, Replacement, RestartPolicy, RestartScope, ScheduleState, Slot, Stage
 from arranger.model.tyjob import job_spec
 from arranger.projections.consistency import validate
@@ -355,7 +354,7 @@ def test_a_decision_on_a_part_of_a_worker_group_is_rejected(workers: dict[int, R
     ended = tuple(
         k.EndedWorker(Slot(SERVE, index), job.bound[SERVE, index], how, False) for index, how in workers.items()
     )
-    world.say(k.WorkersReplaced(job.uid, job.version, job.attempt, ended, (), verdicts=VERDICTS))
+    world.say(k.WorkersReplaced(job.uid, job.version, job.attempt, ended, ()))
     verdict = world.verdict("WorkersReplaced")
     assert verdict.accepted == accepted
     assert accepted or verdict.reason.startswith("the worker group of slot (1, 0) is not whole without slot (1, 1)")

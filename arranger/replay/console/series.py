@@ -122,7 +122,6 @@ class SeriesIndex:
         """Note how assumed pods lapsed before a time, although no event came."""
         if state.assumed:
             for sample in self._lapses(state, time_ms - 1):
-                self._note_peaks(sample.queues)
                 self._add(sample)
 
     def series(
@@ -173,7 +172,7 @@ class SeriesIndex:
             gone += pods
             gpus, used, idle, beside_used = self._nodes.without(state.nodes, gone)
             values = self._values(state)._replace(gpus=gpus, used=used, idle=idle, beside_used=beside_used)
-            yield _Sample(until_ms, state.offset, values, _without(self._queues, gone, state.queue_tree.paths))
+            yield _Sample(until_ms, state.offset, values, self._queues)
 
     def _add(self, sample: _Sample) -> None:
         busy = sample.values.waiting + sample.values.running, sample.values.used
@@ -259,19 +258,6 @@ class SeriesIndex:
         for name, gpus in queues.totals.items():
             if gpus > self._peaks.get(name, -1):
                 self._peaks[name] = gpus
-
-
-def _without(queues: _Queues, pods: Iterable[Assumed], paths: Mapping[str, tuple[str, ...]]) -> _Queues:
-    """What queues use without these pods."""
-    totals, own = dict(queues.totals), dict(queues.own)
-    for pod in pods:
-        if not pod.queue:  # none counted it
-            continue
-        gpus = gpus_of(pod.use)
-        own[pod.queue] = own.get(pod.queue, 0) - gpus
-        for name in paths.get(pod.queue, (pod.queue,)):
-            totals[name] = totals.get(name, 0) - gpus
-    return _Queues(totals, own)
 
 
 def _lines(of: Sequence[Mapping[str, int]]) -> dict[str, tuple[int, ...]]:

@@ -54,7 +54,6 @@ class QueueKeys:
     def __init__(self, state: State, waiting: list[JobRecord], config: CycleConfig, policies: Policies) -> None:
         """`waiting` are the waiting jobs in their order."""
         self._shares = Shares(ClusterView(state.nodes))
-        self._by_name = config.verdicts < 9
         jobs, over = considered(state, waiting)
         self._over = {job.uid for job, _ in over}
         self._standing = standing = QueueStanding(state, jobs, state.time_ms) if state.queues else None
@@ -106,8 +105,6 @@ class QueueKeys:
 
     def _of_equals(self, one: _Side, two: _Side) -> str:
         """Why a queue comes before another one with the same ratio."""
-        if self._by_name:
-            return "equal ones go by name"
         return f"equal ones go by their first jobs: {by_seniority(self._first_of(one), self._first_of(two))}"
 
     def _first_of(self, side: _Side) -> Seniority:

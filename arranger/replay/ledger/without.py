@@ -241,7 +241,7 @@ def _put_back(fork: State, kept: Iterable[_Kept]) -> None:
     running: set[str] = set()
     for pod in kept:
         fork.nodes.hold(pod.node, pod.requests)
-        fork.assumed[pod.owner, pod.node] = Assumed(pod.owner, pod.node, pod.requests, _FOR_EVER_MS, pod.queue)
+        fork.assumed[pod.owner, pod.node] = Assumed(pod.owner, pod.node, pod.requests, _FOR_EVER_MS)
         fork.queue_use.add(pod.queue, pod.requests, 1)
         if pod.owner.job_uid not in running:
             running.add(pod.owner.job_uid)

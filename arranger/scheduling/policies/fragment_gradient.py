@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from arranger.model.accelerators import is_counted
+from arranger.model.accelerators import is_accelerator
 from arranger.model.config import CycleConfig
 from arranger.model.pod import PodShape
 from arranger.scheduling.fragmentation import GPU_MILLI, STEP_MILLI
@@ -62,10 +62,10 @@ def scores(
     allowed: Allowed | None = None,
 ) -> Scores:
     """The score of every node for one more pod after `extra` of them, in steps; meaningless for nodes without room."""
-    weight, rules = sum(count for _, count in mix), config.verdicts
+    weight = sum(count for _, count in mix)
     if not weight:
         return np.zeros(len(view), np.int64)
-    asking = [(asked, gpus, count) for asked, count in mix if (gpus := _gpus(asked, rules))]
+    asking = [(asked, gpus, count) for asked, count in mix if (gpus := _gpus(asked))]
     typical = [_Typical(view, asked, gpus, count, allowed) for asked, gpus, count in asking]
     request = view.request(shape)
     before, after = [list(view.free.T) for _ in range(2)]
@@ -73,7 +73,7 @@ def scores(
         before[column] = before[column] - request[column] * extra
         after[column] = before[column] - request[column]
     gradient = _usable(typical, after) - _usable(typical, before)
-    gradient += weight * sum(amount for _, amount in _gpus(shape, rules))
+    gradient += weight * sum(amount for _, amount in _gpus(shape))
     # All values are whole numbers below 2^53, which doubles represent exactly.
     return gradient.astype(np.int64) * GPU_MILLI // (STEP_MILLI * weight)
 
@@ -120,5 +120,5 @@ def _usable(typical: list[_Typical], free: Columns) -> Levels:
     return usable
 
 
-def _gpus(shape: PodShape, verdicts: int) -> list[tuple[str, int]]:
-    return [(resource, amount) for resource, amount in shape.requests if is_counted(resource, verdicts)]
+def _gpus(shape: PodShape) -> list[tuple[str, int]]:
+    return [(resource, amount) for resource, amount in shape.requests if is_accelerator(resource)]

@@ -5,7 +5,7 @@ the weighted utilisation, with the weight of accelerators raised. The workers' s
 BinPack, with the weight of cpu raised.
 """
 
-from arranger.model.accelerators import is_counted
+from arranger.model.accelerators import is_accelerator
 from arranger.model.config import CycleConfig
 from arranger.scheduling.placement import Scores
 from arranger.scheduling.policies.base import ONE, PlacementRequest, PodPolicy, utilisation
@@ -29,7 +29,7 @@ class LeaderFirst(PodPolicy):
         """The configured weights, raised for accelerators (leader) or cpu (workers)."""
 
         def raised(resource: str) -> bool:
-            return is_counted(resource, config.verdicts) if request.leader else resource == "cpu"
+            return is_accelerator(resource) if request.leader else resource == "cpu"
 
         found = super().weights(request, config)
         return {resource: weight * (RAISED if raised(resource) else 1) for resource, weight in found.items()}

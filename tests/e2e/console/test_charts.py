@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import expect
 
 from arranger.model.accelerators import is_accelerator
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.queue import Preemption
 from arranger.projections.jobs import JobRecord
@@ -40,7 +40,7 @@ _CHANGES: dict[int, Callable[[World], None]] = {
 def busy() -> World:
     """Sixteen nodes on which more than a hundred jobs of some queues come and end, fail, and take room from others,
     while the tree of queues changes."""
-    chance, world = random.Random(_SEED), World(config=CycleConfig(verdicts=VERDICTS, preemption=Preemption()))
+    chance, world = random.Random(_SEED), World(config=CycleConfig(preemption=Preemption()))
     for name, weight in zip(_QUEUES, (3, 2, 1), strict=True):
         world.queue(name, weight=weight)
     world.queue("evaluation", parent="research")
