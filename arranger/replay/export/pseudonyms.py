@@ -500,7 +500,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     JobTimes: {"turned": keep},
     TakenRoom: {"nodes": lambda names, of: tuple(names.name("node", node) for node in of)},
     NodeImage: {"name": _named("node"), "uid": keep, "version": keep, "used": keep},
-    Assumed: {"node": _named("node"), "requests": keep, "queue": Pseudonyms.queue},
+    Assumed: {"node": _named("node"), "requests": keep},
     DecayedImage: {"queue": Pseudonyms.queue, "sums": keep},
     JobImage: {
         "placements": _second("node"),
