@@ -15,14 +15,8 @@ _NO_BRIDGES = "_BRIDGES: dict[int, Callable[[Parts], Parts]] = {}"
 _UPCASTS = "        StageDecidedV1: stage_decided,\n"
 _EARLIER = """
 
-class StageDecidedV2(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="StageDecided.2"):
-    job_uid: str
-    based_on: int
-    attempt: int
-    stage: Stage
-    reason: StageReason
-    facts: StageFacts = NO_FACTS
-    back_off_ms: int = 0
+class StageDecidedV2(StageDecided, frozen=True, array_like=True, gc=False, tag="StageDecided.2"):
+    pass  # the fields are the same
 
 
 def stage_decided_of_2(old: StageDecidedV2) -> StageDecided:

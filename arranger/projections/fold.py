@@ -353,7 +353,7 @@ class _Fold(JobLife):
         desired = expand(placed.pods)
         refused, need = self.cycle_refused or outdated(job, placed.based_on, placed.attempt), None
         if not refused and job is not None:
-            refused = no_victims(self.state, job, event, self.cycle_config)
+            refused = no_victims(self.state, job, event)
         if not refused and job is not None:
             freed = freed_by(self.state, event)
             refused, need = self._judged(job, placed, desired, freed)

@@ -8,7 +8,7 @@ from arranger.projections.queue_counts import queue_of
 from arranger.projections.state import State
 
 
-def infeasible_since_ms(job: JobRecord, config: CycleConfig) -> int:
+def infeasible_since_ms(job: JobRecord) -> int:
     """Since when it is known that no empty cluster could hold the job's quorum, in milliseconds since 1970; 0 if that
     isn't so. After an edit it is known since the last reason, which isn't recorded again if it is the same."""
     since_ms = job.times.infeasible_ms
@@ -21,7 +21,7 @@ def gives_up_ms(state: State, job: JobRecord, config: CycleConfig) -> int | None
     """The time from which on a cycle that finds the job infeasible gives it up, in milliseconds since 1970; None if
     none does now: while an autoscaler is asked for its nodes, or for good. The grace counts from the last answer. A pod
     that somebody else made waits for a node as long as it is there."""
-    since_ms = infeasible_since_ms(job, config)
+    since_ms = infeasible_since_ms(job)
     if not since_ms or job.of_pods or _never(state, job, config):
         return None
     if asks_autoscaler(state, job, config.provisioning):

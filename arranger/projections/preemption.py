@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from arranger.events.facts import PreemptionKind, TakenBy, Victim
 from arranger.events.kinds import PodSeen, Preempted
-from arranger.model.config import CycleConfig
 from arranger.model.job import CleanPodPolicy, Stage
 from arranger.model.pod import PodOwner
 from arranger.projections.awaited_room import took_in_vain
@@ -25,7 +24,7 @@ from arranger.projections.worker_groups import parted, with_whole
 _BEGUN = (Stage.STARTING, Stage.RUNNING)
 
 
-def no_victims(state: State, job: JobRecord, event: Preempted, config: CycleConfig) -> str:
+def no_victims(state: State, job: JobRecord, event: Preempted) -> str:
     """Why the victims of a decision can't give room to the job, or why pods aren't about to leave; empty if they do."""
     if job.placements:
         return "it has nodes already"

@@ -104,7 +104,7 @@ def why_no_room(
         NoRoomKind.QUOTA: lambda: lacks not in limits,
         NoRoomKind.RESERVED: lambda: reserved,
         NoRoomKind.COMES: lambda: _comes(state, job, config, time_ms, policies),
-        NoRoomKind.OVER_LIMIT: lambda: _over_limit(state, job, config, time_ms, lacks),
+        NoRoomKind.OVER_LIMIT: lambda: _over_limit(state, job, time_ms, lacks),
         NoRoomKind.OFF: lambda: _none_of(config.preemption),
         NoRoomKind.QUEUE_NEVER: lambda: _none_of(rules),
         NoRoomKind.REFUSED: lambda: config.dry_run and refused_by_dry_run(job),
@@ -169,7 +169,7 @@ def _line(candidates: Candidates, preempting: Preempting, job: JobRecord, asked:
     return candidates.line(job, asked, {})
 
 
-def _over_limit(state: State, job: JobRecord, config: CycleConfig, time_ms: int, lacks: LimitKind | None) -> bool:
+def _over_limit(state: State, job: JobRecord, time_ms: int, lacks: LimitKind | None) -> bool:
     return lacks is not None and Quotas(state, time_ms).over(job)
 
 

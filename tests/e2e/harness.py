@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, TypeVar
@@ -251,17 +251,14 @@ class Fleet:
         wait: bool = True,
         redis_url: str = "",
         code: Path = REPOSITORY,
-        unknown: Collection[str] = (),
     ) -> list[Worker]:
         """Start one process for each group of roles, and unless `wait` is False, wait until all are ready. `redis_url`
-        and `code` are theirs, if not those of the fleet and of this checkout; `unknown` are variables that this code
-        doesn't know."""
+        and `code` are theirs, if not those of the fleet and of this checkout."""
         flags = [*self._flags, "--redis", redis_url or self._redis_url]
-        environment = {name: value for name, value in self._environment.items() if name not in unknown}
         started = []
         for roles in groups or [()]:
             name = f"{'-'.join(roles) or 'all'}-{len(self.workers)}"
-            worker = Worker(name, [*roles, *flags], folder=self._folder, environment=environment, code=code)
+            worker = Worker(name, [*roles, *flags], folder=self._folder, environment=self._environment, code=code)
             self.workers[name] = worker
             worker.start()
             started.append(worker)

@@ -546,7 +546,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that no cycle places a worker where its set failed repeatedly": _without(refusals, "_now", ()),
     "the domain of pods that belong together": _without(placements, "sharing_no_domain", ""),
     "that a rack is a rack of its block": lambda: mock.patch.object(
-        Topology, "paths", lambda topology, _: tuple((key,) for key in topology.levels)
+        Topology, "paths", lambda topology: tuple((key,) for key in topology.levels)
     ),
     "that a snapshot has every field of the state": lambda: mock.patch.object(
         snapshot, "_SAME", tuple(name for name in snapshot._SAME if name != "heard")

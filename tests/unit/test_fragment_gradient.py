@@ -44,37 +44,37 @@ def test_a_small_pod_leaves_the_node_that_a_large_one_needs() -> None:
     # Of 4 typical pods one needs 8 GPUs. The first node: none is a fragment; after 1 is taken the 7 others are to it:
     # -7 / 4 of a GPU. The second: 3 are a fragment to it, 2 afterwards: 1 / 4.
     expected = [-7000 // 4 // STEP_MILLI, 1000 // 4 // STEP_MILLI]
-    assert scores(cluster, shape(1000, 1), CONFIG, mix).tolist() == expected
+    assert scores(cluster, shape(1000, 1), mix).tolist() == expected
 
 
 def test_cpu_that_gpus_need_is_not_given_to_pods_without_gpus() -> None:
     cluster = view((16_000, 8), (64_000, 1), (64_000, 0))
     mix = [(shape(2000, 1), 1)]
     # The first node would keep 1000 millicores and lose all of its 8 GPUs.
-    assert scores(cluster, shape(15_000), CONFIG, mix).tolist() == [-8000 // STEP_MILLI, 0, 0]
+    assert scores(cluster, shape(15_000), mix).tolist() == [-8000 // STEP_MILLI, 0, 0]
 
 
 def test_pods_without_gpus_count_all_idle_gpus_as_fragments() -> None:
     cluster = view((64_000, 2), (64_000, 4))
     mix = [(shape(1000), 1), (shape(1000, 1), 1)]
-    assert scores(cluster, shape(1000, 1), CONFIG, mix).tolist() == [500 // STEP_MILLI] * 2
+    assert scores(cluster, shape(1000, 1), mix).tolist() == [500 // STEP_MILLI] * 2
 
 
 def test_a_typical_pod_uses_nothing_where_it_is_not_allowed() -> None:
     cluster = view((64_000, 2), (64_000, 2))
     mix = [(shape(1000, 1), 1)]
-    found = scores(cluster, shape(1000, 1), CONFIG, mix, allowed=lambda typical: np.array([True, False]))
+    found = scores(cluster, shape(1000, 1), mix, allowed=lambda typical: np.array([True, False]))
     assert found.tolist() == [0, 1000 // STEP_MILLI]
 
 
 def test_gpus_of_another_kind_are_fragments() -> None:
     cluster = view((64_000, 2))
     mix = [(shape(1000, 1, "amd.com/gpu"), 1)]
-    assert scores(cluster, shape(1000, 1), CONFIG, mix).tolist() == [1000 // STEP_MILLI]
+    assert scores(cluster, shape(1000, 1), mix).tolist() == [1000 // STEP_MILLI]
 
 
 def test_an_empty_mix_prefers_no_node() -> None:
-    assert scores(view((1000, 1), (2000, 2)), shape(1000, 1), CONFIG, []).tolist() == [0, 0]
+    assert scores(view((1000, 1), (2000, 2)), shape(1000, 1), []).tolist() == [0, 0]
 
 
 shapes = st.builds(shape, st.integers(1, 8).map(lambda cpus: cpus * 1000), st.sampled_from([0, 1, 2, 4]))
@@ -92,7 +92,7 @@ def test_scores_are_the_gradient_of_the_definition(
 ) -> None:
     weight = sum(count for _, count in mix)
     asks = dict(pod.requests)
-    found = scores(view(*nodes), pod, CONFIG, mix)
+    found = scores(view(*nodes), pod, mix)
     for row, (cpu, gpus) in enumerate(nodes):
         left = cpu - asks["cpu"], gpus - asks.get(GPU, 0)
         if min(left) >= 0:
@@ -120,14 +120,14 @@ def test_scores_after_some_pods_are_the_scores_with_them_taken(
     early, late = view((64_000, 16), (40_000, 20)), view((64_000, 16), (40_000, 20))
     request = late.request(pod)
     late.free[:, : len(request)] -= request * extra
-    assert scores(early, pod, CONFIG, mix, extra=extra).tolist() == scores(late, pod, CONFIG, mix).tolist()
+    assert scores(early, pod, mix, extra=extra).tolist() == scores(late, pod, mix).tolist()
 
 
 def test_a_resource_that_no_node_has_yet_is_none_there() -> None:
     cluster = view((64_000, 2))
     mix = [(shape(1000, 1, "example.com/gpu"), 1), (shape(1000, 1), 1)]
     # Nothing is usable to the first before or after; the second loses no GPU. What it would take isn't there anyway.
-    assert scores(cluster, shape(1000, 1, "other.example.com/gpu"), CONFIG, mix).tolist() == [1000 // STEP_MILLI]
+    assert scores(cluster, shape(1000, 1, "other.example.com/gpu"), mix).tolist() == [1000 // STEP_MILLI]
 
 
 def test_the_mix_adds_up_equal_shapes_and_keeps_the_most_frequent() -> None:

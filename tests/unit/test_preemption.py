@@ -214,6 +214,19 @@ def test_pods_that_were_never_seen_do_not_count_in_their_queue_for_a_second_job_
     validate(of.state)
 
 
+def test_a_job_whose_quorum_grew_before_it_started_holds_nothing_until_all_of_it_fits() -> None:
+    of = world()
+    running(of, "low", 4, priority=1)
+    high = waiting(of, "high", 2, priority=9)
+    assert preempted(of) is not None and high.placements and high.stage == Stage.PENDING
+    of.job("high", workers=20, worker=GPU, min_workers=20, equals=True, priority=9)
+    assert not high.placements and high.schedule_state == ScheduleState.UNSCHEDULED and high.slots.room is None
+    validate(of.state)
+    of.settle()
+    assert not high.placements and high.stage == Stage.PENDING
+    assert len(of.state.jobs["uid-low"].placements) == 4, "who gave the room has it again"
+
+
 @pytest.mark.parametrize("spec", [{"suspend": True}, {"terminating": True}])
 def test_it_waits_for_jobs_that_are_about_to_leave(spec: dict[str, bool]) -> None:
     of = world(nodes=2)

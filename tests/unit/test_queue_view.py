@@ -196,8 +196,7 @@ def test_in_any_history_queues_add_up_to_their_parents_and_to_what_jobs_hold(his
         assert all(amount <= of.demand.get(name, 0) for name, amount in of.share.items())
         assert sum(of.denials.values()) <= of.own_waiting
     placed = [job for job in state.jobs.values() if job.placements]
-    of_queues = [pod for pod in state.assumed.values() if pod.queue]  # those of deleted jobs are nobody's
-    kept = _sum([*(sum_of(job, job.placements) for job in placed), *(dict(pod.requests) for pod in of_queues)])
+    kept = _sum(sum_of(job, job.placements) for job in placed)
     assert _sum(of.own_used for of in view.queues.values()) == kept
     assert sum(of.own_running for of in view.queues.values()) == len(placed)
     held = {of.name: of for of in holders(state, HolderKind.JOB) if of.name}

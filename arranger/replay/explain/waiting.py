@@ -127,7 +127,7 @@ def explain_waiting(
         shortfall=shortfall,
         takers=takers,
         holders=holders,
-        infeasible_since_ms=infeasible_since_ms(job, config),
+        infeasible_since_ms=infeasible_since_ms(job),
         fails_at_ms=gives_up_ms(state, job, config) or 0,
         blockers=since,
         remedies=sought.found,
@@ -203,7 +203,7 @@ def _takes_none(case: WaitingCase, found: Waiting) -> tuple[TakesNone, ...]:
     if case.config.preemption is None or case.job.placements:
         return ()
     reserved = found.in_queue is not None and found.in_queue.kept_by == KeptBy.RESERVED
-    lacks = (shortfall.quota, shortfall.resources, bool(infeasible_since_ms(case.job, case.config)), reserved)
+    lacks = (shortfall.quota, shortfall.resources, bool(infeasible_since_ms(case.job)), reserved)
     return takes_none(case.state, case.job, case.config, case.policies, lacks)
 
 

@@ -45,7 +45,7 @@ class FragmentGradient(PodPolicy):
         """The reduction of fragmented GPUs by the placement, in millionths, by steps."""
         mix = [(one.shape, one.pods) for one in request.mix]
         allowed = {one.shape: one.allowed for one in request.mix}
-        return scores(view, request.shape, config, mix, extra=extra, allowed=allowed.__getitem__) * STEP
+        return scores(view, request.shape, mix, extra=extra, allowed=allowed.__getitem__) * STEP
 
     def terms(self, view: ClusterView, request: PlacementRequest, config: CycleConfig) -> Iterator[Term]:
         """The gradient is the only term."""
@@ -55,7 +55,6 @@ class FragmentGradient(PodPolicy):
 def scores(
     view: ClusterView,
     shape: PodShape,
-    config: CycleConfig,
     mix: Mix,
     *,
     extra: int = 0,
