@@ -112,24 +112,24 @@ def test_the_keyboard_alone_moves_time_and_chooses_jobs(offline: _Offline) -> No
 
 
 def test_a_link_is_a_moment_and_a_job(offline: _Offline) -> None:
-    page = offline(PAGE, "#/gantt?at=65&job=default/never-fits")
+    page = offline(PAGE, "#/gantt?at=100&job=default/never-fits")
     job = page.get_by_label("The chosen job")
     expect(job).to_contain_text("default/never-fits Pending")
     expect(job).to_contain_text("Ahead of it in the queue")
     as_of, reason = job.get_by_text("As of event ").bounding_box(), job.locator(".reason").bounding_box()
     assert as_of is not None and reason is not None and as_of["y"] < reason["y"]
-    assert "at=65" in page.url
+    assert "at=100" in page.url
     page.get_by_label("What happened").get_by_role("link", name="#62").click()
     assert "at=62" in page.url
 
 
 def test_a_link_to_a_job_that_is_not_there_says_so(offline: _Offline) -> None:
-    page = offline(PAGE, "#/gantt?at=65&job=default/never-fitz")
+    page = offline(PAGE, "#/gantt?at=100&job=default/never-fitz")
     expect(page.get_by_text("There is no job default/never-fitz in this replay.")).to_be_visible()
 
 
 def test_a_failed_job_says_what_helps(offline: _Offline) -> None:
-    page = offline(PAGE, "#/gantt?at=228&job=default/never-fits")
+    page = offline(PAGE, "#/gantt?at=229&job=default/never-fits")
     job = page.get_by_label("The chosen job")
     expect(job).to_contain_text("default/never-fits Failed")
     expect(job).to_contain_text("What helps")

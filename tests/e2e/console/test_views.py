@@ -304,11 +304,11 @@ def test_a_what_if_says_which_jobs_start_at_other_times(room: str, opened: Opene
 
 
 def test_the_history_of_a_job_begins_when_its_first_sentence_does(opened: Opener) -> None:
-    """Also where the first interval was short: it waited 0.9 s for the first cycle, and then for room."""
+    """Also where the first interval was short: it waited 30 ms for the first cycle, and then for room."""
     serving = served("demo.log")
-    page = opened(f"{next(serving)}/#/job?at=65&job=default/waits-its-turn")
-    expect(page.get_by_text("Pending for 1.9 s").first).to_be_visible(timeout=60_000)
-    expect(page.locator(".folds > li").last).to_contain_text("Pending for 1.9 s so far")
+    page = opened(f"{next(serving)}/#/job?at=97&job=default/waits-its-turn")
+    expect(page.get_by_text("Pending for 0.6 s").first).to_be_visible(timeout=60_000)
+    expect(page.locator(".folds > li").last).to_contain_text("Pending for 0.6 s so far")
     page.close()
     for _ in serving:
         pass
