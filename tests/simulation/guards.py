@@ -5,6 +5,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -548,8 +549,10 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that a rack is a rack of its block": lambda: mock.patch.object(
         Topology, "paths", lambda topology: tuple((key,) for key in topology.levels)
     ),
-    "that a snapshot has every field of the state": lambda: mock.patch.object(
-        snapshot, "_SAME", tuple(name for name in snapshot._SAME if name != "heard")
+    "that a snapshot has every field of the state": lambda: mock.patch.multiple(
+        snapshot,
+        _SAME=tuple(name for name in snapshot._SAME if name != "heard"),
+        StateImage=partial(snapshot.StateImage, heard={}),
     ),
     "a superseded cycle": lambda: mock.patch.object(
         fold._Fold, "cycle_refused", property(lambda _: "", lambda *_: None), create=True
