@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from arranger.events import kinds as k
-from arranger.kube.cluster import ClusterUnavailable
+from arranger.kube.cluster import TYJOBS, ClusterUnavailable
 from arranger.lifecycle import awaited_room, giving_way, replacements, stages
 from arranger.model import tyjob
 from arranger.model.job import JobSpec, Topology
@@ -35,6 +35,7 @@ from arranger.projections import (
 from arranger.projections.job_life import JobLife
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
+from arranger.sandbox.status import ApiRefusal
 from arranger.sandbox.store import Store
 from arranger.scheduling import (
     candidates,
@@ -75,7 +76,7 @@ from arranger.workers.timekeeping import Timekeeper
 from arranger.workers.writes import Writes
 from tests import memory_log
 from tests.memory_log import MemoryLog
-from tests.simulation.actors import TAKEN, TTL
+from tests.simulation.actors import TAKEN, TTL, home_of
 from tests.simulation.calm import CALM
 from tests.simulation.clocks import HOURS, JUST_IN_TIME
 from tests.simulation.elsewhere import BREAKS
@@ -142,7 +143,6 @@ _OFTEN = {
     "the cluster that a process is connected to": {BREAKS: 1.0},
     "the owner of a pod as it is when it is deleted": {TAKEN: 1.0},
     "the term of an append for a watch": {"append held in flight": 0.05},
-    "the term of who declares the log lost": {"pause with news in hand": 0.2},
     "the comparison of a watch": {f"watch {kind}: dropped": 0.3 for kind in KINDS},
     "ending tasks for sure": {"cancellation swallowed": 1.0, "append held in flight": 0.03, "lease unavailable": 0.05},
     **{key: {CROWD: 1.0} for key in OF_ROOM},
@@ -280,14 +280,25 @@ def _any_term_appends() -> Iterator[None]:
 
 @contextmanager
 def _any_term_judges() -> Iterator[None]:
-    """A superseded watcher declares the log lost, and the log accepts that."""
-    begin = MemoryLog.begin_epoch
+    """A superseded watcher declares the log lost, and the log accepts that. So that it comes to that, watchers stop
+    while they have news that their fold lacks, and the job is deleted before they go on."""
+    begin, ahead = MemoryLog.begin_epoch, Observer._ahead
 
     async def unfenced(self: MemoryLog, **more: Any) -> Any:
         return await begin(self, **{**more, "fence": None})
 
+    def stops(self: Any, items: Any, listing: bool) -> list[str]:
+        found = ahead(self, items, listing)
+        for name in found if not listing else ():
+            process = self._cluster._cluster._gateway.process
+            process.pause(25.0, "with news that its fold lacks")
+            if name.startswith("job"):  # those of others are in somebody's plans
+                with suppress(ApiRefusal):
+                    process.world.store.delete(TYJOBS, home_of(name), name)
+        return found
+
     no_term = mock.patch.object(Observer, "_check_term", lambda _: None)
-    with no_term, mock.patch.object(MemoryLog, "begin_epoch", unfenced):
+    with no_term, mock.patch.object(MemoryLog, "begin_epoch", unfenced), mock.patch.object(Observer, "_ahead", stops):
         yield
 
 
