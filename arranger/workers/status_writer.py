@@ -60,9 +60,9 @@ _AVERAGED = 16
 #: Jobs up to this position in the queue get a new status when it changes, and so do those that leave the queue. For all
 #: jobs that would be a storm.
 _NEAR = 10
-#: The order of the queue is computed at most this often, and in a large cluster at most in half a percent of the time.
-#: If that took longer than `_QUEUE_AT_ONCE_S`, the next time it is spread.
-_QUEUE_S, _QUEUE_TIMES, _QUEUE_AT_ONCE_S = 5.0, 200.0, 0.02
+#: The order of the queue is computed at most this often, or for a job that it lacks, and in a large cluster at most in
+#: half a percent of the time. If that took longer than `_QUEUE_AT_ONCE_S`, the next time it is spread.
+_QUEUE_S, _QUEUE_OF_NEW_S, _QUEUE_TIMES, _QUEUE_AT_ONCE_S = 5.0, 0.5, 200.0, 0.02
 
 #: Every field of the status; a merge patch clears one only if it is named.
 _STATUS_FIELDS = (
@@ -81,16 +81,19 @@ class QueuePositions:
         self._clock = clock
         self._order = order
         self._positions: dict[str, int] = {}
-        self._again_s, self._took_s = -math.inf, 0.0
+        #: When they may be worked out again: for a job that has one, and for a job that has none yet.
+        self._again_s = self._again_of_new_s = -math.inf
+        self._took_s = 0.0
         self._asked = asyncio.Event()
 
     def of(self, state: State, job: JobRecord) -> int | None:
-        """The position of a job without any nodes, from 1; None if it isn't in the queue."""
-        if job.placements or job.ended or job.suspended or queue_out_of_reach(state, job):
+        """The position of a job without any nodes, from 1; None if it isn't in the queue, or no cycle has tried it: most
+        jobs get nodes by their first one, and of jobs that come at once, not all are known before it."""
+        if job.waits is None or job.placements or job.ended or job.suspended or queue_out_of_reach(state, job):
             return None
-        if self._clock.monotonic_s() >= self._again_s:
+        if self._clock.monotonic_s() >= (self._again_s if job.uid in self._positions else self._again_of_new_s):
             if self._took_s > _QUEUE_AT_ONCE_S:
-                self._again_s = math.inf
+                self._again_s = self._again_of_new_s = math.inf
                 self._asked.set()
             else:
                 began_s = self._clock.monotonic_s()
@@ -120,7 +123,8 @@ class QueuePositions:
 
     def _took(self, took_s: float) -> None:
         self._took_s = took_s
-        self._again_s = self._clock.monotonic_s() + max(_QUEUE_S, _QUEUE_TIMES * took_s)
+        now_s, spared_s = self._clock.monotonic_s(), _QUEUE_TIMES * took_s
+        self._again_s, self._again_of_new_s = now_s + max(_QUEUE_S, spared_s), now_s + max(_QUEUE_OF_NEW_S, spared_s)
 
 
 class StatusWriter:

@@ -12,10 +12,12 @@ import pytest
 
 from arranger.clock import Clock, SystemClock
 from arranger.events import kinds as k
+from arranger.events.facts import ShortageFacts
 from arranger.kube.cluster import CRDS, NODES, PODS, SERVICES, TYJOBS, ApiError, Object, Resource, always
 from arranger.kube.translate import job_seen, node_seen, pod_seen, status_digest
 from arranger.lifecycle.desired import desired_status
-from arranger.model.job import Stage
+from arranger.model.config import CycleConfig
+from arranger.model.job import ScheduleState, Stage
 from arranger.model.queue import QueueState
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
@@ -178,6 +180,12 @@ class Scene:
     def decide(self, stage: Stage) -> None:
         job = self.job
         self.world.say(k.StageDecided(job.uid, job.version, job.attempt, stage, StageReason.OTHER))
+
+    def tried(self) -> None:
+        """A cycle has found no nodes for the job."""
+        job = self.job
+        waits = k.Waits(job.uid, job.version, ScheduleState.UNSCHEDULED, ShortageFacts("learner", 0, 1))
+        self.world.say(k.CycleTaken(self.world.state.offset, self.world.now_ms, CycleConfig()), waits)
 
     def decoded(self, resource: Resource, namespace: str, name: str) -> Object:
         found: Object = msgspec.json.decode(self.store.get(resource, namespace, name).raw)
@@ -656,6 +664,7 @@ def at_once(order: list[JobRecord]) -> Generator[None, None, list[JobRecord]]:
 
 async def test_the_place_in_the_queue_is_shown_and_changes_are_told_for_the_first_places_only() -> None:
     scene = Scene()
+    scene.tried()
     order: list[JobRecord] = [scene.job]
     scene.applier._statuses.positions = positions = QueuePositions(SystemClock(), lambda: at_once(order))
     others = [scene.world.job(f"other-{number}") for number in range(20)]
@@ -699,6 +708,7 @@ class Watch(SystemClock):
 
 def test_the_order_of_a_short_queue_is_worked_out_at_once_but_seldom() -> None:
     scene, clock, asked = Scene(), Watch(), list[float]()
+    scene.tried()
 
     def order() -> Generator[None, None, list[JobRecord]]:
         asked.append(clock.now_s)
@@ -713,8 +723,40 @@ def test_the_order_of_a_short_queue_is_worked_out_at_once_but_seldom() -> None:
     assert [round(at_s) for at_s in asked] == [0, 5, 10]
 
 
+def test_a_job_that_no_cycle_has_tried_has_no_position_and_asks_for_none() -> None:
+    """Most jobs get nodes by their first cycle; and of jobs at once, the first would be number 1."""
+    scene, asked = Scene(), list[int]()
+
+    def order() -> Generator[None, None, list[JobRecord]]:
+        asked.append(1)
+        yield from ()
+        return [scene.job]
+
+    positions = QueuePositions(SystemClock(), order)
+    assert positions.of(scene.world.state, scene.job) is None and not asked
+    scene.tried()
+    assert positions.of(scene.world.state, scene.job) == 1
+
+
+def test_a_job_that_the_order_lacks_has_it_worked_out_again_soon() -> None:
+    scene, clock = Scene(), Watch()
+    scene.tried()
+    orders = [[], [], [scene.job]]
+    positions = QueuePositions(clock, lambda: at_once(orders.pop(0)))
+    assert positions.of(scene.world.state, scene.job) is None
+    clock.now_s = 0.4
+    assert positions.of(scene.world.state, scene.job) is None and len(orders) == 2
+    clock.now_s = 0.6
+    assert positions.of(scene.world.state, scene.job) is None and len(orders) == 1
+    clock.now_s = 1.2
+    assert positions.of(scene.world.state, scene.job) == 1
+    clock.now_s = 6.1
+    assert positions.of(scene.world.state, scene.job) == 1
+
+
 async def test_the_order_of_a_long_queue_is_worked_out_while_others_work() -> None:
     scene, clock, done = Scene(), Watch(), list[float]()
+    scene.tried()
     orders = [[scene.job], [scene.world.job("other"), scene.job]]
 
     def order() -> Generator[None, None, list[JobRecord]]:
@@ -745,6 +787,7 @@ async def test_the_order_of_a_long_queue_is_worked_out_while_others_work() -> No
 def test_a_job_that_is_suspended_leaves_the_queue_at_once() -> None:
     """The queue is worked out once in a while, and nothing would write the suspended job's status again."""
     scene = Scene()
+    scene.tried()
     job, positions = scene.job, QueuePositions(SystemClock(), lambda: at_once([scene.job]))
     assert positions.of(scene.world.state, job) == 1
     scene.world.say(k.StageDecided(job.uid, job.version, job.attempt, Stage.PENDING, StageReason.SUSPENDED))
@@ -753,6 +796,7 @@ def test_a_job_that_is_suspended_leaves_the_queue_at_once() -> None:
 
 def test_a_job_whose_queue_is_closed_or_gone_has_no_position_at_once() -> None:
     scene = Scene()
+    scene.tried()
     job, positions = scene.job, QueuePositions(SystemClock(), lambda: at_once([scene.job]))
     assert positions.of(scene.world.state, job) == 1
     scene.world.queue("default", state=QueueState.CLOSED)
@@ -762,6 +806,7 @@ def test_a_job_whose_queue_is_closed_or_gone_has_no_position_at_once() -> None:
 async def test_a_status_loses_its_position_when_the_job_leaves_the_queue() -> None:
     """Even if the status was stored with the position in the meantime, and nothing else in it changes afterwards."""
     scene = Scene()
+    scene.tried()
     order: list[JobRecord] = [scene.job]
     scene.applier._statuses.positions = positions = QueuePositions(SystemClock(), lambda: at_once(order))
 
