@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from arranger.kube.cluster import NODES, PODS, TYJOBS, ApiError, Object
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.desired import desired_status
-from arranger.model.job import Stage
+from arranger.model.job import PREEMPTED, Stage
 from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
@@ -234,7 +234,9 @@ class Starts:
                 job = self._job(uid)
                 if job is None or (job.quorum_ready and not before & set(job.bound.values())):
                     break
-            if job is not None and (before & set(job.bound.values()) or (scope == "Job") == (job.attempt == attempt)):
+            # While its pods leave, another job may take its room, which is a new attempt too.
+            as_asked = job is None or PREEMPTED in job.times.turned or (scope == "Job") == (job.attempt > attempt)
+            if not as_asked or (job is not None and before & set(job.bound.values())):
                 raise Violation(f"a worker was deleted, and others of its {scope} go on", job=uid)
         self._world.store.delete(TYJOBS, "default", name)
 
