@@ -141,7 +141,7 @@ def test_nothing_is_decided_about_a_job_that_has_ended() -> None:
     world.say(k.StageDecided(job.uid, job.version, 0, Stage.SUCCEEDED, StageReason.TERMINATED))
     assert "ended" in place(world, job, LEADER, workers_on("n1"))[1]
     for stage in ("Running", "Failed", "Rescheduling"):
-        world.say(k.StageDecided(job.uid, job.version, 0, stage, StageReason.OTHER))
+        world.say(k.StageDecided(job.uid, job.version, 0, stage, StageReason.AS_RECORDED))
         assert not world.verdict("StageDecided").accepted
     world.say(k.LeaderAddressed(job.uid, job.version, 0, "10.0.0.1"))
     assert not world.verdict("LeaderAddressed").accepted
@@ -857,7 +857,7 @@ def test_a_place_whose_ended_pod_is_deleted_stays_while_there_is_room() -> None:
 
 def test_a_job_without_nodes_cannot_be_made_to_run() -> None:
     world, job = two_nodes()
-    for stage, reason in ((Stage.RUNNING, StageReason.WORKERS_READY), (Stage.RUNNING, StageReason.OTHER)):
+    for stage, reason in ((Stage.RUNNING, StageReason.WORKERS_READY), (Stage.RUNNING, StageReason.AS_RECORDED)):
         world.say(k.StageDecided(job.uid, job.version, 0, stage, reason))
         assert job.stage == Stage.PENDING
         assert (
