@@ -150,8 +150,8 @@ class PodSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodSe
 
     `restarts` counts container restarts. `waiting` is the kubelet's reason why a container can't start
     (`ImagePullBackOff`), `reason` and `message` are the pod's own. `ended` is known for our pods: the container that
-    failed or, of restarted containers, failed last; earlier versions didn't record it. `checkpoint_ms` is for our pods,
-    as in `JobSeen`. `asks` is for a foreign pod that names Arranger as its scheduler; None for all others.
+    failed or, of restarted containers, failed last. `checkpoint_ms` is for our pods, as in `JobSeen`. `asks` is for a
+    foreign pod that names Arranger as its scheduler; None for all others.
     """
 
     term: int
