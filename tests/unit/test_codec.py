@@ -168,9 +168,10 @@ class Moved(msgspec.Struct, frozen=True, array_like=True, tag="Moved.2"):
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True, tag="Kept.1"):
-    """A kind that never changed."""
+    """A kind that only got a field."""
 
     name: str
+    weight: int = 1
 
 
 class Moves(msgspec.Struct, array_like=True):
@@ -192,6 +193,12 @@ def test_old_versions_are_raised_to_the_present_one_in_their_places(codec: Codec
     payload = msgspec.msgpack.encode(["w", 1, 0, [["Kept.1", "a"], ["Moved.1", 2], ["Moved.2", 5]]])
     events: tuple[Any, ...] = codec.decode(payload, 1).events
     assert events == (Kept("a"), Moved(50_800), Moved(5))
+
+
+def test_a_field_added_at_the_end_has_its_default_in_events_without_it(codec: Codec) -> None:
+    payload = msgspec.msgpack.encode(["w", 1, 0, [["Kept.1", "a"], ["Kept.1", "b", 3]]])
+    events: tuple[Any, ...] = codec.decode(payload, 1).events
+    assert events == (Kept("a", 1), Kept("b", 3))
 
 
 def test_a_version_without_an_upcast_is_unknown(codec: Codec) -> None:

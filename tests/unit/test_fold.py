@@ -322,8 +322,8 @@ def test_the_first_cluster_that_claims_a_watch_is_the_logs_and_the_claim_of_anot
     )
     assert job.bound == bound and world.state.terms[k.Watched.POD] == mine
     assert world.state.verdicts["Observation"] == [0, 3]
-    # Who doesn't tell its cluster is a watcher of an earlier release.
-    unknown = world.say(k.WatchClaimed(k.Watched.POD, "old release"))
+    # One that names no cluster isn't of another.
+    unknown = world.say(k.WatchClaimed(k.Watched.POD, "nameless"))
     assert (world.state.terms[k.Watched.POD], world.state.cluster) == (unknown, "uid-of-ours")
 
 
