@@ -150,8 +150,8 @@ class PodSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodSe
 
     `restarts` counts container restarts. `waiting` is the kubelet's reason why a container can't start
     (`ImagePullBackOff`), `reason` and `message` are the pod's own. `ended` is known for our pods: the container that
-    failed or, of restarted containers, failed last; earlier versions didn't record it. `checkpoint_ms` is for our pods,
-    as in `JobSeen`. `asks` is for a foreign pod that names Arranger as its scheduler; None for all others.
+    failed or, of restarted containers, failed last. `checkpoint_ms` is for our pods, as in `JobSeen`. `asks` is for a
+    foreign pod that names Arranger as its scheduler; None for all others.
     """
 
     term: int
@@ -194,7 +194,7 @@ class PodGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodGo
     uid: str
 
 
-class JobSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobSeen.2"):
+class JobSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobSeen.1"):
     """A TYJob. Exactly one of `spec` and `faults` is given.
 
     `status_digest` identifies the status in the API server, so that an applier can detect whether its own differs.
@@ -349,7 +349,7 @@ class CycleTaken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Cy
     search_steps: int = 0
 
 
-class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Placed.2"):
+class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Placed.1"):
     """Pods of one job get nodes: all of `pods` or none. `schedule_state` is the job's new schedule state. The event
     starts a job that has not begun. `devices` are those that its pods' claims get, by the claim's name. `hosts` are the
     UIDs of the jobs in whose reserved room the pods are guests: they leave as soon as one of these can start with their
@@ -400,7 +400,7 @@ class StartForecast(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
     latest_ms: int
 
 
-class Waits(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Waits.2"):
+class Waits(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Waits.1"):
     """Why a job, or the rest of it, still waits."""
 
     job_uid: str
@@ -409,7 +409,7 @@ class Waits(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Waits.2
     shortage: ShortageFacts
 
 
-class StageDecided(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="StageDecided.2"):
+class StageDecided(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="StageDecided.1"):
     """A controller moves a job to `stage`. The job is not scheduled for `back_off_ms` after that."""
 
     job_uid: str
@@ -452,7 +452,7 @@ class EndedWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):
     failures: int = 0
 
 
-class WorkersReplaced(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="WorkersReplaced.2"):
+class WorkersReplaced(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="WorkersReplaced.1"):
     """Workers that ended alone: their pods are to be deleted, and their slots are filled again or given up. For
     `back_off_ms` after that, the scheduler seeks no nodes for the job's pods without one."""
 

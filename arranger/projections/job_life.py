@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events.earlier import facts_of, reason_of
 from arranger.events.facts import EndCause, EndKind, StageFacts, TakenBy, Victim
 from arranger.model.job import (
     ACTIVE,
@@ -23,7 +22,7 @@ from arranger.model.job import (
     Stage,
 )
 from arranger.model.pod import DISRUPTED, FAILURES_KEPT, REFUSALS, TERMINAL, ContainerEnd, Failure, Phase, PodOwner
-from arranger.model.stages import StageReason
+from arranger.model.stages import StageReason, reason_of
 from arranger.model.tyjob import refused_change
 from arranger.projections import dependencies, job_indexes, provisioning
 from arranger.projections.awaited_room import await_room, follow_stage
@@ -94,8 +93,8 @@ class JobLife(Slots):
         job.sets = {name: SetRecord(spent) for name, spent in status.worker_restarts if spent}
         job.leader.address = status.leader_address
         job.times.start_ms, job.times.completion_ms = status.start_ms, status.completion_ms
-        reason = reason_of(status.reason or StageReason.ADOPTED)
-        job.decided = k.StageDecided(event.uid, 0, status.attempt, job.stage, reason, facts_of(reason, status.message))
+        reason, said = reason_of(status.reason or StageReason.ADOPTED), StageFacts(adopted_message=status.message)
+        job.decided = k.StageDecided(event.uid, 0, status.attempt, job.stage, reason, said)
         ours = dict(job.conditions())
         job.times.turned = {of[0]: of[1:] for of in status.turned if of[0] in ours or of[0] == PREEMPTED}
         _adopt_activity(job, status)

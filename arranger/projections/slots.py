@@ -345,7 +345,7 @@ def _was_replaced(job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> bool:
 
 
 def _note_scaling(job: JobRecord, spec: JobSpec, time_ms: int) -> None:
-    """Record changed counts of a job that hasn't ended; logs of versions without the scale subresource have none."""
+    """Record changed counts of a TYJob that hasn't ended."""
     if job.spec is None or job.ended or not spec.scaled:
         return
     before = {group.name: group.count for group in job.spec.groups[1:]}

@@ -221,10 +221,10 @@ class State:
     def synced(self) -> bool:
         """Whether every kind was listed in this epoch. Before that no decision is made: absence proves nothing yet.
 
-        Optional kinds are needed only once they are watched (older logs don't have them), and not while the API server
-        refuses their watch: then only refusals of pods reveal quotas, jobs wait for their classes, the only queue is
-        `default`, and namespaces have neither labels nor queues. While volumes decide, their kinds are needed at once,
-        and those of devices while these are allocated.
+        Optional kinds are needed only once they are watched, and not while the API server refuses their watch: then
+        only refusals of pods reveal quotas, jobs wait for their classes, the only queue is `default`, and namespaces
+        have neither labels nor queues. While volumes decide, their kinds are needed at once, and those of devices while
+        these are allocated.
         """
         listed, unwatched = self.listed, self.unwatched
         if not all([listed.get(kind) for kind in _NEEDED]):
@@ -233,12 +233,11 @@ class State:
         return not any([self.watches(kind) for kind in absent])
 
     def watches(self, kind: Watched) -> bool:
-        """Whether a kind is watched: with its setting alone, or once a watcher has claimed it. For templates of claims,
-        both are needed: logs in which only pods of others get devices have none."""
+        """Whether a kind is watched: with its setting alone, or once a watcher has claimed it."""
         settings = {"volumes": self.with_volumes, "devices": self.with_devices}
         if kind in SETTING_OF and not settings[SETTING_OF[kind]]:
             return False
-        return kind in self.terms or (kind in SETTING_OF and kind != Watched.RESOURCE_CLAIM_TEMPLATE)
+        return kind in self.terms or kind in SETTING_OF
 
     @property
     def queue_tree(self) -> QueueTree:

@@ -22,7 +22,7 @@ LEADER = (0, 0)
 def rescheduled() -> tuple[World, k.JobSeen]:
     """The job `ppo` was scheduled again before anybody saw the leader's pod of its first attempt."""
     world, job = starting(cpu=2, leader=shape(cpu=2))
-    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.OTHER))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.AS_RECORDED))
     assert not job.placements and world.used("n1") == 2000
     return world, job.seen
 
@@ -64,7 +64,7 @@ def test_no_queue_counts_a_pod_that_may_come() -> None:
     job = world.job("ppo", leader=shape(cpu=2))
     world.cycle()
     world.control()
-    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.OTHER))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.AS_RECORDED))
     world.node("n2", cpu=2)
     assert not world.state.queue_use.own.get("default", {}).get("cpu", 0)
     world.cycle()
@@ -85,7 +85,7 @@ def test_a_job_that_is_scheduled_again_does_not_wait_for_its_own_pods_at_the_lim
     job = world.job("ppo", leader=shape(cpu=2), of_queue="capped")
     world.cycle()
     world.control()
-    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.OTHER))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.AS_RECORDED))
     assert world.state.assumed
     world.node("n2", cpu=2)
     world.cycle()
@@ -95,7 +95,7 @@ def test_a_job_that_is_scheduled_again_does_not_wait_for_its_own_pods_at_the_lim
 
 def test_room_is_kept_only_for_what_may_have_been_created() -> None:
     world, job = starting(cpu=4, workers=3, min_workers=3)
-    world.say(k.StageDecided(job.uid, job.version, 0, Stage.FAILED, StageReason.OTHER))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.FAILED, StageReason.AS_RECORDED))
     assert [owner.leader for owner, _ in world.state.assumed] == [True] and world.used("n1") == 1000
 
     world, job = starting(cpu=4, workers=3, min_workers=3)
@@ -175,7 +175,7 @@ def test_a_snapshot_holds_them_in_an_order_that_every_process_shares() -> None:
     assert job.bound == {LEADER: uid} and job.leader.address
     restored = World()
     restored.state = snapshot.restore(snapshot.encode(world.state))
-    decided = k.StageDecided(job.uid, job.version, 0, Stage.FAILED, StageReason.OTHER)
+    decided = k.StageDecided(job.uid, job.version, 0, Stage.FAILED, StageReason.AS_RECORDED)
     for one in (world, restored):
         one.now_ms = 1_800_000_000_000
         one.say(decided)
@@ -187,7 +187,9 @@ def test_a_snapshot_holds_them_in_an_order_that_every_process_shares() -> None:
 def test_what_is_only_supposed_makes_nobody_wait_for_pods() -> None:
     world, job = starting(cpu=2, leader=shape(cpu=2))
     changes = say(
-        world.state, world.now_ms, [k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.OTHER)]
+        world.state,
+        world.now_ms,
+        [k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.AS_RECORDED)],
     )
     assert changes.schedulable and not world.state.assumed and not world.state.nodes.used.any()
     assert job.stage == Stage.RESCHEDULING

@@ -141,7 +141,7 @@ def test_nothing_is_decided_about_a_job_that_has_ended() -> None:
     world.say(k.StageDecided(job.uid, job.version, 0, Stage.SUCCEEDED, StageReason.TERMINATED))
     assert "ended" in place(world, job, LEADER, workers_on("n1"))[1]
     for stage in ("Running", "Failed", "Rescheduling"):
-        world.say(k.StageDecided(job.uid, job.version, 0, stage, StageReason.OTHER))
+        world.say(k.StageDecided(job.uid, job.version, 0, stage, StageReason.AS_RECORDED))
         assert not world.verdict("StageDecided").accepted
     world.say(k.LeaderAddressed(job.uid, job.version, 0, "10.0.0.1"))
     assert not world.verdict("LeaderAddressed").accepted
@@ -322,8 +322,8 @@ def test_the_first_cluster_that_claims_a_watch_is_the_logs_and_the_claim_of_anot
     )
     assert job.bound == bound and world.state.terms[k.Watched.POD] == mine
     assert world.state.verdicts["Observation"] == [0, 3]
-    # Who doesn't tell its cluster is a watcher of an earlier release.
-    unknown = world.say(k.WatchClaimed(k.Watched.POD, "old release"))
+    # One that names no cluster isn't of another.
+    unknown = world.say(k.WatchClaimed(k.Watched.POD, "nameless"))
     assert (world.state.terms[k.Watched.POD], world.state.cluster) == (unknown, "uid-of-ours")
 
 
@@ -857,7 +857,7 @@ def test_a_place_whose_ended_pod_is_deleted_stays_while_there_is_room() -> None:
 
 def test_a_job_without_nodes_cannot_be_made_to_run() -> None:
     world, job = two_nodes()
-    for stage, reason in ((Stage.RUNNING, StageReason.WORKERS_READY), (Stage.RUNNING, StageReason.OTHER)):
+    for stage, reason in ((Stage.RUNNING, StageReason.WORKERS_READY), (Stage.RUNNING, StageReason.AS_RECORDED)):
         world.say(k.StageDecided(job.uid, job.version, 0, stage, reason))
         assert job.stage == Stage.PENDING
         assert (

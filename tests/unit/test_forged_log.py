@@ -152,7 +152,7 @@ async def forge_everything(scene: Scene) -> None:
     assert seen.spec is not None
     await scene.append(msgspec.structs.replace(seen, spec=msgspec.structs.replace(seen.spec, ttl_s=0)))
     version = scene.follower.state.jobs[job].version
-    await scene.append(k.StageDecided(job, version, 0, Stage.SUCCEEDED, StageReason.OTHER))
+    await scene.append(k.StageDecided(job, version, 0, Stage.SUCCEEDED, StageReason.AS_RECORDED))
     await scene.until(lambda: scene.live(TYJOBS, "default", "j")["status"]["stage"] == "Succeeded")
     seen = job_seen(scene.live(TYJOBS, "default", "j"), scene.terms[k.Watched.JOB], with_status=True)
     assert seen.spec is not None
@@ -196,7 +196,7 @@ async def test_a_pod_that_changes_while_it_is_read_is_deleted_all_the_same() -> 
 
         scene.cluster.delete = late  # type: ignore[method-assign]
         version = scene.follower.state.jobs[job].version
-        await scene.append(k.StageDecided(job, version, 0, Stage.SUCCEEDED, StageReason.OTHER))
+        await scene.append(k.StageDecided(job, version, 0, Stage.SUCCEEDED, StageReason.AS_RECORDED))
         await scene.until(lambda: not scene.stands("j-learner-0"))
         assert changes == 3
 
