@@ -38,9 +38,8 @@ def forget_assumed(state: State, pods: Sequence[Assumed], changes: Changes) -> N
 def assumed_of(state: State, owner: PodOwner, node: str) -> list[Assumed]:
     """The assumed pods of a slot that end once its pod is observed on the node, or is assumed there again. Room that it
     may have on another node is kept: that pod may exist, and the one on this node may follow it."""
-    if state.late_pods:
-        return [state.assumed[owner, node]] if (owner, node) in state.assumed else []
-    return [pod for pod in state.assumed.values() if pod.owner == owner]
+    pod = state.assumed.get((owner, node))
+    return [pod] if pod is not None else []
 
 
 def _place(state: State, job: JobRecord, slot: SlotKey, node: str) -> None:
@@ -91,7 +90,7 @@ class Slots:
             return False
         node = slots.nodes.get(slot)
         if node is not None:
-            if self.state.exact_slots and pod.node != node:
+            if pod.node != node:
                 return False  # created for an earlier decision: it must be deleted before the decided pod is created
             took_over = self._end_placement(node, requests_of(job, slot), pod, counted=counted)
         elif job.adopted_at == job.version and _tells_of_itself(job, slot, pod):
@@ -140,7 +139,7 @@ class Slots:
     def _note_address(self, job: JobRecord, leader: k.PodSeen) -> None:
         """Record the first address that the leader's pod shows, for the workers. With a Service they find a later
         address by name; without one a controller decides to start them again with it."""
-        if not self.state.pod_addresses or leader.ip in ("", job.leader.address):
+        if leader.ip in ("", job.leader.address):
             return
         lasts = leader.phase not in TERMINAL and not leader.deleting
         if lasts and (not job.leader.address or job.valid_spec.leader_service):
@@ -290,7 +289,7 @@ class Slots:
 
     def _note_short(self, job: JobRecord) -> None:
         """Record since when a job lacks a part of its quorum: it may keep the other part only for a while."""
-        if not job.short() or (job.stage == Stage.RUNNING and not self.state.readiness):
+        if not job.short():
             job.times.short_ms = 0
         elif not job.times.short_ms:
             job.times.short_ms = self.time_ms
@@ -311,7 +310,7 @@ class Slots:
     def _note_ready(self, job: JobRecord) -> None:
         """Record the time at which the condition Ready changed. In a new epoch that is unknown until all pods are."""
         self._note_started(job)
-        if self.state.readiness and self.state.listed.get(k.Watched.POD):
+        if self.state.listed.get(k.Watched.POD):
             self._note_turn(job, READY, job.quorum_ready)
 
     def _note_started(self, job: JobRecord) -> None:

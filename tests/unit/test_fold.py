@@ -143,8 +143,6 @@ def test_nothing_is_decided_about_a_job_that_has_ended() -> None:
     for stage in ("Running", "Failed", "Rescheduling"):
         world.say(k.StageDecided(job.uid, job.version, 0, stage, StageReason.OTHER))
         assert not world.verdict("StageDecided").accepted
-    world.say(k.LeaderAddressed(job.uid, job.version, 0, "10.0.0.1"))
-    assert not world.verdict("LeaderAddressed").accepted
     assert (job.stage, job.leader.address, total_used(world)) == (Stage.SUCCEEDED, "", 0)
 
 
@@ -246,14 +244,6 @@ def test_a_controller_that_comes_second_is_refused_with_the_reason() -> None:
     assert world.state.verdicts["StageDecided"] == [1, 1]
 
 
-def test_an_address_of_an_earlier_attempt_is_void() -> None:
-    world, job = running()
-    world.pod_gone(job.bound[(0, 0)])
-    world.control()
-    world.say(k.LeaderAddressed(job.uid, job.version, 0, "10.0.0.9"))
-    assert not world.verdict("LeaderAddressed").accepted and job.leader.address == ""
-
-
 def test_a_failed_effect_of_an_earlier_attempt_says_nothing_about_this_one() -> None:
     world, job = two_nodes()
     world.say(k.EffectFailed(job.uid, 1, "create", None, 422, "Invalid", "no", True))
@@ -322,8 +312,8 @@ def test_the_first_cluster_that_claims_a_watch_is_the_logs_and_the_claim_of_anot
     )
     assert job.bound == bound and world.state.terms[k.Watched.POD] == mine
     assert world.state.verdicts["Observation"] == [0, 3]
-    # Who doesn't tell its cluster is a watcher of an earlier release.
-    unknown = world.say(k.WatchClaimed(k.Watched.POD, "old release"))
+    # A watcher that couldn't read its cluster tells none.
+    unknown = world.say(k.WatchClaimed(k.Watched.POD, "unknowing"))
     assert (world.state.terms[k.Watched.POD], world.state.cluster) == (unknown, "uid-of-ours")
 
 

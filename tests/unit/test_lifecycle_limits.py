@@ -433,22 +433,6 @@ def test_an_image_that_cant_be_pulled_ends_no_job_on_a_late_view() -> None:
     assert asked.job.stage == Stage.FAILED
 
 
-def test_older_logs_count_the_deadline_from_the_start() -> None:
-    asked = Asked(deadline_s=100)
-    asked.world.terms[k.Watched.POD] = asked.world.say(
-        k.WatchClaimed(k.Watched.POD, "older", exact_slots=True, pod_addresses=True, readiness=True, late_pods=True)
-    )
-    asked.settle()
-    asked.world.pass_time(60)
-    asked.world.node("n1", cpu=4, cordoned=True)
-    asked.world.pod_gone(asked.job.bound[LEADER])
-    asked.settle()
-    assert asked.job.stage == Stage.RESCHEDULING
-    asked.world.pass_time(40)
-    asked.settle()
-    assert asked.job.stage == Stage.FAILED
-
-
 # --- ttl ----------------------------------------------------------------------------------------------------------
 
 
