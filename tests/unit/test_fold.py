@@ -244,6 +244,16 @@ def test_a_controller_that_comes_second_is_refused_with_the_reason() -> None:
     assert world.state.verdicts["StageDecided"] == [1, 1]
 
 
+def test_the_address_of_an_earlier_attempts_leader_is_not_the_jobs() -> None:
+    world, job = running()
+    before = owner(job, leader=True)
+    world.pod_gone(job.bound[(0, 0)])
+    world.control()
+    assert job.attempt == 1
+    world.pod("ppo-learner-0", "n1", owner=before, ip="10.0.0.9")
+    assert job.leader.address == ""
+
+
 def test_a_failed_effect_of_an_earlier_attempt_says_nothing_about_this_one() -> None:
     world, job = two_nodes()
     world.say(k.EffectFailed(job.uid, 1, "create", None, 422, "Invalid", "no", True))
