@@ -9,14 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from arranger.events.facts import NO_FACTS, EndKind, ShortageFacts, StageFacts
-from arranger.events.kinds import (
-    NodesRequested,
-    PodSeen,
-    StageDecided,
-    Watched,
-    WorkersReplaced,
-    start,
-)
+from arranger.events.kinds import NodesRequested, PodSeen, StageDecided, Watched, WorkersReplaced, start
 from arranger.lifecycle.awaited_room import room_is_free, room_lost, taker
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.left_behind import left_behind

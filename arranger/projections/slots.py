@@ -92,13 +92,12 @@ class Slots:
         if node is not None:
             if pod.node != node:
                 return False  # created for an earlier decision: it must be deleted before the decided pod is created
-            took_over = self._end_placement(node, requests_of(job, slot), pod, counted=counted)
+            took_over = self._end_placement(requests_of(job, slot), pod, counted=counted)
         elif job.adopted_at == job.version and _tells_of_itself(job, slot, pod):
             self.state.job_changes += 1  # adopted with the job: the pod itself is the evidence
+            _place(self.state, job, slot, pod.node)
         else:
             return False
-        if node != pod.node:
-            _place(self.state, job, slot, pod.node)
         slots.fill(slot, pod)
         if slot == LEADER:
             self._note_address(job, pod)
@@ -124,14 +123,14 @@ class Slots:
         self.state.job_changes += 1
         self._settle_schedule(job)
 
-    def _end_placement(self, node: str, requests: Requests, pod: k.PodSeen, *, counted: bool) -> bool:
+    def _end_placement(self, requests: Requests, pod: k.PodSeen, *, counted: bool) -> bool:
         """Stop counting the room of a placement, because its pod's own room counts from now on.
 
-        `counted`: the pod's room is counted already. True if it wasn't and is now: a placement with equal requests on
-        the same node hands its room over, which saves two changes of the table.
+        `counted`: the pod's room is counted already. True if it wasn't and is now: a placement with equal requests
+        hands its room over, which saves two changes of the table.
         """
-        if counted or pod.node != node or pod.requests != requests or pod.phase in TERMINAL:
-            self.state.nodes.release(node, requests)
+        if counted or pod.requests != requests or pod.phase in TERMINAL:
+            self.state.nodes.release(pod.node, requests)
             return False
         self.state.job_changes += 1  # rules about other pods may tell the pod from its template
         return True
