@@ -244,8 +244,8 @@ class JobTimes:
     turned: dict[str, tuple[bool, int]] = field(default_factory=dict)
     #: The last edits that changed the counts of worker sets.
     scaled: tuple[Scaled, ...] = ()
-    #: Since when the job is active, that is Starting or Running; 0 while it waits. `active_ms` is how long it was
-    #: active before that, since its start or its last preemption.
+    #: Since when the job is active, that is Starting or Running; 0 while it waits, and if the status that it was
+    #: adopted from doesn't tell. `active_ms` is how long it was active before, since its start or its last preemption.
     active_since_ms: int = 0
     active_ms: int = 0
     #: When the last of the pods ended that have done their part, by its kubelet; 0 if that isn't known.

@@ -126,9 +126,9 @@ def test_workers_that_are_not_wanted_any_more_while_they_are_created_keep_their_
     validate(world.state)
 
 
-def placed_twice(*, exact_slots: bool = True) -> tuple[World, JobRecord]:
+def placed_twice() -> tuple[World, JobRecord]:
     """A job whose second worker was placed on `n1`, given up and placed on `n2`; no pod of it was seen."""
-    world = World(exact_slots=exact_slots)
+    world = World()
     world.node("n1", cpu=3)
     elastic = Edited(world, workers=1, min_workers=1)
     world.settle()
@@ -150,13 +150,6 @@ def test_a_slot_that_got_another_node_meanwhile_may_have_its_pod_on_either(seen_
     [owner] = {owner for owner, _ in world.state.assumed}
     world.pod(f"{job.seen.name}-{owner.group_name}-1", seen_on, owner=owner)
     assert [at for _, at in world.state.assumed] == [at for at in ("n1", "n2") if at != seen_on]
-    validate(world.state)
-
-
-def test_in_an_older_log_only_the_last_node_of_a_slot_is_kept() -> None:
-    world, job = placed_twice(exact_slots=False)
-    world.job_gone(job)
-    assert [at for _, at in world.state.assumed] == ["n2"]
     validate(world.state)
 
 

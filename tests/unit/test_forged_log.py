@@ -70,7 +70,7 @@ class Scene:
     async def begin(self) -> str:
         """Claims, a node and a running TYJob with its leader's pod, all listed; answers the TYJob's UID."""
         for kind in k.Watched:
-            self.terms[kind] = await self.append(k.WatchClaimed(kind, "w", exact_slots=True))
+            self.terms[kind] = await self.append(k.WatchClaimed(kind, "w"))
         job = self.store.create(TYJOBS, "default", msgspec.json.decode(msgspec.json.encode(JOB))).stored.uid
         node = {"metadata": {"name": "n1", "uid": "n1"}, "spec": {}, "status": {"allocatable": {"cpu": "8"}}}
         await self.append(node_seen(node, self.terms[k.Watched.NODE]))

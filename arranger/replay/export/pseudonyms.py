@@ -423,7 +423,6 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "claim": _named("claim"),
     },
     f.EndCause: {"kind": keep, "words": ending, "node": _named("node"), "claim": _named("claim")},
-    k.LeaderAddressed: {"job_uid": Pseudonyms.job_uid, "address": Pseudonyms.address},
     k.EndedWorker: {"pod_uid": keep, "how": keep},
     k.WorkersReplaced: {"job_uid": Pseudonyms.job_uid},
     k.PodsTried: {"job_uid": Pseudonyms.job_uid, "reason": word, "message": left_out},

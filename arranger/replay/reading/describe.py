@@ -62,7 +62,6 @@ ABOUT_A_JOB = (
     k.StartForecast,
     k.Waits,
     k.StageDecided,
-    k.LeaderAddressed,
     k.WorkersReplaced,
     k.NodesRequested,
     k.EffectFailed,
@@ -498,7 +497,6 @@ _WORDS: dict[type, Any] = {
     k.StartForecast: _start_forecast,
     k.Waits: lambda event, _: f"{event.schedule_state}: {shortage_text(event.shortage)}",
     k.StageDecided: lambda event, _: f"to {event.stage} ({event.reason}): {stage_text(event)}{_back_off(event)}",
-    k.LeaderAddressed: lambda event, _: f"leader at {event.address}",
     k.WorkersReplaced: _workers_replaced,
     k.PodsTried: lambda event, _: (
         f"the API server refuses a pod: {event.code} {event.reason}: {event.message}"
