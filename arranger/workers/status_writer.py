@@ -87,8 +87,8 @@ class QueuePositions:
         self._asked = asyncio.Event()
 
     def of(self, state: State, job: JobRecord) -> int | None:
-        """The position of a job without any nodes, from 1; None if it isn't in the queue, or no cycle has tried it: most
-        jobs get nodes by their first one, and of jobs that come at once, not all are known before it."""
+        """The position of a job without any nodes, from 1; None if it isn't in the queue, or no cycle has tried it:
+        most jobs get nodes by their first one, and of jobs that come at once, not all are known before it."""
         if job.waits is None or job.placements or job.ended or job.suspended or queue_out_of_reach(state, job):
             return None
         if self._clock.monotonic_s() >= (self._again_s if job.uid in self._positions else self._again_of_new_s):
