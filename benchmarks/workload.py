@@ -26,7 +26,7 @@ class History:
         self.batches: list[k.Batch] = []
         self.offset = 0
         self.say(k.EpochBegun(1, 0, "benchmark"))
-        self.terms = {kind: self.say(k.WatchClaimed(kind, "benchmark", pod_addresses=True)) for kind in k.Watched}
+        self.terms = {kind: self.say(k.WatchClaimed(kind, "benchmark")) for kind in k.Watched}
 
     def say(self, *events: k.Event) -> int:
         """One batch; answers the offset of its first event."""

@@ -102,7 +102,6 @@ class World:
         *,
         config: CycleConfig | None = None,
         listed: bool = True,
-        exact_slots: bool = True,
         policies: Policies = BUILT_IN,
     ) -> None:
         self.state = State()
@@ -123,14 +122,9 @@ class World:
         self._versions = 0
         self.say(k.EpochBegun(1, 0, "test"))
         kinds = (k.Watched.NODE, k.Watched.POD, k.Watched.JOB)
-        claims = {kind: k.claim(kind, "test") if exact_slots else k.WatchClaimed(kind, "test") for kind in kinds}
-        self.terms = {kind: self.say(claim) for kind, claim in claims.items()}
+        self.terms = {kind: self.say(k.WatchClaimed(kind, "test")) for kind in kinds}
         if listed:
             self.list_all()
-
-    def claim_pods(self) -> None:
-        """Let a watcher of this version claim the pods."""
-        self.terms[k.Watched.POD] = self.say(k.claim(k.Watched.POD, "another"))
 
     def list_all(self) -> None:
         """End the listings: all existing objects have been observed."""

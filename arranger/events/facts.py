@@ -61,13 +61,12 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `reasons` count every node once. With `quota` no node was checked: a ResourceQuota of the namespace has too little
     left, and `reasons` say the same. `infeasible`: even an empty cluster of the present nodes couldn't hold the quorum.
-    `sentence` is the text that an earlier version recorded, if its facts can't be parsed from that. `searched` is the
-    number of steps after which the complete search gave up: the quorum may fit. It is 0 if the search ended by itself,
-    so the quorum doesn't fit, and if there was none. With `topology` the nodes together have room, and no domain has.
-    With `objection` a plugin keeps the quorum from its nodes, and `reasons` say the same. `untried`: others would give
-    room, once a dry run shows that the API server takes the pods. `no_guest`: the job can't be a guest in reserved
-    room, because it isn't preemptible. `kept_by` are the jobs (UIDs) whose reserved room is in its way, if several have
-    reservations.
+    `searched` is the number of steps after which the complete search gave up: the quorum may fit. It is 0 if the search
+    ended by itself, so the quorum doesn't fit, and if there was none. With `topology` the nodes together have room, and
+    no domain has. With `objection` a plugin keeps the quorum from its nodes, and `reasons` say the same. `untried`:
+    others would give room, once a dry run shows that the API server takes the pods. `no_guest`: the job can't be a
+    guest in reserved room, because it isn't preemptible. `kept_by` are the jobs (UIDs) whose reserved room is in its
+    way, if several have reservations.
     """
 
     group: str
@@ -77,7 +76,6 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     infeasible: bool = False
     reasons: ReasonCounts = ()
     quota: QuotaLack | None = None
-    sentence: str = ""
     searched: int = 0
     topology: UnitLack | None = None
     objection: Objection | None = None
@@ -98,7 +96,7 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """Everything that is reported: equal amounts are no news."""
         never = self.quota is not None and self.quota.never
         counts = (self.found, self.asked, self.searched)
-        told = (self.reasons, never, self.sentence, self.topology, self.objection, self.untried, self.no_guest)
+        told = (self.reasons, never, self.topology, self.objection, self.untried, self.no_guest)
         return (self.group, *counts, self.further, self.infeasible, *told, self.kept_by)
 
 
@@ -189,8 +187,8 @@ class EndCause(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `words` come from the kubelet or the API server: of one whose pod somebody deleted, they are the reason of its
     disruption, with its `node`. `ended` is the container that failed; without both, `node` is the worker's, with
     `cordoned` and `taint` if it was closed, or `trouble` if that is why a worker was lost. Of one that failed
-    `failures` times on it, `node` is that. `sentence` is the text that an earlier version recorded;
-    then no other field is set. `taken_by` is the job that preempted workers gave room to. `claim` as in `StageFacts`.
+    `failures` times on it, `node` is that. `taken_by` is the job that preempted workers gave room
+    to. `claim` as in `StageFacts`.
     """
 
     kind: EndKind
@@ -200,7 +198,6 @@ class EndCause(msgspec.Struct, frozen=True, array_like=True, gc=False):
     node: str = ""
     cordoned: bool = False
     taint: Taint | None = None
-    sentence: str = ""
     ended: ContainerEnd | None = None
     failures: int = 0
     trouble: NodeTrouble | None = None
@@ -213,20 +210,18 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `node` is the leader's; `gone` means that it no longer exists, `cordoned` and `taint` how it was closed. `seconds`
     is for how long a node is down, a quorum incomplete or not ready (of which `count` pods are the cause, and the other
-    fields describe the first), or how long the job may be active; of a limit of restarts, its
-    window. `count` counts restarts of the leader or workers, `limit` is their limit of restarts, `needed` the number of
-    workers that a quorum needs. With `worker_set`, `count` and `needed` are that set's, or the decision is about its
+    fields describe the first), or how long the job may be active; of a limit of restarts, its window. `count` counts
+    restarts of the leader or workers, `limit` is their limit of restarts, `needed` the number of workers that a quorum
+    needs. With `worker_set`, `count` and `needed` are that set's, or the decision is about its
     worker `index`. `address` is the leader's, `was` the one before it. `words` come from another program, or are the
     namespace and name of the pod that took the room of the node, or didn't leave it in time (with `count` pods in all);
-    of a leader whose pod is gone, they are the reason of its disruption.
-    `ended` is the container that failed, of the leader or of that worker. `faults` say what is wrong with the spec;
-    before there were faults, `words` did. `job` is the one that had to succeed first. `leaderless`: the job has none.
-    `cause` is why that worker ended, or the first of the workers that were lost; earlier versions gave `words` and
-    `ended` instead, or nothing. `limit_of` is the group whose own `restart.limit` is the `limit`; empty for the job's
-    `restartLimit`. `taken_by` is the job that this one gave its room to. `claim` is the
-    one with which pods can't start on the node. `active_s` is how long the job was active, in seconds; 0 in logs of
-    versions that didn't record it. `awaited`: others were still to leave that node of the job, so it hadn't begun.
-    `sentence` is the text of an earlier version, or of an adopted job's status; then no other field is set.
+    of a leader whose pod is gone, they are the reason of its disruption. `ended` is the container that failed, of the
+    leader or of that worker. `faults` say what is wrong with the spec. `job` is the one that had to succeed first.
+    `leaderless`: the job has none. `cause` is why that worker ended, or the first of the workers that were lost.
+    `limit_of` is the group whose own `restart.limit` is the `limit`; empty for the job's `restartLimit`. `taken_by` is
+    the job that this one gave its room to. `claim` is the one with which pods can't start on the node. `active_s` is
+    how long the job was active, in seconds. `awaited`: others were still to leave that node of the job, so it hadn't
+    begun. `adopted_message` is that of the status from which a new epoch took the job over; then no other field is set.
     """
 
     node: str = ""
@@ -240,7 +235,7 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     was: str = ""
     address: str = ""
     words: str = ""
-    sentence: str = ""
+    adopted_message: str = ""
     shortage: ShortageFacts | None = None
     faults: tuple[Fault, ...] = ()
     ended: ContainerEnd | None = None

@@ -73,35 +73,24 @@ class WatchClaimed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     `cluster` is the watched Kubernetes cluster, by the UID of its namespace kube-system; empty if not reported. The
     first one reported in an epoch is the log's, and the claim of another cluster's watcher is void.
 
-    `exact_slots` applies to pods: from here on, a pod is a job's only in the job's namespace and under the name of its
-    slot, and it fills the slot only on the decided node. `pod_addresses` applies to pods too: from here on, the address
-    of a job's leader is that of its pod; before, a `LeaderAddressed` set it. `readiness` applies to pods as well: from
-    here on, it is recorded when a job's condition Ready changes, since when a running job lacks a part of its quorum,
-    and what a job had when it ended. `late_pods` applies to pods too: from here on, an assumed pod may be on several
-    nodes. `volumes` applies to pods as well: from here on, the claims of pods are recorded, and what volumes require of
-    nodes counts; `devices` is the same for resource claims. `exact_ends` applies to pods too: from here on, a deadline
-    counts the time in which a job is active, a success before the deadline wins over it, and nothing final is decided
-    by time before the watch was heard up to then (`WatchHeard`). Watchers of earlier versions set none of them.
+    `volumes` and `devices` are settings that only the claim of pods tells; `claim` makes each kind's.
     """
 
     kind: Watched
     watcher: str
     cluster: str = ""
-    exact_slots: bool = False
-    pod_addresses: bool = False
-    readiness: bool = False
-    late_pods: bool = False
+    #: From here on, the claims of pods are recorded, and what volumes require of nodes counts.
     volumes: bool = False
+    #: The same for resource claims and devices.
     devices: bool = False
-    exact_ends: bool = False
 
 
 def claim(
     kind: Watched, watcher: str, cluster: str = "", *, with_volumes: bool = False, with_devices: bool = False
 ) -> WatchClaimed:
-    """The claim of one kind by a watcher of this version, with the settings `volumes` and `devices` or without."""
-    rules = (True, True, True, True, with_volumes, with_devices, True) if kind == Watched.POD else ()
-    return WatchClaimed(kind, watcher, cluster, *rules)
+    """The claim of one kind by a watcher with the settings `volumes` and `devices`, or without."""
+    of_pods = kind == Watched.POD
+    return WatchClaimed(kind, watcher, cluster, with_volumes and of_pods, with_devices and of_pods)
 
 
 class ListingBegun(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ListingBegun.1"):
@@ -150,8 +139,8 @@ class PodSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodSe
 
     `restarts` counts container restarts. `waiting` is the kubelet's reason why a container can't start
     (`ImagePullBackOff`), `reason` and `message` are the pod's own. `ended` is known for our pods: the container that
-    failed or, of restarted containers, failed last; earlier versions didn't record it. `checkpoint_ms` is for our pods,
-    as in `JobSeen`. `asks` is for a foreign pod that names Arranger as its scheduler; None for all others.
+    failed or, of restarted containers, failed last. `checkpoint_ms` is for our pods, as in `JobSeen`. `asks` is for a
+    foreign pod that names Arranger as its scheduler; None for all others.
     """
 
     term: int
@@ -194,7 +183,7 @@ class PodGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodGo
     uid: str
 
 
-class JobSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobSeen.2"):
+class JobSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobSeen.1"):
     """A TYJob. Exactly one of `spec` and `faults` is given.
 
     `status_digest` identifies the status in the API server, so that an applier can detect whether its own differs.
@@ -349,7 +338,7 @@ class CycleTaken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Cy
     search_steps: int = 0
 
 
-class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Placed.2"):
+class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Placed.1"):
     """Pods of one job get nodes: all of `pods` or none. `schedule_state` is the job's new schedule state. The event
     starts a job that has not begun. `devices` are those that its pods' claims get, by the claim's name. `hosts` are the
     UIDs of the jobs in whose reserved room the pods are guests: they leave as soon as one of these can start with their
@@ -400,7 +389,7 @@ class StartForecast(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
     latest_ms: int
 
 
-class Waits(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Waits.2"):
+class Waits(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Waits.1"):
     """Why a job, or the rest of it, still waits."""
 
     job_uid: str
@@ -409,7 +398,7 @@ class Waits(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Waits.2
     shortage: ShortageFacts
 
 
-class StageDecided(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="StageDecided.2"):
+class StageDecided(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="StageDecided.1"):
     """A controller moves a job to `stage`. The job is not scheduled for `back_off_ms` after that."""
 
     job_uid: str
@@ -427,16 +416,6 @@ def start(job_uid: str, based_on: int, attempt: int, *, leaderless: bool = False
     return StageDecided(job_uid, based_on, attempt, Stage.STARTING, StageReason.SCHEDULED, facts)
 
 
-class LeaderAddressed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="LeaderAddressed.1"):
-    """The leader of this attempt has an address, so its workers may be created with it. Only older logs have this
-    event: since `WatchClaimed.pod_addresses`, the fold takes the address from the leader's pod."""
-
-    job_uid: str
-    based_on: int
-    attempt: int
-    address: str
-
-
 class EndedWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One worker of `WorkersReplaced`: its slot, the pod that filled it ("" for none), and what happens to the slot.
 
@@ -452,7 +431,7 @@ class EndedWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):
     failures: int = 0
 
 
-class WorkersReplaced(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="WorkersReplaced.2"):
+class WorkersReplaced(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="WorkersReplaced.1"):
     """Workers that ended alone: their pods are to be deleted, and their slots are filled again or given up. For
     `back_off_ms` after that, the scheduler seeks no nodes for the job's pods without one."""
 
@@ -502,7 +481,7 @@ _OfGroups = NamespaceSeen | NamespaceGone | PodGroupSeen | PodGroupGone
 _OfOthers = ProvisioningSeen | ProvisioningGone | volumes.Observation | devices.Observation
 Observation = _OfTheLog | _OfJobsAndNodes | _OfLimits | _OfRuntimes | _OfGroups | _OfOthers | WatchRefused
 _OfScheduling = CycleTaken | Placed | Preempted | Reserved | StartForecast | Waits
-Decision = _OfScheduling | StageDecided | LeaderAddressed | WorkersReplaced | NodesRequested
+Decision = _OfScheduling | StageDecided | WorkersReplaced | NodesRequested
 Outcome = EffectFailed | PodsTried
 Event = Observation | Decision | Outcome
 

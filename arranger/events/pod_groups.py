@@ -10,7 +10,7 @@ class PodGroupSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
 
     Of its status, `phase` is Volcano's phase, or the status of Kubernetes' condition PodGroupScheduled, and
     `status_digest` stands for all that Arranger writes. `owner` is the Volcano Job that it belongs to. All are empty
-    where there is none, and in logs of versions that wrote no statuses.
+    where there is none.
     """
 
     term: int

@@ -369,7 +369,7 @@ def _failure(job: JobRecord, failure: Failure) -> dict[str, Any]:
 
 
 def _shown(text: str) -> str:
-    """A text for display. It may be untrusted: a status of an older log, a forged entry, or a webhook's message."""
+    """A text for display. It may be untrusted: somebody else's status, a forged entry, or a webhook's message."""
     return one_line(text)[:MESSAGE_LIMIT]
 
 

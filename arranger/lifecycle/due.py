@@ -17,5 +17,5 @@ def due_ms(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) 
         found += [reserved_until_ms(state, job)] if job.of_group else []
     else:
         found = [refusals.due_ms(job, config), replacements.due_ms(job, config, time_ms)]
-        found += [deadline_of(state, job)] if job.spec is not None else []
+        found += [deadline_of(job)] if job.spec is not None else []
     return min((moment for moment in found if moment is not None and moment > time_ms), default=None)

@@ -67,7 +67,7 @@ def _of_pods(state: State, time_ms: int) -> int:
         if job.stage not in ACTIVE or job.spec is None or job.of_pods:
             continue
         if job.spec.deadline_s is not None:
-            due_ms = deadline_of(state, job)
+            due_ms = deadline_of(job)
             if due_ms is not None and latest_ms < due_ms <= time_ms:
                 latest_ms = due_ms
         if pod_without_image(state, job) is not None:

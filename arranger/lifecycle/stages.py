@@ -9,15 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from arranger.events.facts import NO_FACTS, EndKind, ShortageFacts, StageFacts
-from arranger.events.kinds import (
-    LeaderAddressed,
-    NodesRequested,
-    PodSeen,
-    StageDecided,
-    Watched,
-    WorkersReplaced,
-    start,
-)
+from arranger.events.kinds import NodesRequested, PodSeen, StageDecided, Watched, WorkersReplaced, start
 from arranger.lifecycle.awaited_room import room_is_free, room_lost, taker
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.left_behind import left_behind
@@ -41,7 +33,7 @@ IMAGE_ERRORS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName"
 
 
 #: What a controller decides on one job.
-Decided = StageDecided | LeaderAddressed | WorkersReplaced | NodesRequested
+Decided = StageDecided | WorkersReplaced | NodesRequested
 
 
 def next_decision(
@@ -108,7 +100,7 @@ def _over(state: State, job: JobRecord, time_ms: int) -> StageDecided | None:
 def _overdue(state: State, job: JobRecord, time_ms: int) -> StageDecided | None:
     """The deadline counts the time in which the job is active. What succeeded before it has succeeded."""
     limit_s = job.valid_spec.deadline_s
-    was_ms = active_ms(state, job, time_ms)
+    was_ms = active_ms(job, time_ms)
     if limit_s is None or not was_ms or was_ms < limit_s * 1000 or not_overdue(state, job):
         return None
     return _decide(job, R.DEADLINE_EXCEEDED, StageFacts(seconds=limit_s, active_s=was_ms // 1000))
@@ -163,7 +155,7 @@ def _with_leader(state: State, job: JobRecord, config: LifecycleConfig, time_ms:
     if failed is not None or _going(state, leader, time_ms):
         return failed
     ended = _workers_ended(state, job, config, time_ms) or refused_workers(job, config, time_ms)
-    return ended or _addressed(state, job, leader) or _ready(job, leader)
+    return ended or _moved(job, leader) or _ready(job, leader)
 
 
 def _without_leader(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> Decided | None:
@@ -219,13 +211,11 @@ def _leader_lost(
     return _decide(job, R.NODE_LOST, StageFacts(leader.node, gone=gone, seconds=down_ms // 1000))
 
 
-def _addressed(state: State, job: JobRecord, leader: PodSeen) -> Decided | None:
-    """Handle a new address of the leader's pod. With a Service the workers find it by name. Otherwise the address that
-    they have is outdated, and a new attempt starts them with the new one."""
-    if leader.ip in ("", job.leader.address):
+def _moved(job: JobRecord, leader: PodSeen) -> StageDecided | None:
+    """Handle another address of the leader's pod. With a Service the workers find it by name. Otherwise the address
+    that they have is outdated, and a new attempt starts them with the new one."""
+    if leader.ip in ("", job.leader.address) or not job.leader.address or job.valid_spec.leader_service:
         return None
-    if not job.leader.address or job.valid_spec.leader_service:  # in newer logs the fold takes the address from the pod
-        return None if state.pod_addresses else LeaderAddressed(job.uid, job.version, job.attempt, leader.ip)
     return _decide(job, R.LEADER_MOVED, StageFacts(was=job.leader.address, address=leader.ip))
 
 

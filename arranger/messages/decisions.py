@@ -20,7 +20,7 @@ _BEFORE = ", before others had left it; scheduled again"
 
 def stage_text(decided: StageDecided) -> str:
     facts = decided.facts
-    return facts.sentence or _STAGE[decided.reason](facts)
+    return facts.adopted_message or _STAGE[decided.reason](facts)
 
 
 def replaced_text(
@@ -30,8 +30,6 @@ def replaced_text(
     group and index, those of the pods of others."""
     if not causes:
         return ""
-    if causes[0].sentence:
-        return causes[0].sentence
     if causes[0].kind == EndKind.REFUSED:
         return _refused(causes[0])
     if causes[0].kind == EndKind.PREEMPTED:
@@ -216,14 +214,9 @@ def _room_taken(facts: StageFacts) -> str:
 
 
 def _room_not_freed(facts: StageFacts) -> str:
-    closed = "is gone" if facts.gone else _closed(facts)
-    if closed:  # as earlier versions recorded it
-        return f"node {facts.node} {closed}{_BEFORE}"
-    if not facts.node:  # as earlier versions recorded it
-        return "other pods didn't leave its nodes in time, or a node closed; scheduled again"
     more = f" and {facts.count - 1} more" if facts.count > 1 else ""
     who = f"pod {facts.words}{more}" if facts.words else "other pods"
-    return f"{who} didn't leave {facts.node} in time; scheduled again"
+    return f"{who} didn't leave {facts.node or 'its nodes'} in time; scheduled again"
 
 
 def _restart_limit(facts: StageFacts) -> str:
@@ -233,12 +226,6 @@ def _restart_limit(facts: StageFacts) -> str:
         last = f", last after {container_text(facts.ended)}" if facts.ended is not None else ""
         return f"the leader restarted {counted(facts.count, 'time')}{last}; {_limit(facts, 'leader')}{_window(facts)}"
     return f"the leader failed ({_ending(facts)}) and {_limit(facts, 'leader')}{_window(facts)}"
-
-
-def _deadline_exceeded(facts: StageFacts) -> str:
-    if not facts.active_s:  # of an earlier version, which counted waiting too
-        return f"it was active for longer than activeDeadlineSeconds ({facts.seconds})"
-    return f"it was active for {facts.active_s} s, and activeDeadlineSeconds is {facts.seconds}"
 
 
 def _limit(facts: StageFacts, of: str = "") -> str:
@@ -383,8 +370,10 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
     _R.RESTART_LIMIT: _restart_limit,
     _R.IMAGE_ERROR: lambda facts: f"{_whose(facts)} image can't be pulled ({facts.words})",
     _R.POD_REFUSED: lambda facts: f"the API server refuses its pods: {facts.words}",
-    _R.DEADLINE_EXCEEDED: _deadline_exceeded,
-    _R.INVALID_SPEC: lambda facts: faults_text(facts.faults) or facts.words,
+    _R.DEADLINE_EXCEEDED: lambda facts: (
+        f"it was active for {facts.active_s} s, and activeDeadlineSeconds is {facts.seconds}"
+    ),
+    _R.INVALID_SPEC: lambda facts: faults_text(facts.faults),
     _R.DELETED: lambda _: "it is being deleted; places without a pod are given up",
     _R.ADOPTED: lambda _: "taken over from its status",
     _R.AS_RECORDED: lambda _: "it lasted as long as in the log",

@@ -21,8 +21,6 @@ def faults_text(faults: Iterable[Fault]) -> str:
 
 def fault_text(fault: Fault) -> str:
     """One fault with its field."""
-    if fault.kind == FaultKind.RECORDED:
-        return fault.value
     limits = fault.limits
     if fault.kind == FaultKind.UNSET_VARIABLE:
         return one_line(f"{fault.field}: {_unset(fault)}")[:_LIMIT]
@@ -198,6 +196,5 @@ _WORDS: Mapping[FaultKind, str] = MappingProxyType(
             "the Queue in spec.queue"
         ),
         _K.FURTHER: "and {value} more",
-        _K.RECORDED: "{value}",
     }
 )

@@ -16,8 +16,6 @@ _HOSTNAME = "kubernetes.io/hostname"
 
 
 def shortage_text(facts: ShortageFacts) -> str:
-    if facts.sentence:
-        return facts.sentence
     head = fits_text(facts.found, facts.asked, further=facts.further, searched=facts.searched)
     tail = "; even an empty cluster of these nodes can't hold it" if facts.infeasible else ""
     tail += no_guest_text(no_guest=facts.no_guest)

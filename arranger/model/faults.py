@@ -89,8 +89,6 @@ class FaultKind(StrEnum):
     KUEUE_LABEL_OF_PODS = "KueueLabelOfPods"
     #: `value` is the number of faults that aren't listed.
     FURTHER = "Further"
-    #: `value` is the sentence of an earlier version. Only the conversion of earlier events and snapshots makes it.
-    RECORDED = "Recorded"
 
 
 class Fault(msgspec.Struct, frozen=True, array_like=True, gc=False):

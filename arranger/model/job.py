@@ -94,8 +94,7 @@ class RestartEvent(StrEnum):
 class RestartPolicy(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How pods of a group are restarted. Each slot may be restarted `limit` times, within `window_s` seconds from the
     first of these restarts; None: within the attempt, or with the scope Job within the job's life. `own_limit`: the
-    limit is the group's own, not the job's `restartLimit`; False in logs of versions that didn't record it. `event`
-    says which ends of a worker restart others; in logs of versions that didn't record it, those of failed pods."""
+    limit is the group's own, not the job's `restartLimit`. `event` says which ends of a worker restart others."""
 
     scope: RestartScope = RestartScope.WORKER
     limit: int = 0
@@ -218,7 +217,7 @@ class QuotaTraits(msgspec.Struct, frozen=True, array_like=True, gc=False):
     looks_elsewhere: bool = False
 
 
-#: For a pod that declares none of them, and for all pods in logs that don't record them.
+#: For a pod that declares none of them.
 NO_QUOTA_TRAITS = QuotaTraits()
 
 
@@ -235,7 +234,7 @@ class PodGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
     traits: QuotaTraits = NO_QUOTA_TRAITS
     #: How many of the pods a quorum needs, beside what it needs of all worker sets together.
     min_count: int = 0
-    #: None in logs of versions that counted restarts by worker set.
+    #: None for pods of others, and without a leader for that.
     restart: RestartPolicy | None = None
     rendezvous: Rendezvous | None = None
     #: The group that must be ready before pods of this one are created; None for the default: the leader must have an
@@ -244,15 +243,13 @@ class PodGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
     group_size: int = 1
     #: The worker set's own.
     topology: Topology | None = None
-    #: How long its pods may take to end once they are deleted, in seconds; in logs of versions that didn't record it,
-    #: what Kubernetes sets.
+    #: How long its pods may take to end once they are deleted, in seconds.
     grace_s: int = DEFAULT_GRACE_S
     #: The task of pods of a Volcano PodGroup; "" for none.
     task: str = ""
-    #: How many of the pods a quorum gets nodes for because other sets of it start after this one (`with_needed`); 0 in
-    #: logs of versions that didn't record it.
+    #: How many of the pods a quorum gets nodes for because other sets of it start after this one (`with_needed`).
     needed: int = 0
-    #: What its template names; None for pods that are there, and in logs of versions that didn't record it.
+    #: What its template names; None for pods that are there.
     declared: DeclaredNeeds | None = None
 
     @property
@@ -301,23 +298,22 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `queue_policy` and `pod_policy` are empty if the job names none and the configured default applies. `ttl_s` is how
     long an ended job is kept, `deadline_s` how long it may be active; seconds, None for no limit.
     `leader_service`: workers reach the leader by a fixed name, whatever its address. `scaled` is the group that the
-    scale subresource counts; 0 without worker sets, and in logs of versions without that subresource. A job that names
-    a `priority_class` has the priority of that; in an observation it isn't known, and 0. `keep_failed`: how many failed
-    pods of the leader, and of each worker set, stay for their logs after other pods took their slots; 0 in logs of
-    versions that kept none. `after` are the jobs that it waits for, in the order given. `success` are the groups whose
-    end is that of the job: the leader, or worker sets. `queue` is empty if the job names none. `preemptible`: it may be
-    preempted for other jobs. `expected_s` is how long it is expected to run from its start, in seconds; None if it
-    doesn't say. `image` identifies the image that the job mainly runs: a digest of its name, "" if it isn't known, and
-    in logs of versions that didn't record it. `preempts`: other jobs may give room to it; only pods that no TYJob owns
-    can forbid that (`preemptionPolicy: Never`). `group_known`: if its pods name a PodGroup, it is there. `qos` is the
-    lowest QoS class of its pods; None in logs of versions that didn't record it. `qos_rank` is set by a cycle that
-    orders equals by that class, and is 0 in all others and in the log. `task_minimums` are the tasks of a Volcano
+    scale subresource counts; 0 without worker sets. A job that names a `priority_class` has the priority of that; in an
+    observation it isn't known, and 0. `keep_failed`: how many failed pods of the leader, and of each worker set, stay
+    for their logs after other pods took their slots. `after` are the jobs that it waits for, in the order given.
+    `success` are the groups whose end is that of the job: the leader, or worker sets. `queue` is empty if the job names
+    none. `preemptible`: it may be preempted for other jobs. `expected_s` is how long it is expected to run from its
+    start, in seconds; None if it doesn't say. `image` identifies the image that the job mainly runs: a digest of its
+    name, "" if it isn't known. `preempts`: other jobs may give room to it; only pods that no TYJob owns can forbid that
+    (`preemptionPolicy: Never`). `group_known`: if its pods name a PodGroup, it is there. `qos` is the lowest QoS class
+    of its pods; None if it isn't known. `qos_rank` is set by a cycle that orders equals by that class, and is 0 in all
+    others and in the log. `task_minimums` are the tasks of a Volcano
     PodGroup, each with how many of its pods a quorum needs. `min_resources` are what all nodes together must have free
     before a pod group gets any, and `schedule_timeout_s` for how long room may be reserved for it; None for no limit.
     `start_grace_s` is how long it may take from the start of an attempt until its quorum is ready, in seconds; None if
     it doesn't say.
     `missing_runtimes` are the RuntimeClasses that its templates name and that don't exist, while they are watched.
-    `clean_named`: the job itself names its `clean_pod_policy`; False in logs of versions that didn't record it.
+    `clean_named`: the job itself names its `clean_pod_policy`.
     """
 
     groups: tuple[PodGroup, ...]

@@ -16,7 +16,7 @@ def near_names(
     name: str, known: Iterable[str], *, most: int = 1, alike: float = _ALIKE, digits: bool = False
 ) -> list[str]:
     """The known names that are like this one whatever the case of their letters, the nearest first; at most `most`.
-    With `digits`, a 1 is an l and a 0 an o: not for what a cycle records, which older logs have without that."""
+    With `digits`, a 1 is an l and a 0 an o: for names that people made up, not for those of resources and fields."""
     read_as = _READ_AS if digits else {}
     folded: dict[str, str] = {}
     for one in sorted(known):

@@ -317,10 +317,9 @@ class PodShape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_has
     not listed. `required_terms` is None without required node affinity. `labels` are the template's own.
     `rules` is None for a pod without rules about other pods. `claims` is None for a pod that names none. `volumes` is
     what follows from them: only the projection knows that, while volumes are watched. `runtime_class` is the class that
-    the template of a TYJob names, "" for none, and in logs of versions that didn't record it. The projection knows what
-    such a class and LimitRanges add: `own` is then what the pod asks for without that, and None otherwise. `overhead`
-    is what the template of such a pod says of it itself, as a part of `requests`: admission takes no other one than the
-    class's.
+    the template of a TYJob names, "" for none. The projection knows what such a class and LimitRanges add: `own` is
+    then what the pod asks for without that, and None otherwise. `overhead` is what the template of such a pod says of
+    it itself, as a part of `requests`: admission takes no other one than the class's.
     """
 
     requests: tuple[tuple[str, int], ...]
@@ -405,9 +404,9 @@ class PodToPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `priority` is the value that the API server gave it. It gets no node while it has `gates`, the names of its
     scheduling gates. `queue` is that of its annotation, and `user` that of its label; "" without one. `grace_s` is how
     long it may take to end once it is deleted, in seconds. `preempts`: other jobs may give room to it. `group` is None
-    for a pod that is placed alone, and in logs of versions that knew no groups. It gets no node at all with `claims`,
-    the names of its resource claims, which nobody allocates: with the setting `devices`, its shape has them.
-    `qos` is None in logs of versions that didn't record it. `task` is that of a pod of a Volcano PodGroup; "" for none.
+    for a pod that is placed alone. It gets no node at all with `claims`, the names of its resource claims, which nobody
+    allocates: with the setting `devices`, its shape has them. `qos` is None if its status names none. `task` is that of
+    a pod of a Volcano PodGroup; "" for none.
     """
 
     shape: PodShape
@@ -449,7 +448,7 @@ class ContainerEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class PodTimes(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """When things happened to a pod by the clocks of API server and kubelet, in milliseconds since 1970; 0 for what
-    hasn't happened, isn't known, or stands in a log of a version that didn't record it.
+    hasn't happened or isn't known.
 
     `leave_by_ms`: the end of the grace period of its deletion; a pod without one isn't being deleted. `started_ms`:
     since when its node's kubelet has it. `ended_ms`: when the last container of a pod that has ended finished.

@@ -60,8 +60,16 @@ class StageReason(StrEnum):
     ADOPTED = "Adopted"
     #: In a hypothetical continuation of a log, the job ends, or starts again, as it did in that log.
     AS_RECORDED = "AsRecorded"
-    #: A reason that an earlier version recorded and this one doesn't have.
+    #: A new epoch took the job over from a status with a reason that this version doesn't have. No decision has this.
     OTHER = "Other"
+
+
+_BY_WORD = {str(reason): reason for reason in StageReason}
+
+
+def reason_of(word: str) -> StageReason:
+    """The reason that a status names; `OTHER` for one that this version doesn't have."""
+    return _BY_WORD.get(word, StageReason.OTHER)
 
 
 WAITING = (Stage.PENDING, Stage.RESCHEDULING)
@@ -99,7 +107,7 @@ TRANSITIONS: Mapping[tuple[Stage, StageReason], Stage] = MappingProxyType(
     {(stage, reason): to for stages, reasons, to in _RULES for stage in stages for reason in reasons}
 )
 
-#: For reasons that don't determine the stage: the allowed next stages of each stage.
+#: For a reason that doesn't determine the stage: the allowed next stages of each stage.
 _ANYWHERE: Mapping[Stage, tuple[Stage, ...]] = {
     Stage.PENDING: (Stage.PENDING, Stage.STARTING, Stage.SUCCEEDED, Stage.FAILED),
     Stage.RESCHEDULING: (Stage.PENDING, Stage.STARTING, Stage.SUCCEEDED, Stage.FAILED),
@@ -110,6 +118,6 @@ _ANYWHERE: Mapping[Stage, tuple[Stage, ...]] = {
 
 def may_enter(stage: Stage, reason: StageReason, to: Stage) -> bool:
     next_stage = TRANSITIONS.get((stage, reason))
-    if next_stage is None and reason in (StageReason.AS_RECORDED, StageReason.OTHER):
+    if next_stage is None and reason == StageReason.AS_RECORDED:
         return to in _ANYWHERE.get(stage, ())
     return next_stage == to

@@ -208,16 +208,12 @@ def _jobs_before(spec: JobSpec) -> list[tuple[str, OnFailure]]:
 
 
 def _same_limit(old: JobSpec, new: JobSpec) -> bool:
-    """Whether the leader's own limit of restarts is the same, as far as an older log shows it."""
-    known = old.groups[0].restart is not None and old.restart_limit == new.restart_limit
+    """Whether the leader's own limit of restarts is the same. One that follows from `restartLimit` isn't its own."""
     before, now = old.restart_of(0), new.restart_of(0)
-    return not known or (before.limit, before.window_s) == (now.limit, now.window_s)
+    same = (before.limit, before.window_s) == (now.limit, now.window_s)
+    return same or old.restart_limit != new.restart_limit
 
 
 def _same_pods(old: PodGroup, new: PodGroup) -> bool:
-    """Whether the pods are the same, as far as is known: a shape from an older log lacks fields added since."""
-    shape = new.shape
-    if (old.shape.labels, old.shape.preferred, old.shape.rules) == ((), (), None):
-        shape = msgspec.structs.replace(shape, labels=(), preferred=(), rules=None)
-    traits = ("name", "rendezvous", "start_after", "group_size", "topology")
-    return old.shape == shape and all(getattr(old, trait) == getattr(new, trait) for trait in traits)
+    fields = ("name", "shape", "rendezvous", "start_after", "group_size", "topology")
+    return all(getattr(old, field) == getattr(new, field) for field in fields)

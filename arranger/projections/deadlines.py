@@ -12,28 +12,28 @@ from arranger.projections.jobs import JobRecord, ended_well
 from arranger.projections.state import State
 
 
-def active_ms(state: State, job: JobRecord, time_ms: int) -> int:
+def active_ms(job: JobRecord, time_ms: int) -> int:
     """How long the job was active until `time_ms`, as its deadline counts it, in milliseconds."""
     times = job.times
     if times.active_since_ms:
         return times.active_ms + max(time_ms - times.active_since_ms, 0)
-    if state.exact_ends and job.stage not in ACTIVE:
+    if job.stage not in ACTIVE:
         return times.active_ms
-    return max(time_ms - times.start_ms, 0) if times.start_ms else 0  # it began in a log that didn't record more
+    return max(time_ms - times.start_ms, 0) if times.start_ms else 0  # adopted from a status that doesn't tell more
 
 
-def deadline_of(state: State, job: JobRecord) -> int | None:
+def deadline_of(job: JobRecord) -> int | None:
     """When the deadline of an active job is over, in milliseconds since 1970; None without one, or while it waits."""
     times, limit_s = job.times, job.valid_spec.deadline_s
     since_ms = times.active_since_ms - times.active_ms if times.active_since_ms else times.start_ms
-    if limit_s is None or not since_ms or (state.exact_ends and job.stage not in ACTIVE):
+    if limit_s is None or not since_ms or job.stage not in ACTIVE:
         return None
     return since_ms + limit_s * 1000
 
 
 def not_overdue(state: State, job: JobRecord) -> str:
     """Why a job doesn't fail because of its deadline, as far as the log tells; empty if it may."""
-    deadline_ms = deadline_of(state, job) if job.spec is not None else None
+    deadline_ms = deadline_of(job) if job.spec is not None else None
     if deadline_ms is not None and state.heard_ms(Watched.POD) < deadline_ms:
         return "not everything is known that its pods did before its deadline"
     return "it had succeeded before its deadline" if succeeded_in_time(state, job) else ""
@@ -42,15 +42,15 @@ def not_overdue(state: State, job: JobRecord) -> str:
 def succeeded_in_time(state: State, job: JobRecord) -> bool:
     """Whether the pods whose end is the job's have ended well, and before its deadline as far as their times are known.
     The log may tell of that only later, because nobody watched."""
-    ended_ms = success_ms(state, job) if state.exact_ends else None
-    deadline_ms = deadline_of(state, job) if job.spec is not None else None
+    ended_ms = success_ms(state, job)
+    deadline_ms = deadline_of(job) if job.spec is not None else None
     return ended_ms is not None and (deadline_ms is None or ended_ms <= deadline_ms)
 
 
 def won(state: State, job: JobRecord) -> bool:
     """Whether the pods whose end is the job's have ended well. Whatever happens to the job after that is too late,
-    except that its deadline had been before. Older logs judge each decision for itself."""
-    return state.exact_ends and success_ms(state, job) is not None
+    except that its deadline had been before."""
+    return success_ms(state, job) is not None
 
 
 def success_ms(state: State, job: JobRecord) -> int | None:

@@ -47,7 +47,7 @@ def expected_end(state: State, job: JobRecord, config: CycleConfig, time_ms: int
     begun_ms = job.began_ms if job.stage in (Stage.STARTING, Stage.RUNNING) and job.spec is not None else 0
     if not begun_ms:
         return None
-    deadline_ms = deadline_of(state, job)
+    deadline_ms = deadline_of(job)
     if deadline_ms is not None and deadline_ms <= time_ms:
         return ExpectedEnd(_extended(deadline_ms, ENDING_MS, time_ms), EndSource.DEADLINE, outlived=True)
     run = _run_ms(state, job, config)
@@ -69,7 +69,7 @@ def expected_runtime_ms(state: State, job: JobRecord, config: CycleConfig, time_
     known = [found[0]] if found is not None else []
     if job.spec.deadline_s is not None:
         limit_ms = job.spec.deadline_s * 1000
-        known.append(max(limit_ms - active_ms(state, job, time_ms), _LEAST_MS))
+        known.append(max(limit_ms - active_ms(job, time_ms), _LEAST_MS))
     return min(known, default=None)
 
 

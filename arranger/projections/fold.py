@@ -30,7 +30,7 @@ from arranger.projections.awaited_room import (
 from arranger.projections.backoff import BackOff
 from arranger.projections.forecasts import end_reservation, no_forecast
 from arranger.projections.job_life import JobLife
-from arranger.projections.job_parts import EVICT, LEADER, STREAK_MS, Replaced, SlotKey
+from arranger.projections.job_parts import EVICT, STREAK_MS, Replaced, SlotKey
 from arranger.projections.jobs import JobRecord, expand, holds
 from arranger.projections.judging import Need, irreplaceable, out_of_turn, outdated
 from arranger.projections.namespace_terms import note_listed, note_repelling
@@ -123,28 +123,8 @@ class _Fold(JobLife):
         self.state.terms[event.kind] = offset
         self.state.cluster = self.state.cluster or event.cluster
         if event.kind == _POD:
-            self._take_rules(event)
-
-    def _take_rules(self, event: k.WatchClaimed) -> None:
-        """Apply the rules for pods that the watcher's version has."""
-        state = self.state
-        state.late_pods, state.exact_ends = event.late_pods, event.exact_ends
-        volumes.take_volumes(state, with_volumes=event.volumes)
-        devices.take_devices(state, with_devices=event.devices)
-        if event.exact_slots != state.exact_slots:
-            state.exact_slots = event.exact_slots
-            for job in state.jobs.values():
-                self._disown_strangers(job)
-        if event.pod_addresses != state.pod_addresses:
-            state.pod_addresses = event.pod_addresses
-            for job in [job for job in state.jobs.values() if LEADER in job.bound]:
-                self._note_address(job, state.pods[job.bound[LEADER]])
-                self.changes.jobs[job.uid] = None
-        if event.readiness != state.readiness:
-            state.readiness = event.readiness
-            for job in state.jobs.values():
-                self._note_short(job)
-                self._note_ready(job)
+            volumes.take_volumes(self.state, with_volumes=event.volumes)
+            devices.take_devices(self.state, with_devices=event.devices)
 
     def listing_ended(self, _offset: int, event: k.ListingEnded) -> None:
         if self._current(event.kind, event.term):
@@ -197,7 +177,7 @@ class _Fold(JobLife):
         moved = old is not None and old.owner != owner  # its labels were edited, so it fills another slot or none
         if owner is not None:
             job = state.jobs.get(owner.job_uid)
-            if job is not None and state.exact_slots and _is_stranger(job, old, event):
+            if job is not None and _is_stranger(job, old, event):
                 event, owner, job, moved = disowned(event), None, None, True
         if state.assumed and old is None and owner is not None:
             forget_assumed(state, assumed_of(state, owner, event.node), self.changes)
@@ -297,7 +277,7 @@ class _Fold(JobLife):
             self.changes.schedulable = True
             self.state.job_changes += 1
             self._release_all(job, job.stage)
-            if event.uid in self.state.pods_of and self.state.exact_ends:
+            if event.uid in self.state.pods_of:
                 self.state.orphaned[event.uid] = self.time_ms
             provisioning.forget_job(self.state, event.uid, self.changes)
             job_indexes.leave(self.state, job)
@@ -389,13 +369,6 @@ class _Fold(JobLife):
         if self._judge(offset, "StageDecided", refused) and job is not None:
             self._enter(job, event)
             job.version = offset
-
-    def leader_addressed(self, offset: int, event: k.LeaderAddressed) -> None:
-        job = self.state.jobs.get(event.job_uid)
-        if self._judge(offset, "LeaderAddressed", outdated(job, event.based_on, event.attempt)) and job is not None:
-            job.leader.address = event.address
-            job.version = offset
-            self.changes.jobs[job.uid] = None
 
     def workers_replaced(self, offset: int, event: k.WorkersReplaced) -> None:
         job = self.state.jobs.get(event.job_uid)
@@ -577,7 +550,6 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.StartForecast: _start_forecast,
     k.Waits: _Fold.waits,
     k.StageDecided: _Fold.stage_decided,
-    k.LeaderAddressed: _Fold.leader_addressed,
     k.WorkersReplaced: _Fold.workers_replaced,
     k.EffectFailed: _Fold.effect_failed,
     k.PodsTried: _Fold.pods_tried,

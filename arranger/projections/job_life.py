@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events.earlier import facts_of, reason_of
 from arranger.events.facts import EndCause, EndKind, StageFacts, TakenBy, Victim
 from arranger.model.job import (
     ACTIVE,
@@ -23,7 +22,7 @@ from arranger.model.job import (
     Stage,
 )
 from arranger.model.pod import DISRUPTED, FAILURES_KEPT, REFUSALS, TERMINAL, ContainerEnd, Failure, Phase, PodOwner
-from arranger.model.stages import StageReason
+from arranger.model.stages import StageReason, reason_of
 from arranger.model.tyjob import refused_change
 from arranger.projections import dependencies, job_indexes, provisioning
 from arranger.projections.awaited_room import await_room, follow_stage
@@ -31,7 +30,7 @@ from arranger.projections.backoff import NO_BACK_OFF, BackOff
 from arranger.projections.charges import charges, counts_on, restart_scope
 from arranger.projections.dependencies import tell_dependents, with_ends
 from arranger.projections.forecasts import forget_start
-from arranger.projections.job_parts import LEADER, STEPS_KEPT, JobTimes, Replaced, SetRecord, SlotKey, is_ready
+from arranger.projections.job_parts import LEADER, STEPS_KEPT, JobTimes, Replaced, SetRecord, SlotKey
 from arranger.projections.jobs import JobRecord, blameless, by_group, ended_well, exists, expand, requests_of
 from arranger.projections.namespace_terms import resolved_spec
 from arranger.projections.ownership import disown, earlier_pods, is_own
@@ -94,8 +93,8 @@ class JobLife(Slots):
         job.sets = {name: SetRecord(spent) for name, spent in status.worker_restarts if spent}
         job.leader.address = status.leader_address
         job.times.start_ms, job.times.completion_ms = status.start_ms, status.completion_ms
-        reason = reason_of(status.reason or StageReason.ADOPTED)
-        job.decided = k.StageDecided(event.uid, 0, status.attempt, job.stage, reason, facts_of(reason, status.message))
+        reason, said = reason_of(status.reason or StageReason.ADOPTED), StageFacts(adopted_message=status.message)
+        job.decided = k.StageDecided(event.uid, 0, status.attempt, job.stage, reason, said)
         ours = dict(job.conditions())
         job.times.turned = {of[0]: of[1:] for of in status.turned if of[0] in ours or of[0] == PREEMPTED}
         _adopt_activity(job, status)
@@ -170,8 +169,7 @@ class JobLife(Slots):
             self._begin_again(job, before)
         if job.ended:
             note_run_time(self.state.run_times, job, self.time_ms)
-            if self.state.readiness:
-                self._note_end(job)
+            self._note_end(job)
             self._keep_at_end(job)
             self._release_all(job, before)
             job.times.completion_ms = self.time_ms
@@ -183,7 +181,7 @@ class JobLife(Slots):
         """Let the clock of the job's deadline run or stand. It begins anew after a preemption and a suspension."""
         times = job.times
         if job.stage in ACTIVE:
-            if before not in ACTIVE and self.state.exact_ends:
+            if before not in ACTIVE:
                 times.active_since_ms = self.time_ms
             return
         if times.active_since_ms:
@@ -328,17 +326,12 @@ class JobLife(Slots):
 
     def _keep_at_end(self, job: JobRecord) -> None:
         """Keep the failed pods of the last attempt of a job that deletes all others."""
-        if not self._keeps_only_failed(job):
+        if not _keeps_only_failed(job):
             return
         kept = job.kept
         pods = [(pod.owner, uid) for uid, pod in self.state.pods_of.get(job.uid, {}).items() if uid not in kept]
         for _, uid in sorted((-of.index, uid) for of, uid in pods if of is not None and of.attempt == job.attempt):
             self._keep_pod(job, self.state.pods[uid])
-
-    def _keeps_only_failed(self, job: JobRecord) -> bool:
-        """Whether a job has ended that keeps its failed pods, and no others."""
-        all_others = job.spec is not None and job.spec.clean_pod_policy == CleanPodPolicy.ALL
-        return job.ended and all_others and self.state.exact_ends
 
     def _adopt_kept(self, job: JobRecord) -> None:
         """Keep the failed pods of earlier attempts and of replaced workers that a new epoch finds."""
@@ -349,7 +342,7 @@ class JobLife(Slots):
             for pod in self.state.pods_of.get(job.uid, {}).values()
             if pod.owner is not None
             and pod.owner.attempt <= job.attempt
-            and (job.slot_of(pod.owner) is None or self._keeps_only_failed(job))
+            and (job.slot_of(pod.owner) is None or _keeps_only_failed(job))
         ]
         for *_, uid in sorted(found):
             self._keep_pod(job, self.state.pods[uid])
@@ -366,8 +359,7 @@ class JobLife(Slots):
             return self._note_pod(job, slot, old, pod)
         if old is None or old.ready != pod.ready or old.deleting != pod.deleting:
             slots.note(slot, pod)
-            if self.state.readiness or is_ready(pod):
-                self._note_ready(job)
+            self._note_ready(job)
         elif old.phase != pod.phase:
             slots.note(slot, pod)
         return False
@@ -443,7 +435,7 @@ class JobLife(Slots):
 
     def _first_pods_of(self, uid: str) -> dict[str, k.PodSeen]:
         """The pods of a job of which none was known."""
-        if uid not in self.state.jobs and self.state.exact_ends:
+        if uid not in self.state.jobs:
             self.state.orphaned[uid] = self.time_ms
         return self.state.pods_of.setdefault(uid, {})
 
@@ -479,9 +471,9 @@ class JobLife(Slots):
 
     def _keep_last(self, job: JobRecord, pod: k.PodSeen) -> None:
         """Keep the last observation of a leader's pod that is gone: how it ended, or what it said of its deletion. How
-        one ended counts more than what a later one said, and is all that older logs keep."""
+        one ended counts more than what a later one said."""
         ended = job.leader.ended
-        if pod.phase in TERMINAL or (self.state.exact_ends and (ended is None or ended.phase not in TERMINAL)):
+        if pod.phase in TERMINAL or ended is None or ended.phase not in TERMINAL:
             job.leader.ended = pod
 
     def _restart_group(self, job: JobRecord, slot: SlotKey) -> None:
@@ -499,7 +491,7 @@ class JobLife(Slots):
         finished = ended_well(pod)
         if slot == LEADER or policy.event != RestartEvent.POD_ENDED or finished or job.stage not in ACTIVE:
             return
-        disrupted = self._disruption(pod)
+        disrupted = pod.reason if pod.reason.startswith(DISRUPTED) else ""  # why Kubernetes deleted it, as an eviction
         if policy.scope == RestartScope.JOB:
             job.deleted = (*job.deleted, slot)
             if disrupted:
@@ -512,14 +504,8 @@ class JobLife(Slots):
             causes += [EndCause(EndKind.WITH_SET, Slot(*of), len(others)) for of, _ in others[:1]]
             job.replaced = Replaced(job.replaced.times + 1, tuple(causes), self.time_ms)
 
-    def _disruption(self, pod: k.PodSeen) -> str:
-        """The reason why Kubernetes deleted a pod, as an eviction; empty if the pod says none, and in older logs."""
-        return pod.reason if self.state.exact_ends and pod.reason.startswith(DISRUPTED) else ""
-
     def _disown_strangers(self, job: JobRecord) -> None:
         """Detach pods that name the job as their owner without being its own."""
-        if not self.state.exact_slots:
-            return
         for pod in [pod for pod in self.state.pods_of.get(job.uid, {}).values() if not is_own(job, pod)]:
             self._forget_pod_of_job(pod)
             disown(self.state, pod)
@@ -537,6 +523,11 @@ class JobLife(Slots):
             if pod.uid in of.kept:
                 of.kept = tuple(uid for uid in of.kept if uid != pod.uid)
         return retired
+
+
+def _keeps_only_failed(job: JobRecord) -> bool:
+    """Whether a job has ended that keeps its failed pods, and no others."""
+    return job.ended and job.spec is not None and job.spec.clean_pod_policy == CleanPodPolicy.ALL
 
 
 def _adopt_ends(job: JobRecord, spec: JobSpec, status: JobStatusSeen, time_ms: int) -> None:

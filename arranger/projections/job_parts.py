@@ -187,8 +187,7 @@ class SetRecord:
     replaced_ms: int = 0
     #: As the leader's.
     failures: tuple[Failure, ...] = ()
-    #: When the job ended: how many of its workers were ready or had finished, and how many had failed. None before, and
-    #: in logs of versions that didn't record it.
+    #: When the job ended: how many of its workers were ready or had finished, and how many had failed. None before.
     at_end: tuple[int, int] | None = None
     #: As the leader's.
     kept: tuple[str, ...] = ()
@@ -245,8 +244,8 @@ class JobTimes:
     turned: dict[str, tuple[bool, int]] = field(default_factory=dict)
     #: The last edits that changed the counts of worker sets.
     scaled: tuple[Scaled, ...] = ()
-    #: Since when the job is active, that is Starting or Running; 0 while it waits, and in logs of versions that didn't
-    #: record it. `active_ms` is how long it was active before that, since its start or its last preemption.
+    #: Since when the job is active, that is Starting or Running; 0 while it waits, and if the status that it was
+    #: adopted from doesn't tell. `active_ms` is how long it was active before, since its start or its last preemption.
     active_since_ms: int = 0
     active_ms: int = 0
     #: When the last of the pods ended that have done their part, by its kubelet; 0 if that isn't known.

@@ -53,7 +53,6 @@ _ENDS_SUCCESS = (
     StageReason.TERMINATED,
     StageReason.DELETED,
     StageReason.AS_RECORDED,
-    StageReason.OTHER,
 )
 
 

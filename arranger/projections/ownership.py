@@ -33,7 +33,7 @@ def attributed(state: State, pod: PodSeen) -> PodSeen:
     """
     if pod.traits.anti_affinity:
         pod = pod_with_selected(state, pod)
-    if pod.owner is None or not state.exact_slots:
+    if pod.owner is None:
         return pod
     job = state.jobs.get(pod.owner.job_uid)
     return pod if job is None or is_own(job, pod) else disowned(pod)

@@ -38,9 +38,8 @@ def forget_assumed(state: State, pods: Sequence[Assumed], changes: Changes) -> N
 def assumed_of(state: State, owner: PodOwner, node: str) -> list[Assumed]:
     """The assumed pods of a slot that end once its pod is observed on the node, or is assumed there again. Room that it
     may have on another node is kept: that pod may exist, and the one on this node may follow it."""
-    if state.late_pods:
-        return [state.assumed[owner, node]] if (owner, node) in state.assumed else []
-    return [pod for pod in state.assumed.values() if pod.owner == owner]
+    pod = state.assumed.get((owner, node))
+    return [pod] if pod is not None else []
 
 
 def _place(state: State, job: JobRecord, slot: SlotKey, node: str) -> None:
@@ -91,15 +90,14 @@ class Slots:
             return False
         node = slots.nodes.get(slot)
         if node is not None:
-            if self.state.exact_slots and pod.node != node:
+            if pod.node != node:
                 return False  # created for an earlier decision: it must be deleted before the decided pod is created
-            took_over = self._end_placement(node, requests_of(job, slot), pod, counted=counted)
+            took_over = self._end_placement(requests_of(job, slot), pod, counted=counted)
         elif job.adopted_at == job.version and _tells_of_itself(job, slot, pod):
             self.state.job_changes += 1  # adopted with the job: the pod itself is the evidence
+            _place(self.state, job, slot, pod.node)
         else:
             return False
-        if node != pod.node:
-            _place(self.state, job, slot, pod.node)
         slots.fill(slot, pod)
         if slot == LEADER:
             self._note_address(job, pod)
@@ -125,14 +123,14 @@ class Slots:
         self.state.job_changes += 1
         self._settle_schedule(job)
 
-    def _end_placement(self, node: str, requests: Requests, pod: k.PodSeen, *, counted: bool) -> bool:
+    def _end_placement(self, requests: Requests, pod: k.PodSeen, *, counted: bool) -> bool:
         """Stop counting the room of a placement, because its pod's own room counts from now on.
 
-        `counted`: the pod's room is counted already. True if it wasn't and is now: a placement with equal requests on
-        the same node hands its room over, which saves two changes of the table.
+        `counted`: the pod's room is counted already. True if it wasn't and is now: a placement with equal requests
+        hands its room over, which saves two changes of the table.
         """
-        if counted or pod.node != node or pod.requests != requests or pod.phase in TERMINAL:
-            self.state.nodes.release(node, requests)
+        if counted or pod.requests != requests or pod.phase in TERMINAL:
+            self.state.nodes.release(pod.node, requests)
             return False
         self.state.job_changes += 1  # rules about other pods may tell the pod from its template
         return True
@@ -140,7 +138,7 @@ class Slots:
     def _note_address(self, job: JobRecord, leader: k.PodSeen) -> None:
         """Record the first address that the leader's pod shows, for the workers. With a Service they find a later
         address by name; without one a controller decides to start them again with it."""
-        if not self.state.pod_addresses or leader.ip in ("", job.leader.address):
+        if leader.ip in ("", job.leader.address):
             return
         lasts = leader.phase not in TERMINAL and not leader.deleting
         if lasts and (not job.leader.address or job.valid_spec.leader_service):
@@ -290,7 +288,7 @@ class Slots:
 
     def _note_short(self, job: JobRecord) -> None:
         """Record since when a job lacks a part of its quorum: it may keep the other part only for a while."""
-        if not job.short() or (job.stage == Stage.RUNNING and not self.state.readiness):
+        if not job.short():
             job.times.short_ms = 0
         elif not job.times.short_ms:
             job.times.short_ms = self.time_ms
@@ -311,7 +309,7 @@ class Slots:
     def _note_ready(self, job: JobRecord) -> None:
         """Record the time at which the condition Ready changed. In a new epoch that is unknown until all pods are."""
         self._note_started(job)
-        if self.state.readiness and self.state.listed.get(k.Watched.POD):
+        if self.state.listed.get(k.Watched.POD):
             self._note_turn(job, READY, job.quorum_ready)
 
     def _note_started(self, job: JobRecord) -> None:
@@ -345,7 +343,7 @@ def _was_replaced(job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> bool:
 
 
 def _note_scaling(job: JobRecord, spec: JobSpec, time_ms: int) -> None:
-    """Record changed counts of a job that hasn't ended; logs of versions without the scale subresource have none."""
+    """Record changed counts of a TYJob that hasn't ended."""
     if job.spec is None or job.ended or not spec.scaled:
         return
     before = {group.name: group.count for group in job.spec.groups[1:]}

@@ -117,9 +117,6 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     quotas: tuple[QuotaSeen, ...]  # by namespace and name
     unwatched: dict[str, int]
     cluster: str
-    exact_slots: bool
-    pod_addresses: bool
-    readiness: bool
     priority_classes: tuple[PriorityClassSeen, ...]  # by name, as are the following
     queues: tuple[QueueSeen, ...]
     namespaces: tuple[NamespaceSeen, ...]
@@ -128,7 +125,6 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     run_times: tuple[RunTimesImage, ...]  # in the order in which the kinds of jobs ended last
     reservations: tuple[Reservation, ...]  # by UID of the job
     forecasts: tuple[Forecasted, ...]  # by UID of the job
-    late_pods: bool
     pod_groups: tuple[PodGroupSeen, ...]  # by UID of the record
     with_volumes: bool
     claims: tuple[ClaimSeen, ...]  # by namespace and name
@@ -146,7 +142,6 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     decided: tuple[tuple[str, Holding], ...]  # by UID of the claim, or the decision for a slot
     unread: tuple[str, ...]
     claim_templates: tuple[ResourceClaimTemplateSeen, ...]  # by namespace and name
-    exact_ends: bool
     heard: dict[str, int]
     runtime_classes: tuple[RuntimeClassSeen, ...]  # by name
     orphaned: dict[str, int]
@@ -161,9 +156,8 @@ _UNTOUCHED = SetRecord()
 
 #: What a snapshot has as the state does.
 _SAME = (
-    "epoch", "offset", "time_ms", "last_cycle", "terms", "listed", "verdicts", "unwatched", "cluster", "exact_slots",
-    "pod_addresses", "readiness", "late_pods", "with_volumes", "with_devices", "exact_ends",
-    "heard", "orphaned",
+    "epoch", "offset", "time_ms", "last_cycle", "terms", "listed", "verdicts", "unwatched", "cluster", "with_volumes",
+    "with_devices", "heard", "orphaned",
 )  # fmt: skip
 
 #: The index of the state's time in a snapshot.

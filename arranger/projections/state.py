@@ -4,7 +4,6 @@ Only `fold.apply_entry` changes a `State`; decisions only read it. `Changes` rep
 of the state: it only saves its readers a full scan.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -164,16 +163,6 @@ class State:
     unwatched: dict[str, int] = field(default_factory=dict)
     #: The Kubernetes cluster of this log, by the UID of its namespace kube-system; empty while unknown.
     cluster: str = ""
-    #: Whether a job's pod must have the namespace, name and node of its slot (`WatchClaimed.exact_slots`).
-    exact_slots: bool = False
-    #: Whether a leader's address is taken from its pod (`WatchClaimed.pod_addresses`).
-    pod_addresses: bool = False
-    #: Whether the readiness of quorums is recorded (`WatchClaimed.readiness`).
-    readiness: bool = False
-    #: Whether a slot may have an assumed pod on several nodes (`WatchClaimed.late_pods`).
-    late_pods: bool = False
-    #: Whether deadlines count active time, and a success in time wins over them (`WatchClaimed.exact_ends`).
-    exact_ends: bool = False
     #: Kind → up to when the log has all of its changes, in milliseconds since 1970.
     heard: dict[str, int] = field(default_factory=dict)
     #: Whether volumes decide on nodes (`WatchClaimed.volumes`), and what is known of them.
@@ -188,8 +177,7 @@ class State:
     dependents: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     #: The jobs whose pods have rules about other pods, or claims, which may turn out to have some.
     with_rules: dict[str, None] = field(default_factory=dict)
-    #: UID of a TYJob that isn't there and whose pods are → since when, in milliseconds since 1970; empty in logs
-    #: without `exact_ends`.
+    #: UID of a TYJob that isn't there and whose pods are → since when, in milliseconds since 1970.
     orphaned: dict[str, int] = field(default_factory=dict)
     #: The jobs whose nodes others are still to leave (`SlotTable.room`); it follows from the jobs.
     awaiting: dict[str, None] = field(default_factory=dict)
@@ -221,10 +209,10 @@ class State:
     def synced(self) -> bool:
         """Whether every kind was listed in this epoch. Before that no decision is made: absence proves nothing yet.
 
-        Optional kinds are needed only once they are watched (older logs don't have them), and not while the API server
-        refuses their watch: then only refusals of pods reveal quotas, jobs wait for their classes, the only queue is
-        `default`, and namespaces have neither labels nor queues. While volumes decide, their kinds are needed at once,
-        and those of devices while these are allocated.
+        Optional kinds are needed only once they are watched, and not while the API server refuses their watch: then
+        only refusals of pods reveal quotas, jobs wait for their classes, the only queue is `default`, and namespaces
+        have neither labels nor queues. While volumes decide, their kinds are needed at once, and those of devices while
+        these are allocated.
         """
         listed, unwatched = self.listed, self.unwatched
         if not all([listed.get(kind) for kind in _NEEDED]):
@@ -233,12 +221,11 @@ class State:
         return not any([self.watches(kind) for kind in absent])
 
     def watches(self, kind: Watched) -> bool:
-        """Whether a kind is watched: with its setting alone, or once a watcher has claimed it. For templates of claims,
-        both are needed: logs in which only pods of others get devices have none."""
+        """Whether a kind is watched: with its setting alone, or once a watcher has claimed it."""
         settings = {"volumes": self.with_volumes, "devices": self.with_devices}
         if kind in SETTING_OF and not settings[SETTING_OF[kind]]:
             return False
-        return kind in self.terms or (kind in SETTING_OF and kind != Watched.RESOURCE_CLAIM_TEMPLATE)
+        return kind in self.terms or kind in SETTING_OF
 
     @property
     def queue_tree(self) -> QueueTree:
@@ -256,16 +243,15 @@ class State:
         """Note that a queue has changed."""
         self._tree = None
 
-    def heard_ms(self, kind: Watched) -> float:
-        """Up to when all changes of a kind are known, in milliseconds since 1970; in older logs that never kept anybody
-        from a decision."""
-        return self.heard.get(kind, 0) if self.exact_ends else math.inf
+    def heard_ms(self, kind: Watched) -> int:
+        """Up to when all changes of a kind are known, in milliseconds since 1970; 0 if no watch has told."""
+        return self.heard.get(kind, 0)
 
     def known_ms(self, time_ms: int) -> int:
         """Up to when all changes of pods and nodes are known, at the latest `time_ms`, in milliseconds since 1970. What
         takes nodes or pods from a job by time alone counts up to here: on a view that is late, what it waits for may
         have happened long ago."""
-        return int(min(time_ms, self.heard_ms(Watched.POD), self.heard_ms(Watched.NODE)))
+        return min(time_ms, self.heard_ms(Watched.POD), self.heard_ms(Watched.NODE))
 
     def is_lost(self, node: str, lost_ms: int, time_ms: int) -> bool:
         """Whether a node has been down for so long, and nothing that happened until then is unknown."""

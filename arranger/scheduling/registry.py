@@ -86,16 +86,12 @@ class Policies:
         return job.valid_spec.queue_policy if job.valid_spec.queue_policy in self.queue else config.queue_policy
 
     def usable(self, config: CycleConfig) -> CycleConfig:
-        """The configuration, with the built-in defaults for policies that aren't installed.
-
-        The policies of an older log may lack the present default. BinPack was the default before.
-        """
+        """The configuration, with the built-in defaults for policies that aren't installed."""
         plain = CycleConfig()
-        pod_policies = (config.pod_policy, plain.pod_policy, BinPack.name)
         return msgspec.structs.replace(
             config,
             queue_policy=config.queue_policy if config.queue_policy in self.queue else plain.queue_policy,
-            pod_policy=next(name for name in pod_policies if name in self.pod),
+            pod_policy=config.pod_policy if config.pod_policy in self.pod else plain.pod_policy,
         )
 
 

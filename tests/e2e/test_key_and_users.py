@@ -76,7 +76,7 @@ async def stored(server: RealRedis, uid: str) -> JobRecord | None:
 
 async def forge_end(server: RealRedis, job: JobRecord) -> Position:
     """As an applier's user without the key: append that a job has succeeded. Returns the position before it."""
-    ended = k.StageDecided(job.uid, job.version, 0, Stage.SUCCEEDED, StageReason.OTHER)
+    ended = k.StageDecided(job.uid, job.version, 0, Stage.SUCCEEDED, StageReason.AS_RECORDED)
     made = k.Batch("forger", 1, time.time_ns() // 1_000_000, (ended,))
     return await appended(url(server, "applier"), CLUSTER, made)
 

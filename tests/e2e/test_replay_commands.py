@@ -103,7 +103,7 @@ def test_verify_names_the_entry_where_one_byte_was_altered_and_verifies_what_com
     path = tmp_path / "run.log"
     options = to_file(entries, path)
     content = bytearray(path.read_bytes())
-    at = content.index(b"\xa2n2", content.rindex(b"Placed.2"))
+    at = content.index(b"\xa2n2", content.rindex(b"Placed.1"))
     content[at + 2] ^= 1
     path.write_bytes(content)
     run = Run(capsys, "verify", *options)

@@ -24,7 +24,7 @@ from tests.e2e.harness import (
     stages,
 )
 from tests.e2e.history import History
-from tests.next_release import next_release
+from tests.next_release import NEW_TAG, next_release
 from tests.servers import RealKube, RealRedis
 
 STEADY = ("steady-0", "steady-1")
@@ -119,7 +119,8 @@ def test_the_releases_work_side_by_side_and_one_after_the_other_and_disturb_no_p
         # The present release doesn't know what the next one writes: it stops there, and leaves the work to it.
         for worker in earlier:
             assert worker.wait() == 1
-            assert "the fold stops" in worker.log_path.read_text()
+            told = worker.log_path.read_text()
+            assert "the fold stops" in told and f"unknown event kind '{NEW_TAG}'" in told
         assert epoch_of(redis) == epoch, "an upgrade keeps the history"
         assert pods(kube) == steady
 

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
-import msgspec
 import numpy as np
 
 from arranger.events import kinds as k
@@ -26,6 +25,7 @@ from arranger.projections import (
     forecasts,
     giving_up,
     judging,
+    ownership,
     placements,
     preemption,
     queue_membership,
@@ -33,7 +33,8 @@ from arranger.projections import (
     snapshot,
 )
 from arranger.projections.job_life import JobLife
-from arranger.projections.jobs import JobRecord
+from arranger.projections.job_parts import SlotKey
+from arranger.projections.jobs import JobRecord, requests_of
 from arranger.projections.state import State
 from arranger.sandbox.status import ApiRefusal
 from arranger.sandbox.store import Store
@@ -263,12 +264,23 @@ def _any_cluster_is_ours() -> Iterator[None]:
 @contextmanager
 def _any_claim_counts() -> Iterator[None]:
     """A pod fills the slot that it claims, regardless of its namespace, name and node."""
-    claimed = fold._Fold.claimed
+    bind = JobLife._bind
 
-    def unchecked(self: fold._Fold, offset: int, event: k.WatchClaimed) -> None:
-        claimed(self, offset, msgspec.structs.replace(event, exact_slots=False))
+    def on_any_node(self: JobLife, job: JobRecord, slot: SlotKey, pod: k.PodSeen, *, counted: bool = True) -> bool:
+        decided = job.placements.get(slot, pod.node)
+        may_bind = not job.ended and pod.node and pod.uid not in job.retired and slot not in job.slots.leaving
+        if decided != pod.node and may_bind:
+            self.state.nodes.release(decided, requests_of(job, slot))
+            self._reserve(job, slot, pod.node)
+        return bind(self, job, slot, pod, counted=counted)
 
-    with mock.patch.dict(fold._APPLY, {k.WatchClaimed: unchecked}):
+    any_pod, owned = _without(fold, "_is_stranger", False)(), _without(ownership, "is_own", True)()
+    with (
+        any_pod,
+        owned,
+        _without(JobLife, "_disown_strangers", None)(),
+        mock.patch.object(JobLife, "_bind", on_any_node),
+    ):
         yield
 
 

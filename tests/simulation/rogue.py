@@ -266,7 +266,7 @@ class Rogue:
         jobs = [job for job in self._world.oracle.state.jobs.values() if not job.ended]
         if jobs:
             job = self._chance.choice(jobs)
-            decided = k.StageDecided(job.uid, job.version - 1, job.attempt, Stage.FAILED, StageReason.OTHER)
+            decided = k.StageDecided(job.uid, job.version - 1, job.attempt, Stage.FAILED, StageReason.AS_RECORDED)
             await self._say("two writers: an old version", decided)
 
     async def _old_cycle(self) -> None:

@@ -64,7 +64,9 @@ def test_a_cycle_that_can_not_be_taken_again_is_noticed() -> None:
 
     def by_mood(self: Cycles, *args: Any) -> tuple[Event, ...]:
         return tuple(
-            msgspec.structs.replace(event, shortage=msgspec.structs.replace(event.shortage, sentence="other today"))
+            msgspec.structs.replace(
+                event, shortage=msgspec.structs.replace(event.shortage, found=event.shortage.found + 1)
+            )
             if isinstance(event, Waits)
             else event
             for event in take(self, *args)

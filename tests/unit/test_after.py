@@ -123,7 +123,7 @@ def test_a_job_of_the_same_name_that_leaves_late_takes_no_end_back() -> None:
     job = there.job("train", workers=0, min_workers=0, after=[PREP])
     before = there.job("prep", uid="before", workers=0, min_workers=0, deleting=True)
     prep = there.job("prep", workers=0, min_workers=0)
-    there.say(k.StageDecided(prep.uid, prep.version, 0, Stage.FAILED, StageReason.OTHER))
+    there.say(k.StageDecided(prep.uid, prep.version, 0, Stage.FAILED, StageReason.AS_RECORDED))
     there.job_gone(before)
     there.settle()
     assert job.stage == Stage.FAILED

@@ -179,7 +179,7 @@ class Scene:
 
     def decide(self, stage: Stage) -> None:
         job = self.job
-        self.world.say(k.StageDecided(job.uid, job.version, job.attempt, stage, StageReason.OTHER))
+        self.world.say(k.StageDecided(job.uid, job.version, job.attempt, stage, StageReason.AS_RECORDED))
 
     def tried(self) -> None:
         """A cycle has found no nodes for the job."""
@@ -444,7 +444,7 @@ async def test_a_status_follows_at_once_a_node_that_is_deleted_comes_back_or_is_
     scene = Scene()
     monkeypatch.setattr("arranger.workers.status_writer._COUNTS_S", 0.0)
     monkeypatch.setattr("arranger.workers.work_queue.SWEEP_S", 1e9)
-    uid, told = scene.decoded(NODES, "", "n1")["metadata"]["uid"], "for a reason that this version doesn't know"
+    uid, told = scene.decoded(NODES, "", "n1")["metadata"]["uid"], "it lasted as long as in the log"
 
     async def stored(message: str) -> None:
         scene.applier.changed(scene.world.changes)

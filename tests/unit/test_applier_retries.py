@@ -106,7 +106,7 @@ class Scene:
         self.applier.changed(Changes(jobs={job.uid: None for job in self.jobs}))
 
     def decide(self, job: JobRecord, stage: Stage) -> None:
-        self.world.say(k.StageDecided(job.uid, job.version, job.attempt, stage, StageReason.OTHER))
+        self.world.say(k.StageDecided(job.uid, job.version, job.attempt, stage, StageReason.AS_RECORDED))
         self.touch()
 
     def gaps(self, name: str = "j0") -> list[float]:

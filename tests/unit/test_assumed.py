@@ -22,7 +22,7 @@ LEADER = (0, 0)
 def rescheduled() -> tuple[World, k.JobSeen]:
     """The job `ppo` was scheduled again before anybody saw the leader's pod of its first attempt."""
     world, job = starting(cpu=2, leader=shape(cpu=2))
-    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.OTHER))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.AS_RECORDED))
     assert not job.placements and world.used("n1") == 2000
     return world, job.seen
 
@@ -64,7 +64,7 @@ def test_no_queue_counts_a_pod_that_may_come() -> None:
     job = world.job("ppo", leader=shape(cpu=2))
     world.cycle()
     world.control()
-    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.OTHER))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.AS_RECORDED))
     world.node("n2", cpu=2)
     assert not world.state.queue_use.own.get("default", {}).get("cpu", 0)
     world.cycle()
@@ -85,7 +85,7 @@ def test_a_job_that_is_scheduled_again_does_not_wait_for_its_own_pods_at_the_lim
     job = world.job("ppo", leader=shape(cpu=2), of_queue="capped")
     world.cycle()
     world.control()
-    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.OTHER))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.AS_RECORDED))
     assert world.state.assumed
     world.node("n2", cpu=2)
     world.cycle()
@@ -95,7 +95,7 @@ def test_a_job_that_is_scheduled_again_does_not_wait_for_its_own_pods_at_the_lim
 
 def test_room_is_kept_only_for_what_may_have_been_created() -> None:
     world, job = starting(cpu=4, workers=3, min_workers=3)
-    world.say(k.StageDecided(job.uid, job.version, 0, Stage.FAILED, StageReason.OTHER))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.FAILED, StageReason.AS_RECORDED))
     assert [owner.leader for owner, _ in world.state.assumed] == [True] and world.used("n1") == 1000
 
     world, job = starting(cpu=4, workers=3, min_workers=3)
@@ -126,9 +126,9 @@ def test_workers_that_are_not_wanted_any_more_while_they_are_created_keep_their_
     validate(world.state)
 
 
-def placed_twice(*, exact_slots: bool = True) -> tuple[World, JobRecord]:
+def placed_twice() -> tuple[World, JobRecord]:
     """A job whose second worker was placed on `n1`, given up and placed on `n2`; no pod of it was seen."""
-    world = World(exact_slots=exact_slots)
+    world = World()
     world.node("n1", cpu=3)
     elastic = Edited(world, workers=1, min_workers=1)
     world.settle()
@@ -153,13 +153,6 @@ def test_a_slot_that_got_another_node_meanwhile_may_have_its_pod_on_either(seen_
     validate(world.state)
 
 
-def test_in_an_older_log_only_the_last_node_of_a_slot_is_kept() -> None:
-    world, job = placed_twice(exact_slots=False)
-    world.job_gone(job)
-    assert [at for _, at in world.state.assumed] == ["n2"]
-    validate(world.state)
-
-
 def test_a_deleted_jobs_late_pods_keep_their_room_too() -> None:
     world, job = starting(cpu=2, leader=shape(cpu=2))
     world.job_gone(job)
@@ -175,7 +168,7 @@ def test_a_snapshot_holds_them_in_an_order_that_every_process_shares() -> None:
     assert job.bound == {LEADER: uid} and job.leader.address
     restored = World()
     restored.state = snapshot.restore(snapshot.encode(world.state))
-    decided = k.StageDecided(job.uid, job.version, 0, Stage.FAILED, StageReason.OTHER)
+    decided = k.StageDecided(job.uid, job.version, 0, Stage.FAILED, StageReason.AS_RECORDED)
     for one in (world, restored):
         one.now_ms = 1_800_000_000_000
         one.say(decided)
@@ -187,7 +180,9 @@ def test_a_snapshot_holds_them_in_an_order_that_every_process_shares() -> None:
 def test_what_is_only_supposed_makes_nobody_wait_for_pods() -> None:
     world, job = starting(cpu=2, leader=shape(cpu=2))
     changes = say(
-        world.state, world.now_ms, [k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.OTHER)]
+        world.state,
+        world.now_ms,
+        [k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.AS_RECORDED)],
     )
     assert changes.schedulable and not world.state.assumed and not world.state.nodes.used.any()
     assert job.stage == Stage.RESCHEDULING

@@ -1,4 +1,4 @@
-"""`arranger upgrade-check` on kept logs and snapshots of earlier versions, and on what a later version wrote."""
+"""`arranger upgrade-check` on kept logs, on snapshots of an earlier layout, and on what a later version wrote."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def archived(folder: Path, layout: int) -> tuple[Path, int]:
 
 
 @pytest.mark.parametrize("path", sorted(HISTORIES.glob("*.log")), ids=lambda path: path.stem)
-def test_logs_of_earlier_versions_are_readable(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_kept_logs_are_readable(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     done = check(capsys, path)
     assert (done.status, done.json["verdict"], done.json["problem"]) == (0, "readable", "")
     assert done.json["reads_to"] > done.json["begins"]

@@ -25,7 +25,6 @@ from arranger.events.codec import (
 from arranger.events.kinds import Batch, NodeGone, PodGone
 from arranger.events.log import Position, StoredSnapshot
 from arranger.events.log_keys import next_chain
-from arranger.model.faults import Fault, FaultKind
 
 KINDS = get_args(kinds.Event)
 
@@ -100,22 +99,15 @@ def test_an_unknown_version_of_a_known_kind_is_unknown() -> None:
         decode_batch(msgspec.msgpack.encode(["w", 1, 0, [["NodeGone.2", 1, "n", "u"]]]), 1)
 
 
-def seen(version: int, fault: object) -> bytes:
-    fields = [3, "default", "j", "uid", "7", 1, 0, False, None, fault, ""]
-    return msgspec.msgpack.encode(["w", 1, 0, [["NodeGone.1", 1, "n", "u"], [f"JobSeen.{version}", *fields]]])
+def seen(faults: object) -> bytes:
+    fields = [3, "default", "j", "uid", "7", 1, 0, False, None, faults, ""]
+    return msgspec.msgpack.encode(["w", 1, 0, [["NodeGone.1", 1, "n", "u"], ["JobSeen.1", *fields]]])
 
 
 def test_a_fault_of_an_unknown_kind_is_unknown_at_its_own_offset() -> None:
-    with pytest.raises(UnknownEvent, match=r"JobSeen\.2.*TooBlue") as raised:
-        decode_batch(seen(2, [["spec.leader", "Required"], ["spec.priority", "TooBlue"]]), 100)
+    with pytest.raises(UnknownEvent, match=r"JobSeen\.1.*TooBlue") as raised:
+        decode_batch(seen([["spec.leader", "Required"], ["spec.priority", "TooBlue"]]), 100)
     assert raised.value.offset == 101
-
-
-def test_a_spec_that_an_earlier_version_called_invalid_has_its_sentence_as_the_only_fault() -> None:
-    [_, job] = decode_batch(seen(1, "spec.leader: Required value"), 1).events
-    assert job.faults == (Fault("", FaultKind.RECORDED, "spec.leader: Required value"),)  # type: ignore[union-attr]
-    [_, valid] = decode_batch(seen(1, ""), 1).events
-    assert valid.faults == ()  # type: ignore[union-attr]
 
 
 def test_a_known_kind_with_a_wrong_field_is_damage_at_its_own_offset() -> None:
@@ -176,9 +168,10 @@ class Moved(msgspec.Struct, frozen=True, array_like=True, tag="Moved.2"):
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True, tag="Kept.1"):
-    """A kind that never changed."""
+    """A kind that only got a field."""
 
     name: str
+    weight: int = 1
 
 
 class Moves(msgspec.Struct, array_like=True):
@@ -200,6 +193,12 @@ def test_old_versions_are_raised_to_the_present_one_in_their_places(codec: Codec
     payload = msgspec.msgpack.encode(["w", 1, 0, [["Kept.1", "a"], ["Moved.1", 2], ["Moved.2", 5]]])
     events: tuple[Any, ...] = codec.decode(payload, 1).events
     assert events == (Kept("a"), Moved(50_800), Moved(5))
+
+
+def test_a_field_added_at_the_end_has_its_default_in_events_without_it(codec: Codec) -> None:
+    payload = msgspec.msgpack.encode(["w", 1, 0, [["Kept.1", "a"], ["Kept.1", "b", 3]]])
+    events: tuple[Any, ...] = codec.decode(payload, 1).events
+    assert events == (Kept("a", 1), Kept("b", 3))
 
 
 def test_a_version_without_an_upcast_is_unknown(codec: Codec) -> None:

@@ -57,7 +57,7 @@ def test_a_clock_that_was_set_back_asks_another_question() -> None:
     world, job = starting(cpu=2)
     world.config = msgspec.structs.replace(world.config, reasons_refresh_ms=0)
     world.quota("few", {"pods": 1})
-    world.say(k.StageDecided(job.uid, job.version, 0, Stage.FAILED, StageReason.OTHER))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.FAILED, StageReason.AS_RECORDED))
     world.job("large", workers=1, min_workers=1)
     cycles = Cycles()
     later_ms = world.now_ms + ASSUMED_MS

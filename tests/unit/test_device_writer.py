@@ -79,7 +79,7 @@ class Scene:
         self.cluster = Noting(self.store)
         self.world = World()
         pods = self.world.terms[k.Watched.POD] = self.world.say(k.claim(k.Watched.POD, "test", with_devices=True))
-        for kind in k.OF_DEVICES:
+        for kind in (*k.OF_DEVICES, k.Watched.RESOURCE_CLAIM_TEMPLATE):
             self.world._watch(kind)
         self.world.say(k.ListingEnded(k.Watched.POD, pods, "1"))
         self.observe()

@@ -15,7 +15,7 @@ from arranger.model.pod import PodOwner
 from arranger.projections import snapshot
 from arranger.projections.job_parts import LEADER
 from arranger.projections.jobs import JobRecord
-from tests.world import World, shape
+from tests.world import World
 
 WORKER = (1, 0)
 LEADER_OWNER = PodOwner("uid-ppo", 0, "learner", True, 0)
@@ -50,8 +50,8 @@ def is_nobodys(world: World, job: JobRecord, uid: str) -> bool:
     )
 
 
-def two_nodes(*, listed: bool = True, exact_slots: bool = True) -> World:
-    world = World(listed=listed, exact_slots=exact_slots)
+def two_nodes(*, listed: bool = True) -> World:
+    world = World(listed=listed)
     world.node("n1", cpu=4)
     world.node("n2", cpu=4)
     return world
@@ -193,31 +193,6 @@ def test_a_late_pod_on_the_node_that_was_decided_again_fills_its_slot() -> None:
     world.cycle()
     world.change_pod(late, ready=False)
     assert job.bound[1, 1] == late
-
-
-# --- logs of earlier versions -----------------------------------------------------------------------------------------
-
-
-def test_a_log_of_an_earlier_version_folds_as_it_did() -> None:
-    world = two_nodes(exact_slots=False)
-    job = world.job("ppo", workers=1)
-    world.cycle()
-    world.control()
-    uid = forge(world, "another namespace", node="n2" if job.placements[LEADER] == "n1" else "n1")
-    assert job.bound == {LEADER: uid} and job.placements[LEADER] == world.state.pods[uid].node
-
-
-def test_a_watcher_of_this_version_takes_strangers_from_the_slots_that_they_fill() -> None:
-    world = two_nodes(exact_slots=False)
-    job = world.job("ppo", leader=shape(cpu=1))
-    world.cycle()
-    world.control()
-    uid = forge(world, "another namespace", node=job.placements[LEADER])
-    assert job.bound == {LEADER: uid}
-    world.claim_pods()
-    assert job.bound == {} and is_nobodys(world, job, uid)
-    world.settle()
-    assert job.stage == Stage.RUNNING and job.leader.address == "10.0.0.0"
 
 
 def test_pods_that_a_job_left_behind_are_still_found() -> None:

@@ -141,10 +141,8 @@ def test_nothing_is_decided_about_a_job_that_has_ended() -> None:
     world.say(k.StageDecided(job.uid, job.version, 0, Stage.SUCCEEDED, StageReason.TERMINATED))
     assert "ended" in place(world, job, LEADER, workers_on("n1"))[1]
     for stage in ("Running", "Failed", "Rescheduling"):
-        world.say(k.StageDecided(job.uid, job.version, 0, stage, StageReason.OTHER))
+        world.say(k.StageDecided(job.uid, job.version, 0, stage, StageReason.AS_RECORDED))
         assert not world.verdict("StageDecided").accepted
-    world.say(k.LeaderAddressed(job.uid, job.version, 0, "10.0.0.1"))
-    assert not world.verdict("LeaderAddressed").accepted
     assert (job.stage, job.leader.address, total_used(world)) == (Stage.SUCCEEDED, "", 0)
 
 
@@ -246,12 +244,14 @@ def test_a_controller_that_comes_second_is_refused_with_the_reason() -> None:
     assert world.state.verdicts["StageDecided"] == [1, 1]
 
 
-def test_an_address_of_an_earlier_attempt_is_void() -> None:
+def test_the_address_of_an_earlier_attempts_leader_is_not_the_jobs() -> None:
     world, job = running()
+    before = owner(job, leader=True)
     world.pod_gone(job.bound[(0, 0)])
     world.control()
-    world.say(k.LeaderAddressed(job.uid, job.version, 0, "10.0.0.9"))
-    assert not world.verdict("LeaderAddressed").accepted and job.leader.address == ""
+    assert job.attempt == 1
+    world.pod("ppo-learner-0", "n1", owner=before, ip="10.0.0.9")
+    assert job.leader.address == ""
 
 
 def test_a_failed_effect_of_an_earlier_attempt_says_nothing_about_this_one() -> None:
@@ -322,8 +322,8 @@ def test_the_first_cluster_that_claims_a_watch_is_the_logs_and_the_claim_of_anot
     )
     assert job.bound == bound and world.state.terms[k.Watched.POD] == mine
     assert world.state.verdicts["Observation"] == [0, 3]
-    # Who doesn't tell its cluster is a watcher of an earlier release.
-    unknown = world.say(k.WatchClaimed(k.Watched.POD, "old release"))
+    # A watcher that couldn't read its cluster tells none.
+    unknown = world.say(k.WatchClaimed(k.Watched.POD, "unknowing"))
     assert (world.state.terms[k.Watched.POD], world.state.cluster) == (unknown, "uid-of-ours")
 
 
@@ -857,7 +857,7 @@ def test_a_place_whose_ended_pod_is_deleted_stays_while_there_is_room() -> None:
 
 def test_a_job_without_nodes_cannot_be_made_to_run() -> None:
     world, job = two_nodes()
-    for stage, reason in ((Stage.RUNNING, StageReason.WORKERS_READY), (Stage.RUNNING, StageReason.OTHER)):
+    for stage, reason in ((Stage.RUNNING, StageReason.WORKERS_READY), (Stage.RUNNING, StageReason.AS_RECORDED)):
         world.say(k.StageDecided(job.uid, job.version, 0, stage, reason))
         assert job.stage == Stage.PENDING
         assert (

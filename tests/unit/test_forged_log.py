@@ -70,7 +70,7 @@ class Scene:
     async def begin(self) -> str:
         """Claims, a node and a running TYJob with its leader's pod, all listed; answers the TYJob's UID."""
         for kind in k.Watched:
-            self.terms[kind] = await self.append(k.WatchClaimed(kind, "w", exact_slots=True))
+            self.terms[kind] = await self.append(k.WatchClaimed(kind, "w"))
         job = self.store.create(TYJOBS, "default", msgspec.json.decode(msgspec.json.encode(JOB))).stored.uid
         node = {"metadata": {"name": "n1", "uid": "n1"}, "spec": {}, "status": {"allocatable": {"cpu": "8"}}}
         await self.append(node_seen(node, self.terms[k.Watched.NODE]))
@@ -152,7 +152,7 @@ async def forge_everything(scene: Scene) -> None:
     assert seen.spec is not None
     await scene.append(msgspec.structs.replace(seen, spec=msgspec.structs.replace(seen.spec, ttl_s=0)))
     version = scene.follower.state.jobs[job].version
-    await scene.append(k.StageDecided(job, version, 0, Stage.SUCCEEDED, StageReason.OTHER))
+    await scene.append(k.StageDecided(job, version, 0, Stage.SUCCEEDED, StageReason.AS_RECORDED))
     await scene.until(lambda: scene.live(TYJOBS, "default", "j")["status"]["stage"] == "Succeeded")
     seen = job_seen(scene.live(TYJOBS, "default", "j"), scene.terms[k.Watched.JOB], with_status=True)
     assert seen.spec is not None
@@ -196,7 +196,7 @@ async def test_a_pod_that_changes_while_it_is_read_is_deleted_all_the_same() -> 
 
         scene.cluster.delete = late  # type: ignore[method-assign]
         version = scene.follower.state.jobs[job].version
-        await scene.append(k.StageDecided(job, version, 0, Stage.SUCCEEDED, StageReason.OTHER))
+        await scene.append(k.StageDecided(job, version, 0, Stage.SUCCEEDED, StageReason.AS_RECORDED))
         await scene.until(lambda: not scene.stands("j-learner-0"))
         assert changes == 3
 

@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(60)]
 async def forged_decision(server: RealRedis, scene: Scene, cluster: str, job: str) -> int:
     """Append "the job has ended" past Arranger's scripts, with everything right but the key; returns the offset."""
     version = scene.follower.state.jobs[job].version
-    ended = k.StageDecided(job, version, 0, Stage.SUCCEEDED, StageReason.OTHER)
+    ended = k.StageDecided(job, version, 0, Stage.SUCCEEDED, StageReason.AS_RECORDED)
     made = k.Batch("forger", 1, time.time_ns() // 1_000_000, (ended,))
     return (await appended(server.url, cluster, made)).offset + 1
 

@@ -1,4 +1,4 @@
-"""Logs of earlier versions: still read, folded to the same jobs, and every cycle taken again with the same plan."""
+"""Recorded logs: still read, folded to the same jobs, and every cycle taken again with the same plan."""
 
 import asyncio
 from collections import Counter

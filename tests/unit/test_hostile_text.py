@@ -131,7 +131,7 @@ def hostile_world(seed: int) -> World:
     refused = k.EffectFailed(job.uid, job.attempt, text(), Slot(1, 1), 403, text(), text(), False)
     waiting = next(job for job in world.state.jobs.values() if job.waits is not None)
     pod = next(iter(world.pods_of(job).values()))
-    facts = StageFacts(sentence=text(), words=text())
+    facts = StageFacts(adopted_message=text(), words=text())
     world.say(refused, k.StageDecided(waiting.uid, waiting.version, 0, Stage.PENDING, StageReason.SUSPENDED, facts))
     world.change_pod(pod.uid, phase="Failed", reason=text(), message=text(), waiting=text(), ip=text())
     world.settle()

@@ -221,7 +221,7 @@ def test_scores_by_the_mix_of_the_cluster_are_those_of_the_present_mix() -> None
 def test_room_that_only_time_freed_is_taken_back() -> None:
     """The room of a pod that may still come is free for a later time, and not for an earlier one."""
     world, job = starting(cpu=2, leader=shape(cpu=2))
-    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.OTHER))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.AS_RECORDED))
     world.job("other", leader=shape(cpu=2), priority=9)
     cycles = Cycles()
     for pause_ms in (ASSUMED_MS, 0, ASSUMED_MS, 0):
@@ -248,7 +248,7 @@ def test_the_room_of_a_job_that_moved_is_where_it_is_now() -> None:
     cycle()
     world.job("large", leader=shape(cpu=3), priority=9)
     cycle()
-    world.say(k.StageDecided(low.uid, low.version, 0, Stage.RESCHEDULING, StageReason.OTHER))
+    world.say(k.StageDecided(low.uid, low.version, 0, Stage.RESCHEDULING, StageReason.AS_RECORDED))
     world.pod_gone(of_n1)
     world.pod("also-of-n2", "n2", cpu=2)
     cycle()

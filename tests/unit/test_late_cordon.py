@@ -123,11 +123,3 @@ def test_an_evicted_worker_whose_end_restarts_its_set_is_said_to_be_evicted(reas
     said = f"deleted: actors 1{in_brackets}; 2 other workers of actors restarted too"
     assert replaced_text(job.replaced.causes, job.spec) == f"workers replaced: {said}"
     assert snapshot.restore(snapshot.encode(world.state)).jobs[job.uid].replaced == job.replaced
-
-
-def test_logs_that_kept_no_reason_of_a_worker_keep_none() -> None:
-    world, job = running(restart={"actors": RestartPolicy(RestartScope.JOB, 3, event=RestartEvent.POD_ENDED)})
-    world.state.exact_ends = False
-    world.change_pod(job.bound[1, 1], deleting=True, ready=False, reason=EVICTED)
-    world.pod_gone(job.bound[1, 1])
-    assert (job.deleted, job.disruptions) == (((1, 1),), ())

@@ -798,6 +798,15 @@ def test_a_pod_that_can_never_be_created_fails_the_job() -> None:
     assert "no such field" in desired_status(world.state, job)["message"]
 
 
+def test_the_status_counts_the_gpus_of_pods_with_nodes() -> None:
+    world = World()
+    world.node("n1", cpu=9, gpus=4)
+    job = world.job("ppo", leader=shape(cpu=1), workers=[("actors", 3, shape(cpu=1, gpus=2))], min_workers=1)
+    assert desired_status(world.state, job)["gpus"] == 0
+    world.settle()
+    assert desired_status(world.state, job)["gpus"] == 4
+
+
 # --- whatever happened before -------------------------------------------------------------------------------------
 
 BY_CHANCE = settings(max_examples=100, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
@@ -865,27 +874,3 @@ def test_another_version_that_reads_the_same_job_in_another_way_fails_nobody() -
     world.job("ppo", workers=3, min_workers=2, leader=shape(cpu=1, memory=1), worker=shape(cpu=1), generation=1)
     world.settle()
     assert job.stage == Stage.RUNNING
-
-
-# --- logs of earlier versions -------------------------------------------------------------------------------------
-
-
-def test_a_watcher_that_takes_an_older_log_over_tells_the_addresses_that_are_there() -> None:
-    world = World(exact_slots=False)
-    world.node("n1", cpu=8)
-    job = world.job("ppo", workers=1, min_workers=1)
-    world.cycle()
-    world.run_pod(job, LEADER, "n1", ip="10.0.0.7")
-    assert job.leader.address == ""
-    world.claim_pods()
-    assert job.leader.address == "10.0.0.7" and job.uid in world.changes.jobs
-    assert [slot for slot, _ in desired_pods(world.state, job).create] == [(1, 0)]
-
-
-def test_the_status_counts_the_gpus_of_pods_with_nodes() -> None:
-    world = World()
-    world.node("n1", cpu=9, gpus=4)
-    job = world.job("ppo", leader=shape(cpu=1), workers=[("actors", 3, shape(cpu=1, gpus=2))], min_workers=1)
-    assert desired_status(world.state, job)["gpus"] == 0
-    world.settle()
-    assert desired_status(world.state, job)["gpus"] == 4

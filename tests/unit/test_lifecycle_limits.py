@@ -7,6 +7,7 @@ from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind, Victim
 from arranger.kube.translate import job_status_seen
 from arranger.lifecycle.desired import desired_pods, desired_status, expires_ms
+from arranger.lifecycle.due import due_ms
 from arranger.lifecycle.stages import next_decision
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import PlacedPods, ScheduleState, Stage
@@ -308,6 +309,22 @@ def test_a_new_epoch_knows_how_long_a_job_was_active(while_waiting: bool) -> Non
     assert again.stage == Stage.FAILED
 
 
+def test_a_deadline_that_a_job_got_in_a_new_epoch_counts_from_its_start() -> None:
+    asked = Asked()
+    asked.settle()
+    asked.world.pass_time(60)
+    shown = desired_status(asked.world.state, asked.job)
+    assert "activeSecondsOfEarlierAttempts" not in shown
+    new = World()
+    new.now_ms = asked.world.now_ms
+    new.node("n1", cpu=8)
+    again = new.job("ppo", workers=3, min_workers=1, deadline_s=100, status=job_status_seen(shown, asked.job.spec))
+    assert due_ms(new.state, again, new.lifecycle, new.now_ms) == new.now_ms + 40_000
+    new.pass_time(40)
+    new.settle()
+    assert again.decided is not None and again.decided.reason == "DeadlineExceeded"
+
+
 # --- a success in time --------------------------------------------------------------------------------------------
 
 
@@ -430,22 +447,6 @@ def test_an_image_that_cant_be_pulled_ends_no_job_on_a_late_view() -> None:
     assert asked.job.stage == Stage.STARTING
     asked.world.hears = True
     asked.world.control()
-    assert asked.job.stage == Stage.FAILED
-
-
-def test_older_logs_count_the_deadline_from_the_start() -> None:
-    asked = Asked(deadline_s=100)
-    asked.world.terms[k.Watched.POD] = asked.world.say(
-        k.WatchClaimed(k.Watched.POD, "older", exact_slots=True, pod_addresses=True, readiness=True, late_pods=True)
-    )
-    asked.settle()
-    asked.world.pass_time(60)
-    asked.world.node("n1", cpu=4, cordoned=True)
-    asked.world.pod_gone(asked.job.bound[LEADER])
-    asked.settle()
-    assert asked.job.stage == Stage.RESCHEDULING
-    asked.world.pass_time(40)
-    asked.settle()
     assert asked.job.stage == Stage.FAILED
 
 

@@ -116,7 +116,7 @@ class Scene:
     async def decide(self, stage: Stage, **more: Any) -> None:
         """The other process decides on the job."""
         job = self.other.follower.state.jobs[UID]
-        await self.other.say(k.StageDecided(UID, job.version, job.attempt, stage, StageReason.OTHER), **more)
+        await self.other.say(k.StageDecided(UID, job.version, job.attempt, stage, StageReason.AS_RECORDED), **more)
 
 
 @contextlib.asynccontextmanager

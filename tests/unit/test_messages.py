@@ -37,10 +37,9 @@ def test_every_reason_has_a_sentence(reason: StageReason) -> None:
     assert stage_text(decided(reason)) or reason == StageReason.INVALID_SPEC  # which is its faults
 
 
-def test_a_sentence_of_an_earlier_version_is_shown_as_it_was_recorded() -> None:
-    assert stage_text(decided(StageReason.OTHER, StageFacts(sentence="as it was said"))) == "as it was said"
-    recorded = EndCause(EndKind.LOST, k.Slot(0, 0), 0, sentence="as it was said")
-    assert replaced_text((recorded,), None) == "as it was said"
+def test_the_message_of_an_adopted_status_is_shown_as_it_was() -> None:
+    for reason in (StageReason.OTHER, StageReason.LEADER_FAILED):
+        assert stage_text(decided(reason, StageFacts(adopted_message="as it was said"))) == "as it was said"
 
 
 def test_replaced_workers_are_named_by_their_set_with_why_the_first_of_each_kind_ended() -> None:
@@ -104,7 +103,7 @@ def test_the_documents_table_of_stages_is_the_one_that_controllers_decide_by() -
 
 @pytest.mark.parametrize("kind", FaultKind)
 def test_a_kind_of_fault_has_words_whatever_is_known_of_it(kind: FaultKind) -> None:
-    assert fault_text(Fault("spec.x", kind)).startswith("spec.x: ") == (kind != FaultKind.RECORDED)
+    assert fault_text(Fault("spec.x", kind)).startswith("spec.x: ")
     assert "{" not in fault_text(Fault("spec.x", kind, "v", "n", ("1", "2")))
 
 
@@ -126,11 +125,6 @@ def test_faults_stand_in_one_line_with_how_many_more_there_are() -> None:
 def test_fields_that_an_edit_must_not_change_share_one_sentence() -> None:
     said = faults_text([Fault(field, FaultKind.IMMUTABLE) for field in ("spec.leader", "spec.workerSets")])
     assert said.startswith("spec.leader, spec.workerSets: can't be changed once the job has started; only ")
-
-
-def test_the_words_about_a_spec_of_an_earlier_version_are_shown_as_they_were_recorded() -> None:
-    assert fault_text(Fault("", FaultKind.RECORDED, "as it was said")) == "as it was said"
-    assert stage_text(decided(StageReason.INVALID_SPEC, StageFacts(words="as it was said"))) == "as it was said"
 
 
 # --- why pods have no nodes -------------------------------------------------------------------------------------
@@ -319,10 +313,6 @@ def test_a_shortage_of_quota_looks_at_no_node_and_names_no_set() -> None:
     lack = QuotaLack("few", "pods", 3, 1, 5)
     facts = ShortageFacts("", 0, 3, reasons=((beyond_quota(lack), 1),), quota=lack)
     assert shortage_text(facts) == "0 of 3 required pods fit; quota few has too little pods (needs 3, 1 left)"
-
-
-def test_a_shortage_that_an_earlier_version_recorded_in_other_words_is_said_in_those() -> None:
-    assert shortage_text(ShortageFacts("group 1", 0, 0, sentence="as it was said")) == "as it was said"
 
 
 def test_a_decision_for_want_of_nodes_says_what_the_shortage_is() -> None:

@@ -1,6 +1,5 @@
 """Pods that no TYJob owns and that name Arranger as their scheduler: placed, bound and counted like a job's pods."""
 
-import msgspec
 import pytest
 
 from arranger.events import kinds as k
@@ -292,15 +291,12 @@ def test_a_pod_that_is_being_deleted_without_a_node_gets_none() -> None:
     assert world.cycle() == () and world.control() == [] and world.used("n1") == 0
 
 
-def test_a_log_without_such_pods_folds_as_before() -> None:
-    """An observation of an earlier version has no `asks`, and says nothing of a pod's scheduler."""
+def test_a_pod_of_another_scheduler_is_nobodys_to_place() -> None:
     world = World()
     world.node("n1")
     world.pod("web", phase="Pending", cpu=1)
+    assert world.state.pods["uid-web"].asks is None
     assert world.state.jobs == {} and world.cycle() == ()
-    fields = msgspec.msgpack.decode(msgspec.msgpack.encode(world.state.pods["uid-web"]))
-    older = msgspec.msgpack.decode(msgspec.msgpack.encode(fields[:-1]), type=k.PodSeen)
-    assert older == world.state.pods["uid-web"] and older.asks is None
 
 
 def test_a_new_epoch_finds_the_pods_that_run() -> None:

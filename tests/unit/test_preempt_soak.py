@@ -79,7 +79,7 @@ class Story:
 
     def preempted(self, *, kind: str = "Priority", base: int = 0, based_on: int = 0) -> int:
         self.log("CycleTaken", base, _NOW_MS, [])
-        placed = ["Placed.2", _HIGH, based_on, 0, "ScheduledSucceed", _LOWS_PODS]
+        placed = ["Placed.1", _HIGH, based_on, 0, "ScheduledSucceed", _LOWS_PODS]
         return self.log("Preempted", placed, [[_LOW, 0, 0, kind, _LOWS_PODS, 0]], [], [], _NOW_MS + 20_000)
 
     def started(self, offset: int) -> None:
@@ -182,7 +182,7 @@ def _third_job(story: Story) -> int:
 def _equal_priority(story: Story) -> int:
     story.job(_OTHER, priority=9)
     story.log("CycleTaken", 0, _NOW_MS, [])
-    placed = ["Placed.2", _HIGH, 0, 0, "ScheduledSucceed", _LOWS_PODS]
+    placed = ["Placed.1", _HIGH, 0, 0, "ScheduledSucceed", _LOWS_PODS]
     offset = story.log("Preempted", placed, [[_OTHER, 0, 0, "Priority", _LOWS_PODS, 0]], [], [], _NOW_MS + 20_000)
     story.started(offset)
     return offset
@@ -191,7 +191,7 @@ def _equal_priority(story: Story) -> int:
 def _not_preemptible(story: Story) -> int:
     story.job(_OTHER, priority=1, preemptible=False)
     story.log("CycleTaken", 0, _NOW_MS, [])
-    placed = ["Placed.2", _HIGH, 0, 0, "ScheduledSucceed", _LOWS_PODS]
+    placed = ["Placed.1", _HIGH, 0, 0, "ScheduledSucceed", _LOWS_PODS]
     return story.log("Preempted", placed, [[_OTHER, 0, 0, "Surplus", _LOWS_PODS, 0]], [], [], _NOW_MS + 20_000)
 
 

@@ -214,16 +214,6 @@ def test_a_new_epoch_keeps_what_an_ended_job_had() -> None:
     assert desired_status(later.state, again)["workers"] == desired_status(world.state, job)["workers"]
 
 
-def test_logs_of_earlier_watchers_do_not_record_what_a_job_had() -> None:
-    world = World(exact_slots=False)
-    world.node("n1")
-    job = world.job("ppo", workers=1)
-    world.settle()
-    world.change_pod(job.bound[LEADER], phase="Succeeded", ready=False)
-    world.settle()
-    assert (job.sets, desired_status(world.state, job)["ready"]) == ({}, "0/1")
-
-
 def _of(event: k.PodSeen | k.JobSeen) -> tuple[object, ...]:
     return tuple(getattr(event, name) for name in event.__struct_fields__)
 
@@ -232,18 +222,6 @@ def test_the_sentence_of_an_unready_quorum_is_not_taken_for_the_reason_of_the_st
     world, job = running()
     world.change_pod(job.bound[1, 0], ready=False)
     assert (adopted(world, job).reason, adopted(world, job).message) == ("WorkersReady", "")
-
-
-def test_logs_of_earlier_watchers_record_no_time_of_the_condition() -> None:
-    world = World(exact_slots=False)
-    world.node("n1")
-    job = world.job("ppo", workers=1, min_workers=1)
-    world.settle()
-    assert job.stage == Stage.RUNNING and "Ready" not in job.times.turned
-    assert told(world, job)["status"] == "True"
-    world.pass_time(5)
-    world.claim_pods()
-    assert job.times.turned["Ready"] == (True, world.now_ms)
 
 
 def test_a_job_whose_leader_has_finished_ends_and_does_not_run_below_its_quorum() -> None:

@@ -65,7 +65,7 @@ def test_a_value_that_its_kind_cannot_have_is_refused_with_its_offset() -> None:
     world = World()
     job = world.job("j")
     at = world.state.offset + 1
-    nowhere = k.StageDecided(job.uid, job.version, 0, "Nowhere", StageReason.OTHER)  # type: ignore[arg-type]
+    nowhere = k.StageDecided(job.uid, job.version, 0, "Nowhere", StageReason.AS_RECORDED)  # type: ignore[arg-type]
     payload = encode_batch(k.Batch("x", 1, 0, (nowhere,)))
     with pytest.raises(UnknownEvent, match="Nowhere") as raised:
         decode_batch(payload, at)

@@ -186,7 +186,7 @@ def test_explain_names_a_job_that_came_back_while_this_one_waits_and_each_once()
     for times in (1, 2):
         there.pass_time(1)
         lost = there.state.jobs[back.uid]
-        there.say(k.StageDecided(lost.uid, lost.version, lost.attempt, Stage.RESCHEDULING, StageReason.OTHER))
+        there.say(k.StageDecided(lost.uid, lost.version, lost.attempt, Stage.RESCHEDULING, StageReason.AS_RECORDED))
         there.settle()
         [one] = why(there, "large").passed_by
         assert (one.job, one.behind, one.times) == ("default/back", True, times)
@@ -232,7 +232,7 @@ def test_a_job_that_got_nodes_before_this_one_asked_for_any_wasnt_behind() -> No
     there.queue("rl")
     large = job(there, "large", "rl", 8)
     there.settle()
-    there.say(k.StageDecided(large.uid, large.version, large.attempt, Stage.RESCHEDULING, StageReason.OTHER))
+    there.say(k.StageDecided(large.uid, large.version, large.attempt, Stage.RESCHEDULING, StageReason.AS_RECORDED))
     there.pass_time(0.1)
     job(there, "small", "rl", 2, created=9)
     assert large.uid not in [one.uid for one in in_order(there.state, there.config, time_ms=there.now_ms)]

@@ -507,7 +507,7 @@ def restarts_used(job: JobRecord, state: State) -> dict[str, int]:
 
 
 def _of_whole_set(group: PodGroup, number: int) -> bool:
-    """Whether restarts don't count by slot: the leader's without a window, and all in older logs."""
+    """Whether restarts don't count by slot: the leader's without a window, and those of pods of others."""
     return group.restart is None or (number == LEADER_GROUP and group.restart.window_s is None)
 
 

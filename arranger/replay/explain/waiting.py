@@ -196,7 +196,7 @@ def _meets_reserved(shortfall: Shortfall) -> bool:
 
 
 def _takes_none(case: WaitingCase, found: Waiting) -> tuple[TakesNone, ...]:
-    """Why a cycle takes no room for the job; empty if it lacks nothing, or room wasn't taken back in older logs."""
+    """Why a cycle takes no room for the job; empty if it lacks nothing, or cycles take none."""
     shortfall = found.shortfall
     if shortfall is None or shortfall.objection is not None:
         return ()

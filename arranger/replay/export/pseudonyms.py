@@ -8,9 +8,9 @@ without a user counts as its namespace's, and either may be before the other.
 
 The export keeps UIDs and resource versions, times, amounts, names of resources, Kubernetes' own label keys
 (`*.kubernetes.io/…`), values that are numbers or booleans, and reasons of one CamelCase word. It also keeps a cycle's
-reasons against nodes, with the names in them replaced. It leaves out the words of other programs and the sentences of
-earlier versions. Of the faults of a spec it keeps only the kinds. Every field with text needs a rule here: a field
-without a rule is an error, not a leak.
+reasons against nodes, with the names in them replaced. It leaves out the words of other programs and the messages of
+statuses. Of the faults of a spec it keeps only the kinds. Every field with text needs a rule here: a field without a
+rule is an error, not a leak.
 """
 
 import dataclasses
@@ -408,7 +408,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     f.Spared: {"job_uid": Pseudonyms.job_uid},
     f.TakenBy: {"namespace": _named("namespace"), "name": _named("job"), "queue": Pseudonyms.queue},
     k.Waits: {"job_uid": Pseudonyms.job_uid, "schedule_state": keep},
-    f.ShortageFacts: {"group": _named("set"), "sentence": left_out, "kept_by": _job_uids},
+    f.ShortageFacts: {"group": _named("set"), "kept_by": _job_uids},
     f.Objection: {"plugin": keep, "words": left_out},
     k.StageDecided: {"job_uid": Pseudonyms.job_uid, "stage": keep, "reason": keep},
     f.StageFacts: {
@@ -416,14 +416,13 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "was": Pseudonyms.address,
         "address": Pseudonyms.address,
         "words": ending,
-        "sentence": left_out,
+        "adopted_message": left_out,
         "worker_set": _named("set"),
         "job": _named("job"),
         "limit_of": _named("set"),
         "claim": _named("claim"),
     },
-    f.EndCause: {"kind": keep, "words": ending, "node": _named("node"), "sentence": left_out, "claim": _named("claim")},
-    k.LeaderAddressed: {"job_uid": Pseudonyms.job_uid, "address": Pseudonyms.address},
+    f.EndCause: {"kind": keep, "words": ending, "node": _named("node"), "claim": _named("claim")},
     k.EndedWorker: {"pod_uid": keep, "how": keep},
     k.WorkersReplaced: {"job_uid": Pseudonyms.job_uid},
     k.PodsTried: {"job_uid": Pseudonyms.job_uid, "reason": word, "message": left_out},

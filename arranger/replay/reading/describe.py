@@ -27,13 +27,13 @@ from arranger.messages.readiness import (
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
 from arranger.model.node import NodeFacts
-from arranger.model.pod import POD_MESSAGE_LIMIT, STOPPED, GroupAsked, GroupKind, Phase
+from arranger.model.pod import STOPPED, GroupAsked, GroupKind, Phase
 from arranger.model.pods_to_place import group_uid
 from arranger.model.provisioning import Provisioning
 from arranger.model.quantity import amount_text, quantity
 from arranger.model.quota import unit_of
 from arranger.model.taints import taint_text
-from arranger.model.text import counted, first_line, rfc3339
+from arranger.model.text import counted, rfc3339
 from arranger.projections.jobs import JobRecord, asked_record, expand
 from arranger.projections.state import State
 from arranger.replay.reading.devices import WORDS as WORDS_OF_DEVICES
@@ -62,7 +62,6 @@ ABOUT_A_JOB = (
     k.StartForecast,
     k.Waits,
     k.StageDecided,
-    k.LeaderAddressed,
     k.WorkersReplaced,
     k.NodesRequested,
     k.EffectFailed,
@@ -260,8 +259,7 @@ def _pod_seen(event: k.PodSeen, _state: State) -> str:
     # unknown.
     reason = "told to terminate before it ended, or in the same second" if event.reason == STOPPED else event.reason
     reason = failure_text(event.ended, reason) if event.phase == Phase.FAILED else reason
-    message = first_line(event.message, POD_MESSAGE_LIMIT)  # messages in older logs may be longer
-    parts += [text for text in (event.waiting, reason, message, _checkpoint(event), _asks(event)) if text]
+    parts += [text for text in (event.waiting, reason, event.message, _checkpoint(event), _asks(event)) if text]
     return ", ".join(parts)
 
 
@@ -499,7 +497,6 @@ _WORDS: dict[type, Any] = {
     k.StartForecast: _start_forecast,
     k.Waits: lambda event, _: f"{event.schedule_state}: {shortage_text(event.shortage)}",
     k.StageDecided: lambda event, _: f"to {event.stage} ({event.reason}): {stage_text(event)}{_back_off(event)}",
-    k.LeaderAddressed: lambda event, _: f"leader at {event.address}",
     k.WorkersReplaced: _workers_replaced,
     k.PodsTried: lambda event, _: (
         f"the API server refuses a pod: {event.code} {event.reason}: {event.message}"

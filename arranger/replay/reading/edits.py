@@ -134,7 +134,7 @@ def _of(before: JobSpec, after: JobSpec) -> Iterator[tuple[str, str, str]]:
             yield words, shown(old), shown(new)
     if before.topology != after.topology:
         yield "topology", _topology(before.topology), _topology(after.topology)
-    if before.image and after.image and before.image != after.image:  # earlier versions didn't record it
+    if before.image != after.image:
         yield "image", "", ""
     if before.success != after.success:
         yield "successPolicy", "", ""

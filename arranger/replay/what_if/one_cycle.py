@@ -284,7 +284,7 @@ def vary(state: State, variation: Variation, time_ms: int) -> None:
     """
     added = [k.watch_of(one) for one in variation.added]
     for kind in k.OPTIONAL:
-        if kind not in state.terms and kind in added:  # an older log has none of them
+        if kind not in state.terms and kind in added:  # nobody watched it
             say(state, time_ms, [k.WatchClaimed(kind, "what-if")])
             say(state, time_ms, [k.ListingEnded(kind, state.terms.get(kind, 0), "")])
     lost, jobs = frozenset(variation.without_nodes), frozenset(variation.without_jobs)

@@ -101,7 +101,7 @@ class Overrides(msgspec.Struct, frozen=True):
         given |= _backfilling(
             given.pop("backfill", None), given.get("reservations", config.reservations or _RESERVATIONS)
         )
-        for name, without, value in _NEEDED_BY:  # an older log doesn't have the other one
+        for name, without, value in _NEEDED_BY:
             if given.get(name) and getattr(config, without) == 0:
                 given.setdefault(without, value)
         return by.usable(msgspec.structs.replace(config, **given, versions=by.versions())), by
