@@ -19,7 +19,8 @@ JOBS = ""
 #: What a job with nodes counts as.
 ONE_JOB: Requests = ((JOBS, 1),)
 
-#: Queue → resource → amount in its unit, without zeros.
+#: Queue → resource → amount in its unit, without zeros. The amounts of a queue are replaced and never modified, so that
+#: copies share them.
 Use = dict[str, dict[str, int]]
 
 #: Don't modify it.
@@ -48,7 +49,7 @@ class QueueUse:
     def copy(self) -> "QueueUse":
         """An independent copy."""
         decayed = {name: DecayedUsage(of.time_ms, of.sums) for name, of in self.decayed.items()}
-        own, others, total = _copied(self.own), _copied(self.others), dict(self.others_total)
+        own, others, total = dict(self.own), dict(self.others), dict(self.others_total)
         return QueueUse(own, others, total, time_ms=self.time_ms, half_life_ms=self.half_life_ms, decayed=decayed)
 
     def add(self, queue: str, requests: Requests, pods: int) -> None:
@@ -134,17 +135,13 @@ def less(
     return {**totals, **{name: left.get(name, {}) for name in touched}}
 
 
-def _copied(use: Use) -> Use:
-    return {name: dict(amounts) for name, amounts in use.items()}
-
-
 def _add(use: Use, queue: str, requests: Iterable[tuple[str, int]], pods: int) -> None:
-    amounts = use.get(queue)
-    if amounts is None:
-        amounts = use[queue] = {}
+    amounts = dict(use.get(queue, ()))
     _add_amounts(amounts, requests, pods)
-    if not amounts:
-        del use[queue]
+    if amounts:
+        use[queue] = amounts
+    else:
+        use.pop(queue, None)
 
 
 def _add_amounts(amounts: dict[str, int], requests: Iterable[tuple[str, int]], pods: int) -> None:
