@@ -415,6 +415,19 @@ def _equals_give_room() -> Iterator[None]:
 
 
 @contextmanager
+def _reclaims_from_anyone() -> Iterator[None]:
+    """Queues give room whatever they use. Who asks has a note of the answer all the same."""
+    asked = candidates.ShareLine.may_reclaim
+
+    def always(line: candidates.ShareLine, queue: str) -> bool:
+        asked(line, queue)
+        return True
+
+    with mock.patch.object(candidates.ShareLine, "may_reclaim", always):
+        yield
+
+
+@contextmanager
 def _restarts_of_victims_count() -> Iterator[None]:
     give_way = JobLife._give_way
 
@@ -619,7 +632,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that guarantees are a reason only where they keep room": _without(Quotas, "of_guarantees", False),
     "that no job gives room to one of equal priority": _equals_give_room,
     "how room may be taken in a queue": _without(Candidates, "rules", Preemption()),
-    "that only queues above their share give room": _without(candidates.ShareLine, "may_reclaim", True),
+    "that only queues above their share give room": _reclaims_from_anyone,
     "that whoever isn't needed is spared": _without(RoomSearch, "_may_spare", False),
     "that nobody gives room that comes by itself": lambda: mock.patch.object(
         Preempting, "_ending", property(lambda _: []), create=True
