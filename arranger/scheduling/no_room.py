@@ -190,6 +190,9 @@ def _kinds(
     for of in state.jobs.values():
         if of.stage not in _BEGUN or not of.placements or of.uid == job.uid:
             continue
+        if job.uid in of.slots.hosts:  # its guest leaves as soon as the job can start with that
+            yield of.uid, NoRoomKind.TOO_LITTLE, 0
+            continue
         of_queue = queue_of(state, of)
         if of_queue == queue:
             kind = _in_queue(rules, lower=counted_priority(state, of) < own)

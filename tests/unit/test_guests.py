@@ -99,6 +99,16 @@ def test_nobody_is_asked_to_leave_in_vain() -> None:
     assert guest.stage == Stage.RUNNING
 
 
+def test_a_guest_of_equal_priority_gives_its_room_and_only_has_too_little_of_it() -> None:
+    of = world()
+    guest = small(of, "guest", 8, priority=9)
+    assert guest.slots.hosts == ("uid-big",)
+    waiting = explained(of.entries, "big").waiting
+    assert waiting is not None
+    found = {job: one.kind for one in waiting.takes_none for job in one.jobs}
+    assert found == {"default/runs": NoRoomKind.NOT_LOWER, "default/guest": NoRoomKind.TOO_LITTLE}
+
+
 def test_who_cannot_leave_again_is_no_guest() -> None:
     assert small(world(), "small", preemptible=False).stage == Stage.PENDING
 
