@@ -83,6 +83,7 @@ def _print_what_if(answer: WhatIf) -> None:
         answer.edits,
         answer.supposed,
         answer.changed_job,
+        answer.after_dry_runs,
     ).print(everything=False)
     if answer.until is not None:
         output.say()

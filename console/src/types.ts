@@ -374,6 +374,8 @@ export interface WhatIf {
   differences: { job: string; one: WhatIfJob | null; other: WhatIfJob | null; differs: string[] }[];
   supposed: string[];
   changedJob: string;
+  /** What jobs get a moment later, once dry runs of jobs ahead of them are made, if that is something else. */
+  afterDryRuns: WhatIfJob[];
   until: null | {
     asItWas: Course;
     whatIf: Course;

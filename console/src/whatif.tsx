@@ -270,6 +270,11 @@ function Result({ value }: { value: Answer }) {
           In both plans, others give room to {some(first)} only after a dry run, which nobody had made yet.
         </p>
       )}
+      {value.afterDryRuns.map((one) => (
+        <p class="faint" key={one.job}>
+          Once that is made, <JobLink job={one.job} /> gets something else with the changes: {got(one)}.
+        </p>
+      ))}
       {course && (
         <>
           {inRuns.length > 0 && <h3>What differs in the runs from then on</h3>}

@@ -283,6 +283,27 @@ def test_what_if_supposes_the_answer_only_for_jobs_that_the_change_lets_take_roo
     assert (answer["supposed"], [*room_of(answer, "whatIf")]) == ([], ["default/waits"]), "the log says so"
 
 
+def test_what_if_says_what_a_job_gets_once_one_ahead_of_it_had_its_dry_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A new user took a priority for enough that let a job have room for 42 ms, and `explain` said another one."""
+    of, _ = competing()
+    behind = waiting(of, "behind", 4, priority=1)
+    of.cycle()
+    edit = ("--job", "behind", "--priority", "8")
+    answer = what_if(of, capsys, tmp_path, *edit)
+    assert [*room_of(answer, "whatIf")] == ["default/behind"]
+    [later] = answer["afterDryRuns"]
+    assert (later["job"], later["placed"], later["room_from"]) == ("default/behind", 0, [])
+    log = ("--log", str(tmp_path / f"{of.state.offset}.log"))
+    said = Run(capsys, "what-if", *log, *edit).out
+    assert "once that is made, default/behind gets something else with the changes: waits: 0 of 4" in " ".join(
+        said.split()
+    )
+    tried(of, of.state.jobs["uid-high"])
+    assert what_if(of, capsys, tmp_path, *edit)["afterDryRuns"] == [] and not behind.placements
+
+
 def test_a_refusal_in_the_log_says_nothing_of_other_pods(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     of = world(dry_run=True)
     running(of, "held", 4, priority=5)

@@ -37,7 +37,7 @@ from arranger.projections.state import State
 from arranger.replay.reading.history import END, Point
 from arranger.replay.reading.recording import Recording
 from arranger.replay.what_if.continuation import Continuation, Future
-from arranger.replay.what_if.one_cycle import Inputs, Variation, changed_plan, take_plan, vary
+from arranger.replay.what_if.one_cycle import Inputs, Variation, after_dry_runs, changed_plan, take_plan, vary
 from arranger.replay.what_if.overrides import Overrides
 from arranger.replay.what_if.utilisation import Meter, Utilisation, likeness, typical_pods
 from arranger.scheduling import Mix, Policies
@@ -201,8 +201,17 @@ async def _what_if(target: str | None, settings: Settings, asked: _Asked) -> Wha
     config, by = variation.overrides.of(inputs.config, policies)
     other, supposed = changed_plan(changed, state, one, config, by)
     same = events == record if record is not None else None
+    later = after_dry_runs(changed, state, one, other, config=config, policies=by)
     answer = WhatIfAnswer(
-        inputs, asked.otherwise.words(state), one, other, same, edits, supposed, asked.otherwise.changed_job(state)
+        inputs,
+        asked.otherwise.words(state),
+        one,
+        other,
+        same,
+        edits,
+        supposed,
+        asked.otherwise.changed_job(state),
+        later,
     )
     if recording is not None:
         answer.lasting_ms = asked.lasting_ms

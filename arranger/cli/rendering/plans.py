@@ -61,14 +61,15 @@ def _rows(difference: JobDifference, heads: tuple[str, str]) -> list[tuple[objec
 def _row(plan: JobPlan | None, job: str, head: str) -> tuple[object, ...]:
     if plan is None:
         return (job, head, "-", "-", "not in the plan")
-    return (job, head, plan.queue or "-", f"{plan.held}+{plan.placed}/{plan.desired}", _words(plan))
+    return (job, head, plan.queue or "-", f"{plan.held}+{plan.placed}/{plan.desired}", plan_text(plan))
 
 
 def _weights(plan: CyclePlan) -> str:
     return ",".join(f"{name}={weight}" for name, weight in plan.weights)
 
 
-def _words(plan: JobPlan) -> str:
+def plan_text(plan: JobPlan) -> str:
+    """What a job gets in a plan, where, and why no more."""
     parts = [f"{node}: {pods}" for node, pods in plan.nodes.items()]
     if plan.room_from:
         parts.append(f"room from {'; '.join(plan.room_from)}")

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 
 from arranger.cli.rendering.output import Times, ToldTime, duration, local_time, print_table, print_text, say
-from arranger.cli.rendering.plans import print_jobs, print_summary
+from arranger.cli.rendering.plans import plan_text, print_jobs, print_summary
 from arranger.model.text import counted, few
 from arranger.replay.what_if.comparison import Continuations, ContinuedStart, WhatIf, other_starts, untried
-from arranger.replay.what_if.one_cycle import CyclePlan, Inputs, differences
+from arranger.replay.what_if.one_cycle import CyclePlan, Inputs, JobPlan, differences
 from arranger.replay.what_if.utilisation import Figures, Likeness, Utilisation
 
 #: The number of jobs that a note names.
@@ -145,6 +145,7 @@ class WhatIfAnswer(msgspec.Struct):
     edits: list[str] = []
     supposed: tuple[str, ...] = ()
     changed_job: str = ""
+    after_dry_runs: tuple[JobPlan, ...] = ()
     sequel: Sequel | None = None
     lasting_ms: int | None = None
 
@@ -162,6 +163,7 @@ class WhatIfAnswer(msgspec.Struct):
             until=self.sequel.for_programs if self.sequel is not None else None,
             supposed=self.supposed,
             changed_job=self.changed_job,
+            after_dry_runs=self.after_dry_runs,
         )
         return {**msgspec.to_builtins(answer), "time": local_time(answer.time_ms)}
 
@@ -189,6 +191,8 @@ class WhatIfAnswer(msgspec.Struct):
         if first := untried(self.one, self.other):
             of = few(list(first), _NAMES_SHOWN)
             print_text(f"in both plans, others give room to {of} only after a dry run, which nobody had made yet")
+        for job in self.after_dry_runs:
+            print_text(f"once that is made, {job.job} gets something else with the changes: {plan_text(job)}")
         if self.sequel is not None:
             say()
             self.sequel.print(self.lasting_ms)

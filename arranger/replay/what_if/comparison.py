@@ -2,7 +2,7 @@
 
 import msgspec
 
-from arranger.replay.what_if.one_cycle import CyclePlan, JobDifference
+from arranger.replay.what_if.one_cycle import CyclePlan, JobDifference, JobPlan
 from arranger.replay.what_if.utilisation import Figures, Likeness, Utilisation
 
 #: The maximum number of starts in an answer.
@@ -69,3 +69,5 @@ class WhatIf(msgspec.Struct, frozen=True):
     supposed: tuple[str, ...] = ()
     #: The job that is changed by name.
     changed_job: str = ""
+    #: What jobs get a moment later, as `one_cycle.after_dry_runs` says.
+    after_dry_runs: tuple[JobPlan, ...] = msgspec.field(default=(), name="afterDryRuns")

@@ -27,7 +27,15 @@ from arranger.projections.state import State
 from arranger.projections.worker_groups import with_whole
 from arranger.replay.reading.describe import amounts_text, label, placed_in, pods_text, room_from, told_of, victims_of
 from arranger.replay.reading.edits import namespace_changed, queue_changed
-from arranger.replay.what_if.hypothesis import answered, job_alone_gone, pods_gone, queue_gone, retold, say
+from arranger.replay.what_if.hypothesis import (
+    answered,
+    job_alone_gone,
+    pods_gone,
+    private_copy,
+    queue_gone,
+    retold,
+    say,
+)
 from arranger.replay.what_if.overrides import Overrides
 from arranger.scheduling import (
     BUILT_IN,
@@ -213,6 +221,29 @@ def changed_plan(
         return of
 
     return answered(state, before, _untried(as_it_was), take, tell)
+
+
+def after_dry_runs(
+    changed: State, before: State, as_it_was: CyclePlan, plan: CyclePlan, *, config: CycleConfig, policies: Policies
+) -> tuple[JobPlan, ...]:
+    """What jobs get with the changes a moment later, if that is something else than in the plan: jobs that get more
+    there than as it was, only because one ahead of them still waits for its dry run."""
+    first = min((job.queue for job in plan.jobs if job.untried), default=None)
+    had = {job.job: job.placed for job in as_it_was.jobs}
+    gets = {
+        job.job: job
+        for job in plan.jobs
+        if first is not None and job.queue > first and job.placed > had.get(job.job, 0)
+    }
+    if not gets:
+        return ()
+    waits = msgspec.structs.replace(as_it_was, jobs=tuple(job for job in as_it_was.jobs if job.job in gets))
+    later, _ = changed_plan(private_copy(changed), before, waits, config, policies)
+    return tuple(
+        job
+        for job in later.jobs
+        if job.job in gets and (job.placed, job.room_from) != (gets[job.job].placed, gets[job.job].room_from)
+    )
 
 
 def _untried(plan: CyclePlan) -> list[str]:
