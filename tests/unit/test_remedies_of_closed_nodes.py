@@ -7,6 +7,7 @@ from arranger.model.node import Taint
 from arranger.model.pod import HostPort, PodRules, PodTerm, Requirement, SpreadRule
 from arranger.replay.explain.in_queue import KeptBy
 from arranger.replay.explain.waiting import Waiting
+from arranger.replay.ledger.causes import Cause, causes_of
 from tests.unit.replay_worlds import explained
 from tests.world import World, shape
 
@@ -137,3 +138,28 @@ def test_what_lacks_room_on_any_node_is_kept_by_room() -> None:
     world.job("j", leader=shape(cpu=65))
     world.cycle()
     assert _kept_by(world) == KeptBy.ROOM
+
+
+def _causes(world: World) -> list[Cause]:
+    [job] = world.state.jobs.values()
+    return [cause for cause, _ in causes_of(world.state, job)]
+
+
+def test_a_closed_node_that_it_does_not_select_either_keeps_nothing_waiting() -> None:
+    """A platform engineer's node was cordoned, and the job was said to wait for it though its selector matches none."""
+    world = World()
+    _node(world, "n1")
+    _node(world, "n2", cordoned=True)
+    world.job("j", leader=shape(cpu=1, selector={"gpu": "h100"}))
+    world.cycle()
+    assert _kept_by(world) == KeptBy.SELECTION
+
+
+def test_a_closed_node_keeps_a_job_waiting_that_fills_all_others_by_itself() -> None:
+    world = World()
+    for name in ("n1", "n2"):
+        _node(world, name)
+    _node(world, "n3", cordoned=True)
+    world.job("j", workers=3, worker=shape(cpu=48), min_workers=3, equals=True)
+    world.cycle()
+    assert _kept_by(world) == KeptBy.CLOSED_NODES and _causes(world) == [Cause.CLOSED]

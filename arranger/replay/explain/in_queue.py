@@ -7,7 +7,7 @@ import msgspec
 
 from arranger.messages.queues import passed_text
 from arranger.model.quota import LimitKind
-from arranger.model.reasons import ReasonCounts, ReasonKind
+from arranger.model.reasons import ReasonKind
 from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.queue_counts import queue_of
@@ -17,6 +17,7 @@ from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.queue_objects import kept_by_usage
 from arranger.replay.explain.cluster_context import Placement
+from arranger.replay.explain.full_nodes import closed_with_room, full_of_others
 from arranger.replay.explain.shortfall import Shortfall
 from arranger.replay.explain.story import Story
 from arranger.replay.explain.turns import by_seniority
@@ -148,7 +149,7 @@ def _kept_by(case: WaitingCase, shortfall: Shortfall | None, no_room: KeptBy) ->
     elif any(of.kind == ReasonKind.RESERVED for of, _ in shortfall.reasons) and _fits_alone(case):
         return KeptBy.RESERVED, ""
     elif not (shortfall.others and (shortfall.further or _fits_alone(case))):
-        return _without_node(no_room, shortfall.reasons), ""
+        return _without_node(case, shortfall, no_room), ""
     return KeptBy.USAGE if kept_by_usage(case) else KeptBy.ORDER, ""
 
 
@@ -166,14 +167,24 @@ _OF_ROOM = frozenset(
 )
 
 
-def _without_node(no_room: KeptBy, reasons: ReasonCounts) -> KeptBy:
-    """What keeps a job from all nodes: `no_room` if any of them lacks just that, or it says whose doing that is."""
-    kinds = {of.kind for of, _ in reasons} - {ReasonKind.FITS}
-    if no_room != KeptBy.ROOM or not kinds or not kinds.isdisjoint(_OF_ROOM):
+def _without_node(case: WaitingCase, shortfall: Shortfall, no_room: KeptBy) -> KeptBy:
+    """What keeps a job from all nodes: `no_room` if others hold room that it lacks, or it says whose doing that is."""
+    kinds = {of.kind for of, _ in shortfall.reasons} - {ReasonKind.FITS}
+    if no_room != KeptBy.ROOM or not kinds:
         return no_room
+    closed = not kinds.isdisjoint(_OF_CLOSED) and closed_with_room(case.state, case.job, shortfall.group)
+    if not kinds.isdisjoint(_OF_ROOM):
+        # Its own pods may be all that fills the open nodes.
+        full = full_of_others(case.state, case.job, shortfall.group)
+        return KeptBy.CLOSED_NODES if closed and any(closed) and not full else no_room
     if kinds <= _OF_SELECTION:
         return KeptBy.SELECTION
-    return KeptBy.CLOSED_NODES if kinds - _OF_SELECTION <= _OF_CLOSED else KeptBy.RULES
+    if not kinds - _OF_SELECTION <= _OF_CLOSED:
+        return KeptBy.RULES
+    # Some nodes may be closed and not selected either.
+    return (
+        KeptBy.SELECTION if closed and not any(closed) and not kinds.isdisjoint(_OF_SELECTION) else KeptBy.CLOSED_NODES
+    )
 
 
 def _fits_alone(case: WaitingCase) -> bool:

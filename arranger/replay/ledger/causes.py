@@ -9,7 +9,7 @@ from arranger.model.reasons import ReasonCounts, ReasonKind
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain.awaited import WISHED, What, awaited, standing_reasons
-from arranger.replay.ledger.full_nodes import closed_with_room, full_of_others
+from arranger.replay.explain.full_nodes import closed_with_room, full_of_others
 
 
 class Cause(StrEnum):

@@ -20,8 +20,8 @@ from arranger.projections.queue_counts import queue_of
 from arranger.projections.queue_membership import submitter_of
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.awaited import began_ms
+from arranger.replay.explain.full_nodes import open_names, shape_of
 from arranger.replay.ledger.causes import Cause, Weights, causes_of
-from arranger.replay.ledger.full_nodes import open_names, shape_of
 from arranger.replay.ledger.holdings import OTHERS, WHOLE, HeldPart, Holder, Holdings, shared_out
 from arranger.replay.reading.describe import label
 from arranger.replay.reading.history import Span, advance, config_in

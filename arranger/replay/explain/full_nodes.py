@@ -30,13 +30,14 @@ def full_of_others(state: State, job: JobRecord, group: str) -> int | None:
 
 
 def closed_with_room(state: State, job: JobRecord, group: str) -> tuple[int, int] | None:
-    """The number of nodes that are closed to the next pod of a group and have room for it beside what others hold there
-    now: those that are not ready or cordoned, and those with a taint that it doesn't tolerate. None if the job has no
-    such group any more."""
+    """The number of nodes that the next pod of a group selects, that are closed to it and have room for it beside what
+    others hold there now: those that are not ready or cordoned, and those with a taint that it doesn't tolerate. None
+    if the job has no such group any more."""
     shape, nodes = shape_of(job, group), state.nodes
     if shape is None:
         return None
-    closed = remembered(nodes.facts_version, (closed_with_room, shape.tolerations), lambda: _closed(nodes, shape))
+    key = (closed_with_room, shape.node_selector, shape.tolerations, shape.required_terms)
+    closed = remembered(nodes.facts_version, key, lambda: _closed(nodes, shape))
     shut, tainted = (int((~_lacks(state, job, shape, rows)).sum()) for rows in closed)
     return shut, tainted
 
@@ -81,9 +82,9 @@ def _would_take(nodes: NodeTable, shape: PodShape) -> npt.NDArray[np.bool_]:
 
 
 def _closed(nodes: NodeTable, shape: PodShape) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The rows of the present nodes, by name, that are not ready or cordoned, and of the others those with a taint that
-    the pod doesn't tolerate."""
-    rows, keeps_off = nodes.by_name(), kept_off_by_cordon(shape)
+    """The rows of the present nodes that the pod selects, by name, that are not ready or cordoned, and of the others
+    those with a taint that it doesn't tolerate."""
+    rows, keeps_off = _selected(nodes, nodes.by_name(), shape), kept_off_by_cordon(shape)
     facts = [nodes.facts[row] for row in rows.tolist()]
     shut = np.fromiter((not of.ready or (of.cordoned and keeps_off) for of in facts), np.bool_, len(facts))
     tainted = np.fromiter((untolerated(of.taints, shape) is not None for of in facts), np.bool_, len(facts)) & ~shut
@@ -92,9 +93,15 @@ def _closed(nodes: NodeTable, shape: PodShape) -> tuple[npt.NDArray[np.int64], n
 
 def _open_among(nodes: NodeTable, rows: npt.NDArray[np.int64], shape: PodShape) -> npt.NDArray[np.int64]:
     """Those of these rows whose nodes are open to such a pod."""
-    selects = bool(shape.node_selector) or shape.required_terms is not None
     facts = nodes.facts
-    found = [row for row in rows.tolist() if open_to(facts[row], shape)]
-    if selects:
-        found = [row for row in found if may_run_on(shape, nodes.names[row], dict(facts[row].labels))]
+    found = np.array([row for row in rows.tolist() if open_to(facts[row], shape)], np.int64)
+    return _selected(nodes, found, shape)
+
+
+def _selected(nodes: NodeTable, rows: npt.NDArray[np.int64], shape: PodShape) -> npt.NDArray[np.int64]:
+    """Those of these rows whose nodes the pod selects."""
+    if not shape.node_selector and shape.required_terms is None:
+        return rows
+    names, facts = nodes.names, nodes.facts
+    found = [row for row in rows.tolist() if may_run_on(shape, names[row], dict(facts[row].labels))]
     return np.array(found, np.int64)
