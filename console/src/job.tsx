@@ -269,6 +269,8 @@ const UNKNOWN: Record<string, string> = {
   Queue: "it can't use its queue",
   Infeasible: "its quorum would not fit even if nothing else ran",
   Never: "it doesn't fit even when all others have ended",
+  Guarantees: "even when all others have ended, what is guaranteed to other queues leaves too little for it",
+  Limit: "even when all others have ended, a quota or a limit of its queue leaves too little for it",
   Refused: "the API server refuses a pod of it in a dry run, which is repeated now and then",
   Later: "a forecast takes too long here: arranger forecast",
   NotForecast: "no forecast was made (forecast_every_s)",

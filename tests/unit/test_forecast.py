@@ -232,11 +232,15 @@ def test_a_start_that_no_end_of_a_job_brings_is_not_put_down_to_jobs_that_may_ne
     submit(of, "capped", 3, of_queue="small")
     submit(of, "over", 3, namespace="lab")
     submit(of, "late", 1, after=[Dependency("hog")])
+    of.queue("entitled", guarantee=(("nvidia.com/gpu", 2),))
+    submit(of, "all", 4, workers=1, worker=shape(cpu=1, gpus=4), min_workers=1)
     of.settle()
     found = by_name(forecast_of(of))
     whys = {name.rpartition("/")[2]: one.why for name, one in found.items()}
     assert whys["late"] == Unknown.ENDLESS, "it starts once hog ends, of which nothing is known"
-    assert whys["dep"] == whys["capped"] == whys["over"] == Unknown.HELD
+    assert whys["dep"] == Unknown.HELD
+    assert whys["capped"] == whys["over"] == Unknown.LIMIT
+    assert whys["all"] == Unknown.GUARANTEES
 
 
 def test_a_job_waits_for_the_one_that_it_comes_after() -> None:

@@ -29,13 +29,15 @@ class Certainty(StrEnum):
 
 
 class NoStart(StrEnum):
-    """Why a start is unknown, or has no latest time. Endless, Never, Queue, Infeasible,
-    Refused and Later are of forecasts."""
+    """Why a start is unknown, or has no latest time. Endless, Never, Guarantees, Limit, Queue,
+    Infeasible, Refused and Later are of forecasts."""
 
     ENDLESS = "Endless"
     #: Its reservation waits for the end of jobs, and of one of them nothing is known.
     AWAITED = "Awaited"
     NEVER = "Never"
+    GUARANTEES = "Guarantees"
+    LIMIT = "Limit"
     QUEUE = "Queue"
     INFEASIBLE = "Infeasible"
     REFUSED = "Refused"

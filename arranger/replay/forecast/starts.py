@@ -18,6 +18,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
 from arranger.model.job import DEFAULT_GRACE_S, Stage
+from arranger.model.quota import LimitKind
 from arranger.projections.awaited_room import refused_by_dry_run
 from arranger.projections.jobs import JobRecord, has_started
 from arranger.projections.preemption import leaves
@@ -44,7 +45,11 @@ class Unknown(StrEnum):
     ENDLESS = "Endless"
     #: It has no room even when all other jobs have ended.
     NEVER = "Never"
-    #: Something other than room keeps it, whatever ends: a job that it comes after, a quota or a limit of its queue.
+    #: What is guaranteed to other queues keeps it, whatever ends.
+    GUARANTEES = "Guarantees"
+    #: A quota or a limit of its queue keeps it, whatever ends.
+    LIMIT = "Limit"
+    #: Something else than room keeps it, whatever ends: a job that it comes after, or a plugin.
     HELD = "Held"
     #: It can't use its queue: that doesn't exist, say.
     QUEUE = "Queue"
@@ -164,8 +169,17 @@ def _whatever_ends(state: State, starts: "_Starts", config: CycleConfig, policie
     by something other than room, and so is a quorum that a limit or a plugin keeps from the nodes."""
     left = [job for uid in starts.missing() if (job := state.jobs.get(uid)) is not None]
     queued = {job.uid for job in in_order(state, config, policies)} if left else set()
-    of_room = {job.uid for job in left if job.uid in queued and (job.waits is None or job.waits.shortage.of_nodes)}
-    return {job.uid: Unknown.NEVER if job.uid in of_room else Unknown.HELD for job in left}
+    return {job.uid: _kept(job) if job.uid in queued else Unknown.HELD for job in left}
+
+
+def _kept(job: JobRecord) -> Unknown:
+    """What keeps a job of the queue."""
+    shortage = job.waits.shortage if job.waits is not None else None
+    if shortage is None or shortage.of_nodes:
+        return Unknown.NEVER
+    if shortage.quota is None:
+        return Unknown.HELD
+    return Unknown.GUARANTEES if shortage.quota.limit == LimitKind.GUARANTEES else Unknown.LIMIT
 
 
 def _without(state: State, jobs: Sequence[JobRecord], time_ms: int) -> State:
