@@ -17,7 +17,7 @@ _Apply = Callable[[Any, int, Any], None]
 def followed(apply: _Apply) -> _Apply:
     """How the fold applies an observation of a pod, with the placeholders kept up to date."""
 
-    def applied(fold: Any, offset: int, event: k.PodSeen | k.PodGone) -> None:
+    def applied(fold: Any, offset: int, event: k.PodSeen | k.ObjectGone) -> None:
         state: State = fold.state
         old = state.pods.get(event.uid)
         apply(fold, offset, event)
