@@ -247,6 +247,8 @@ class _Fold(JobLife):
             state.job_changes += 1
         if pod.owner is not None:
             self._forget_pod_of_job(pod)
+        else:
+            placeholders.forget_placeholder(self, pod)
 
     def job_seen(self, offset: int, event: k.JobSeen) -> None:
         if not self._current(k.Watched.JOB, event.term) or event.uid.startswith(_OF_PODS):
@@ -524,7 +526,7 @@ def _start_forecast(fold: _Fold, offset: int, event: k.StartForecast) -> None:
 #: Watch → how the deletion of one of its objects is folded, if it is of the current term.
 _FORGET: dict[k.Watched, Callable[[_Fold, int, Any], None]] = {
     k.Watched.NODE: _Fold.node_gone,
-    k.Watched.POD: placeholders.followed(_Fold.pod_gone),
+    k.Watched.POD: _Fold.pod_gone,
     k.Watched.JOB: _Fold.job_gone,
     k.Watched.QUOTA: _on_state(_before(quota_changed, forget_quota)),
     k.Watched.PRIORITY_CLASS: _on_state(forget_class),

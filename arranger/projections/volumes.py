@@ -269,25 +269,15 @@ def _put(state: State, event: v.SeenByName) -> v.SeenByName | None:
     return old
 
 
-def forget_volume(state: State, event: ObjectGone, changes: Changes) -> None:
-    known = state.volumes.volumes.get(event.name)
+def forget_by_name(state: State, event: ObjectGone, changes: Changes) -> None:
+    """A volume, a class or a CSINode is gone."""
+    there, kind = state.volumes, event.kind
+    objects: dict[str, Any] = there.volumes if kind == Watched.VOLUME else there.classes
+    objects = there.csi_nodes if kind == Watched.CSI_NODE else objects
+    known = objects.get(event.name)
     if known is not None and known.uid == event.uid:
-        del state.volumes.volumes[event.name]
-        _changed(state, changes, _of_volume(state, event.name))
-
-
-def forget_storage_class(state: State, event: ObjectGone, changes: Changes) -> None:
-    known = state.volumes.classes.get(event.name)
-    if known is not None and known.uid == event.uid:
-        del state.volumes.classes[event.name]
-        _changed(state, changes, _any)
-
-
-def forget_csi_node(state: State, event: ObjectGone, changes: Changes) -> None:
-    known = state.volumes.csi_nodes.get(event.name)
-    if known is not None and known.uid == event.uid:
-        del state.volumes.csi_nodes[event.name]
-        _changed(state, changes, _any)
+        del objects[event.name]
+        _changed(state, changes, _of_volume(state, event.name) if kind == Watched.VOLUME else _any)
 
 
 def forget_volumes(state: State, kind: Watched) -> None:
@@ -375,7 +365,5 @@ SEEN: dict[type, Callable[[State, Any, Changes], None]] = {
 #: Watch → how the deletion of one of its objects is folded.
 GONE: dict[Watched, Callable[[State, ObjectGone, Changes], None]] = {
     Watched.CLAIM: forget_claim,
-    Watched.VOLUME: forget_volume,
-    Watched.STORAGE_CLASS: forget_storage_class,
-    Watched.CSI_NODE: forget_csi_node,
+    **dict.fromkeys((Watched.VOLUME, Watched.STORAGE_CLASS, Watched.CSI_NODE), forget_by_name),
 }
