@@ -191,7 +191,7 @@ class _Scene:
 
     def delete(self, pod: str) -> None:
         """A pod was deleted, and is gone at once."""
-        self._seen.append(k.PodGone(self._terms[k.Watched.POD], "default", pod, pod))
+        self._seen.append(k.ObjectGone(k.Watched.POD, self._terms[k.Watched.POD], "default", pod, pod))
         del self._pods[pod]
 
     def store(self, name: str, status: Object) -> Object:

@@ -127,7 +127,7 @@ class LongRun:
             job = state.jobs.get(uid)
             if job is None or (what == "gives up" and job.placements):
                 return []
-            return [k.JobGone(self._terms[k.Watched.JOB], job.seen.namespace, job.seen.name, uid)]
+            return [k.ObjectGone(k.Watched.JOB, self._terms[k.Watched.JOB], job.seen.namespace, job.seen.name, uid)]
         pod = state.pods.get(uid)
         if pod is None or pod.phase in ("Succeeded", "Failed"):
             return [] if pod is None or what != "gone" else [self._gone(pod)]
@@ -244,8 +244,8 @@ class LongRun:
     def _again(self, pod: k.PodSeen, **changes: object) -> k.PodSeen:
         return msgspec.structs.replace(pod, resource_version=self._next(), **changes)
 
-    def _gone(self, pod: k.PodSeen) -> k.PodGone:
-        return k.PodGone(pod.term, pod.namespace, pod.name, pod.uid)
+    def _gone(self, pod: k.PodSeen) -> k.ObjectGone:
+        return k.ObjectGone(k.Watched.POD, pod.term, pod.namespace, pod.name, pod.uid)
 
     def _address(self) -> str:
         bits = self._chance.getrandbits(24)

@@ -315,7 +315,7 @@ def _lives(sizes: tuple[int, ...], config: CycleConfig, nodes: int, jobs: int) -
             history.say(*(pod for job in alive for pod in _pods_seen(history, job, phase, round_)))
             _fold(state, decoded(history.batches[-1:], state.offset))
         term = history.terms[k.Watched.JOB]
-        history.say(*(k.JobGone(term, "default", job.seen.name, job.uid) for job in alive))
+        history.say(*(k.ObjectGone(k.Watched.JOB, term, "default", job.seen.name, job.uid) for job in alive))
         history.say(*_pods_gone(history, state))
         _fold(state, decoded(history.batches[-2:], state.offset))
     return before, [*decoded(history.batches, before[-1].last)]
@@ -331,6 +331,6 @@ def _pods_seen(history: History, job: JobRecord, phase: str, round_: int) -> Ite
         )  # fmt: skip
 
 
-def _pods_gone(history: History, state: State) -> Iterator[k.PodGone]:
+def _pods_gone(history: History, state: State) -> Iterator[k.ObjectGone]:
     for pod in state.pods.values():
-        yield k.PodGone(history.terms[k.Watched.POD], pod.namespace, pod.name, pod.uid)
+        yield k.ObjectGone(k.Watched.POD, history.terms[k.Watched.POD], pod.namespace, pod.name, pod.uid)

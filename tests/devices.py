@@ -119,7 +119,7 @@ class DeviceWorld(World):
 
     def resource_claim_gone(self, name: str, *, uid: str = "") -> None:
         term = self.terms[k.Watched.RESOURCE_CLAIM]
-        self.say(d.ResourceClaimGone(term, "default", name, uid or f"uid-{name}"))
+        self.say(k.ObjectGone(k.Watched.RESOURCE_CLAIM, term, "default", name, uid or f"uid-{name}"))
 
     def template(
         self, name: str, *requests: DeviceRequest, count: int = 1, selectors: tuple[str, ...] = (), beyond: str = ""
@@ -131,7 +131,7 @@ class DeviceWorld(World):
 
     def template_gone(self, name: str) -> None:
         term = self.terms[k.Watched.RESOURCE_CLAIM_TEMPLATE]
-        self.say(d.ResourceClaimTemplateGone(term, "default", name, f"uid-{name}"))
+        self.say(k.ObjectGone(k.Watched.RESOURCE_CLAIM_TEMPLATE, term, "default", name, f"uid-{name}"))
 
     def own_claim(self, job: JobRecord, slot: SlotKey, entry: str, **facts: Any) -> str:
         """Observe the claim of a slot's pod, with the devices that were decided for it unless others are given; returns

@@ -60,7 +60,7 @@ class VolumeWorld(World):
         self.say(v.ClaimSeen(term, namespace, name, uid, self._version(), facts))
 
     def claim_gone(self, name: str, *, uid: str = "") -> None:
-        self.say(v.ClaimGone(self.terms[k.Watched.CLAIM], "default", name, uid or f"uid-{name}"))
+        self.say(k.ObjectGone(k.Watched.CLAIM, self.terms[k.Watched.CLAIM], "default", name, uid or f"uid-{name}"))
 
     def volume(
         self,

@@ -163,7 +163,7 @@ class World:
         self.say(k.PodGroupSeen(term, "default", name, uid, self._version(), kind, PodGroupFacts(least, **facts)))
 
     def pod_group_gone(self, name: str, *, kind: GroupKind = GroupKind.COSCHEDULING, uid: str = "") -> None:
-        self.say(k.PodGroupGone(self.watch_groups(kind), "default", name, uid or f"uid-{name}", kind))
+        self.say(k.ObjectGone(k.GROUP_WATCHES[kind], self.watch_groups(kind), "default", name, uid or f"uid-{name}"))
 
     def watch_groups(self, kind: GroupKind) -> int:
         """Watch PodGroups of a kind from now on, which a world doesn't by default; returns the term."""
@@ -243,7 +243,7 @@ class World:
         self.say(k.NodeSeen(self.terms[k.Watched.NODE], name, uid or f"uid-{name}", self._version(), facts))
 
     def node_gone(self, name: str, *, uid: str = "") -> None:
-        self.say(k.NodeGone(self.terms[k.Watched.NODE], name, uid or f"uid-{name}"))
+        self.say(k.ObjectGone(k.Watched.NODE, self.terms[k.Watched.NODE], "", name, uid or f"uid-{name}"))
 
     def pod(
         self,
@@ -316,7 +316,7 @@ class World:
 
     def pod_gone(self, uid: str) -> None:
         pod = self.state.pods[uid]
-        self.say(k.PodGone(self.terms[k.Watched.POD], pod.namespace, pod.name, uid))
+        self.say(k.ObjectGone(k.Watched.POD, self.terms[k.Watched.POD], pod.namespace, pod.name, uid))
 
     def job(
         self,
@@ -422,14 +422,16 @@ class World:
         )  # fmt: skip
 
     def quota_gone(self, name: str, *, namespace: str = "default") -> None:
-        self.say(k.QuotaGone(self.terms[k.Watched.QUOTA], namespace, name, f"uid-{name}"))
+        self.say(k.ObjectGone(k.Watched.QUOTA, self.terms[k.Watched.QUOTA], namespace, name, f"uid-{name}"))
 
     def priority_class(self, name: str, value: int, *, uid: str = "") -> None:
         """Observe a PriorityClass; call again with another UID to replace it."""
         self.say(k.PriorityClassSeen(self.watch_classes(), name, uid or f"uid-{name}", self._version(), value))
 
     def priority_class_gone(self, name: str, *, uid: str = "") -> None:
-        self.say(k.PriorityClassGone(self.terms[k.Watched.PRIORITY_CLASS], name, uid or f"uid-{name}"))
+        self.say(
+            k.ObjectGone(k.Watched.PRIORITY_CLASS, self.terms[k.Watched.PRIORITY_CLASS], "", name, uid or f"uid-{name}")
+        )
 
     def runtime_class(self, name: str, needs: RuntimeNeeds) -> None:
         """Observe a RuntimeClass; call again to change it."""
@@ -442,10 +444,10 @@ class World:
         self.say(k.LimitRangeSeen(term, namespace, name, f"uid-{name}", self._version(), defaults))
 
     def limit_range_gone(self, name: str, *, namespace: str = "default") -> None:
-        self.say(k.LimitRangeGone(self.terms[k.Watched.LIMIT_RANGE], namespace, name, f"uid-{name}"))
+        self.say(k.ObjectGone(k.Watched.LIMIT_RANGE, self.terms[k.Watched.LIMIT_RANGE], namespace, name, f"uid-{name}"))
 
     def runtime_class_gone(self, name: str) -> None:
-        self.say(k.RuntimeClassGone(self.terms[k.Watched.RUNTIME_CLASS], name, f"uid-{name}"))
+        self.say(k.ObjectGone(k.Watched.RUNTIME_CLASS, self.terms[k.Watched.RUNTIME_CLASS], "", name, f"uid-{name}"))
 
     def queue(self, name: str, spec: QueueSpec | None = None, *, invalid: str = "", uid: str = "", **of: Any) -> None:
         """Observe a Queue with the given fields of a `QueueSpec`; call again with the same name to change it. `invalid`
@@ -456,7 +458,7 @@ class World:
         self.say(k.QueueSeen(term, name, uid, self._version(), 1, spec, faults, ""))
 
     def queue_gone(self, name: str, *, uid: str = "") -> None:
-        self.say(k.QueueGone(self.watch_queues(), name, uid or f"uid-{name}"))
+        self.say(k.ObjectGone(k.Watched.QUEUE, self.watch_queues(), "", name, uid or f"uid-{name}"))
 
     def namespace(self, name: str, *, queue: str = "", uid: str = "", **labels: str) -> None:
         """Observe a namespace with these labels, and with an annotation that names the queue of its jobs."""
@@ -464,7 +466,7 @@ class World:
         self.say(k.NamespaceSeen(self.watch_namespaces(), name, uid or f"uid-{name}", self._version(), of, queue))
 
     def namespace_gone(self, name: str, *, uid: str = "") -> None:
-        self.say(k.NamespaceGone(self.watch_namespaces(), name, uid or f"uid-{name}"))
+        self.say(k.ObjectGone(k.Watched.NAMESPACE, self.watch_namespaces(), "", name, uid or f"uid-{name}"))
 
     def pods_of(self, job: JobRecord) -> dict[tuple[int, int], k.PodSeen]:
         """The pods that fill a job's slots, by slot."""
@@ -475,7 +477,7 @@ class World:
         self.say(msgspec.structs.replace(self.state.pods[uid], resource_version=self._version(), **changes))
 
     def job_gone(self, job: JobRecord) -> None:
-        self.say(k.JobGone(self.terms[k.Watched.JOB], job.seen.namespace, job.seen.name, job.uid))
+        self.say(k.ObjectGone(k.Watched.JOB, self.terms[k.Watched.JOB], job.seen.namespace, job.seen.name, job.uid))
 
     # --- rounds of the workers -----------------------------------------------------------------------------
 

@@ -17,14 +17,6 @@ class ResourceSliceSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, 
     facts: SliceFacts
 
 
-class ResourceSliceGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ResourceSliceGone.1"):
-    """A ResourceSlice was deleted."""
-
-    term: int
-    name: str
-    uid: str
-
-
 class DeviceClassSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="DeviceClassSeen.1"):
     """A DeviceClass: its devices are those that each of its selectors selects."""
 
@@ -33,14 +25,6 @@ class DeviceClassSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
     uid: str
     resource_version: str
     selectors: tuple[str, ...]
-
-
-class DeviceClassGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="DeviceClassGone.1"):
-    """A DeviceClass was deleted."""
-
-    term: int
-    name: str
-    uid: str
 
 
 class ResourceClaimSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ResourceClaimSeen.1"):
@@ -54,15 +38,6 @@ class ResourceClaimSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, 
     facts: ResourceClaimFacts
 
 
-class ResourceClaimGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ResourceClaimGone.1"):
-    """A ResourceClaim was deleted."""
-
-    term: int
-    namespace: str
-    name: str
-    uid: str
-
-
 class ResourceClaimTemplateSeen(
     msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ResourceClaimTemplateSeen.1"
 ):
@@ -74,17 +49,6 @@ class ResourceClaimTemplateSeen(
     uid: str
     resource_version: str
     facts: ResourceClaimFacts
-
-
-class ResourceClaimTemplateGone(
-    msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ResourceClaimTemplateGone.1"
-):
-    """A ResourceClaimTemplate was deleted."""
-
-    term: int
-    namespace: str
-    name: str
-    uid: str
 
 
 class SliceMatches(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -109,15 +73,10 @@ class DevicesMatched(msgspec.Struct, frozen=True, array_like=True, gc=False, tag
 #: Observations of objects of devices, and their watches.
 WATCHED: dict[type, Watched] = {
     ResourceSliceSeen: Watched.RESOURCE_SLICE,
-    ResourceSliceGone: Watched.RESOURCE_SLICE,
     DeviceClassSeen: Watched.DEVICE_CLASS,
-    DeviceClassGone: Watched.DEVICE_CLASS,
     ResourceClaimSeen: Watched.RESOURCE_CLAIM,
-    ResourceClaimGone: Watched.RESOURCE_CLAIM,
     ResourceClaimTemplateSeen: Watched.RESOURCE_CLAIM_TEMPLATE,
-    ResourceClaimTemplateGone: Watched.RESOURCE_CLAIM_TEMPLATE,
 }
 
 SeenByName = ResourceSliceSeen | DeviceClassSeen
-OfClaims = ResourceClaimSeen | ResourceClaimGone | ResourceClaimTemplateSeen | ResourceClaimTemplateGone
-Observation = OfClaims | SeenByName | ResourceSliceGone | DeviceClassGone | DevicesMatched
+Observation = SeenByName | ResourceClaimSeen | ResourceClaimTemplateSeen | DevicesMatched

@@ -8,6 +8,8 @@ A decision names the job's `version` that it was `based_on`. The fold accepts it
 (architecture rule 3), so the first decision in the log wins, and every process sees the same winner.
 """
 
+from typing import Any, TypeGuard, TypeVar, get_args
+
 import msgspec
 
 from arranger.events import devices, pod_groups, provisioning, queues, volumes, watched
@@ -33,22 +35,20 @@ from arranger.model.quota import QuotaScope
 from arranger.model.stages import StageReason
 
 _set = msgspec.structs.force_setattr
+_Seen = TypeVar("_Seen", bound=msgspec.Struct)
 
 # Readers of this module have all of its names from here.
 Watched = watched.Watched
 OPTIONAL = watched.OPTIONAL
 GROUP_WATCHES = watched.GROUP_WATCHES
+GROUP_KINDS = watched.GROUP_KINDS
 PodGroupSeen = pod_groups.PodGroupSeen
-PodGroupGone = pod_groups.PodGroupGone
 OF_VOLUMES = watched.OF_VOLUMES
 OF_DEVICES = watched.OF_DEVICES
 SETTING_OF = watched.SETTING_OF
 QueueSeen = queues.QueueSeen
-QueueGone = queues.QueueGone
 NamespaceSeen = queues.NamespaceSeen
-NamespaceGone = queues.NamespaceGone
 ProvisioningSeen = provisioning.ProvisioningSeen
-ProvisioningGone = provisioning.ProvisioningGone
 NodesRequested = provisioning.NodesRequested
 
 
@@ -126,14 +126,6 @@ class NodeSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Node
     facts: NodeFacts
 
 
-class NodeGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="NodeGone.1"):
-    """A node was deleted."""
-
-    term: int
-    name: str
-    uid: str
-
-
 class PodSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodSeen.1"):
     """Any pod in the cluster, ours or not. `requests` as in `PodShape`; `owner` is None for a foreign pod.
 
@@ -172,15 +164,6 @@ def share_parts(pod: PodSeen) -> None:
     _set(pod, "requests", shared_requests(pod.requests))
     if pod.traits is not NO_TRAITS:
         _set(pod, "traits", shared_traits(pod.traits))
-
-
-class PodGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodGone.1"):
-    """A pod was deleted."""
-
-    term: int
-    namespace: str
-    name: str
-    uid: str
 
 
 class JobSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobSeen.1"):
@@ -224,15 +207,6 @@ class JobSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobSe
             _set(self.spec, "groups", shared(self.spec.groups))
 
 
-class JobGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobGone.1"):
-    """A TYJob was deleted; garbage collection deletes its pods by owner reference."""
-
-    term: int
-    namespace: str
-    name: str
-    uid: str
-
-
 class QuotaSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="QuotaSeen.1"):
     """A ResourceQuota that limits pods. `hard` and `used` are from its status, limited to what concerns pods, in the
     resources' units (as in `PodShape`); a resource without `used` isn't counted yet."""
@@ -247,15 +221,6 @@ class QuotaSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Quo
     scopes: tuple[QuotaScope, ...] = ()
 
 
-class QuotaGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="QuotaGone.1"):
-    """A ResourceQuota was deleted."""
-
-    term: int
-    namespace: str
-    name: str
-    uid: str
-
-
 class PriorityClassSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PriorityClassSeen.1"):
     """A PriorityClass. A job that names it has this value as its priority, from its first observation on."""
 
@@ -266,14 +231,6 @@ class PriorityClassSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, 
     value: int
 
 
-class PriorityClassGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PriorityClassGone.1"):
-    """A PriorityClass was deleted. Jobs keep the priority that they have of it."""
-
-    term: int
-    name: str
-    uid: str
-
-
 class RuntimeClassSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="RuntimeClassSeen.1"):
     """A RuntimeClass, with what admission adds to the pods that name it."""
 
@@ -282,14 +239,6 @@ class RuntimeClassSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, t
     uid: str
     resource_version: str
     needs: RuntimeNeeds
-
-
-class RuntimeClassGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="RuntimeClassGone.1"):
-    """A RuntimeClass was deleted. Pods that name it are refused from now on, so jobs that need nodes wait for it."""
-
-    term: int
-    name: str
-    uid: str
 
 
 class LimitRangeSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="LimitRangeSeen.1"):
@@ -303,13 +252,20 @@ class LimitRangeSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag
     defaults: LimitDefaults
 
 
-class LimitRangeGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="LimitRangeGone.1"):
-    """A LimitRange was deleted."""
+class ObjectGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ObjectGone.1"):
+    """An object was deleted. `namespace` is "" for kinds without, and `job_uid` is for a ProvisioningRequest.
 
+    Garbage collection deletes the pods of a TYJob by owner reference. Jobs keep the priority that they have of a
+    PriorityClass. Pods that name a RuntimeClass are refused from now on, so jobs that need nodes wait for it. Pods of a
+    PodGroup that have nodes keep them, and the others wait for a PodGroup of that name.
+    """
+
+    kind: Watched
     term: int
     namespace: str
     name: str
     uid: str
+    job_uid: str = ""
 
 
 class WatchRefused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="WatchRefused.1"):
@@ -473,48 +429,81 @@ class PodsTried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Pod
     message: str = ""
 
 
-_OfTheLog = EpochBegun | WatchClaimed | ListingBegun | ListingEnded | WatchHeard
-_OfJobsAndNodes = NodeSeen | NodeGone | PodSeen | PodGone | JobSeen | JobGone
-_OfLimits = QuotaSeen | QuotaGone | PriorityClassSeen | PriorityClassGone | QueueSeen | QueueGone
-_OfRuntimes = RuntimeClassSeen | RuntimeClassGone | LimitRangeSeen | LimitRangeGone
-_OfGroups = NamespaceSeen | NamespaceGone | PodGroupSeen | PodGroupGone
-_OfOthers = ProvisioningSeen | ProvisioningGone | volumes.Observation | devices.Observation
-Observation = _OfTheLog | _OfJobsAndNodes | _OfLimits | _OfRuntimes | _OfGroups | _OfOthers | WatchRefused
+_OfTheLog = EpochBegun | WatchClaimed | ListingBegun | ListingEnded | WatchHeard | WatchRefused
+_OfJobsAndNodes = NodeSeen | PodSeen | JobSeen | PodGroupSeen | ProvisioningSeen
+_OfLimits = QuotaSeen | PriorityClassSeen | RuntimeClassSeen | LimitRangeSeen | QueueSeen | NamespaceSeen
+Observation = _OfTheLog | _OfJobsAndNodes | _OfLimits | volumes.Observation | devices.Observation | ObjectGone
 _OfScheduling = CycleTaken | Placed | Preempted | Reserved | StartForecast | Waits
 Decision = _OfScheduling | StageDecided | WorkersReplaced | NodesRequested
 Outcome = EffectFailed | PodsTried
 Event = Observation | Decision | Outcome
 
-#: Observations of objects but PodGroups, and their watches: each counts only in the current term of its watch.
+#: Observations of objects that are there, but of PodGroups, and their watches: each counts only in the current term of
+#: its watch.
 WATCHED: dict[type, Watched] = {
-    **dict.fromkeys((NodeSeen, NodeGone), Watched.NODE),
-    **dict.fromkeys((PodSeen, PodGone), Watched.POD),
-    **dict.fromkeys((JobSeen, JobGone), Watched.JOB),
-    **dict.fromkeys((QuotaSeen, QuotaGone), Watched.QUOTA),
-    **dict.fromkeys((PriorityClassSeen, PriorityClassGone), Watched.PRIORITY_CLASS),
-    **dict.fromkeys((RuntimeClassSeen, RuntimeClassGone), Watched.RUNTIME_CLASS),
-    **dict.fromkeys((LimitRangeSeen, LimitRangeGone), Watched.LIMIT_RANGE),
-    **dict.fromkeys((QueueSeen, QueueGone), Watched.QUEUE),
-    **dict.fromkeys((NamespaceSeen, NamespaceGone), Watched.NAMESPACE),
-    **dict.fromkeys((ProvisioningSeen, ProvisioningGone), Watched.PROVISIONING),
+    NodeSeen: Watched.NODE,
+    PodSeen: Watched.POD,
+    JobSeen: Watched.JOB,
+    QuotaSeen: Watched.QUOTA,
+    PriorityClassSeen: Watched.PRIORITY_CLASS,
+    RuntimeClassSeen: Watched.RUNTIME_CLASS,
+    LimitRangeSeen: Watched.LIMIT_RANGE,
+    QueueSeen: Watched.QUEUE,
+    NamespaceSeen: Watched.NAMESPACE,
+    ProvisioningSeen: Watched.PROVISIONING,
     **volumes.WATCHED,
     **devices.WATCHED,
+}
+#: Watch → how its objects are observed while they are there.
+SEEN: dict[Watched, type] = {
+    **{kind: seen for seen, kind in WATCHED.items()},
+    **dict.fromkeys(GROUP_WATCHES.values(), PodGroupSeen),
 }
 
 
 def watch_of(event: object) -> Watched | None:
     """The watch of an observation of an object; None for other events."""
-    if isinstance(event, PodGroupSeen | PodGroupGone):
+    if isinstance(event, ObjectGone):
+        return event.kind
+    if isinstance(event, PodGroupSeen):
         return GROUP_WATCHES.get(event.group_kind)  # none of a group that only labels make
     return WATCHED.get(type(event))
+
+
+def gone(seen: Any, term: int) -> ObjectGone:
+    """The deletion of an object as it was observed last. Raises `TypeError` for what isn't watched."""
+    kind = watch_of(seen)
+    if kind is None:
+        raise TypeError(f"there is no watch of {seen!r}")
+    namespace, job_uid = getattr(seen, "namespace", ""), getattr(seen, "job_uid", "")
+    return ObjectGone(kind, term, namespace, seen.name, seen.uid, job_uid)
+
+
+def is_gone(event: object, *kinds: Watched) -> TypeGuard[ObjectGone]:
+    """Whether an event is the deletion of an object of one of these kinds."""
+    return type(event) is ObjectGone and event.kind in kinds
+
+
+def seen_or_gone(event: object, seen: type[_Seen]) -> TypeGuard[_Seen | ObjectGone]:
+    """Whether an event is about an object that is observed so: it is there, or it is gone."""
+    return type(event) is seen or (type(event) is ObjectGone and SEEN[event.kind] is seen)
 
 
 # `gc=False` on every struct here and in `model`: they can't form cycles, and garbage collection costs half the fold.
 
 
+#: Watch → the kind of its deletions, as users type and read it.
+_GONE = {kind: f"{seen.__name__.removesuffix('Seen')}Gone" for kind, seen in SEEN.items()}
+
+
 def kind_of(event: Event) -> str:
-    """The event's kind without its version, as users type and read it: `NodeSeen`."""
-    return type(event).__name__
+    """The event's kind without its version, as users type and read it: `NodeSeen`, and `NodeGone` for the deletion of a
+    node."""
+    return _GONE[event.kind] if type(event) is ObjectGone else type(event).__name__
+
+
+#: All that `kind_of` may be.
+KIND_NAMES = (*(kind.__name__ for kind in get_args(Event) if kind is not ObjectGone), *dict.fromkeys(_GONE.values()))
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -23,13 +23,3 @@ class PodGroupSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     phase: str = ""
     status_digest: str = ""
     owner: str = ""
-
-
-class PodGroupGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodGroupGone.1"):
-    """A PodGroup was deleted. Its pods that have nodes keep them, and the others wait for a PodGroup of that name."""
-
-    term: int
-    namespace: str
-    name: str
-    uid: str
-    group_kind: GroupKind

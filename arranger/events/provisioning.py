@@ -21,16 +21,6 @@ class ProvisioningSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, t
     message: str = ""
 
 
-class ProvisioningGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ProvisioningGone.1"):
-    """A ProvisioningRequest was deleted."""
-
-    term: int
-    namespace: str
-    name: str
-    uid: str
-    job_uid: str
-
-
 class NodesRequested(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="NodesRequested.1"):
     """An autoscaler is asked for nodes for all these pods of a waiting job, its quorum, at once. `number` counts the
     requests of the job from 1. The request takes the place of an earlier one. `how`: by a ProvisioningRequest of this

@@ -20,14 +20,6 @@ class QueueSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Que
     status_digest: str
 
 
-class QueueGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="QueueGone.1"):
-    """A Queue was deleted."""
-
-    term: int
-    name: str
-    uid: str
-
-
 class NamespaceSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="NamespaceSeen.1"):
     """A namespace: its labels, and its annotation that names the queue of its jobs ("" without one)."""
 
@@ -37,11 +29,3 @@ class NamespaceSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
     resource_version: str
     labels: Labels
     queue: str
-
-
-class NamespaceGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="NamespaceGone.1"):
-    """A namespace was deleted."""
-
-    term: int
-    name: str
-    uid: str

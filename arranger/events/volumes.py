@@ -18,15 +18,6 @@ class ClaimSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Cla
     facts: ClaimFacts
 
 
-class ClaimGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ClaimGone.1"):
-    """A PersistentVolumeClaim was deleted."""
-
-    term: int
-    namespace: str
-    name: str
-    uid: str
-
-
 class VolumeSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="VolumeSeen.1"):
     """A PersistentVolume."""
 
@@ -37,14 +28,6 @@ class VolumeSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Vo
     facts: VolumeFacts
 
 
-class VolumeGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="VolumeGone.1"):
-    """A PersistentVolume was deleted."""
-
-    term: int
-    name: str
-    uid: str
-
-
 class StorageClassSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="StorageClassSeen.1"):
     """A StorageClass."""
 
@@ -53,14 +36,6 @@ class StorageClassSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, t
     uid: str
     resource_version: str
     facts: ClassFacts
-
-
-class StorageClassGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="StorageClassGone.1"):
-    """A StorageClass was deleted."""
-
-    term: int
-    name: str
-    uid: str
 
 
 class CSINodeSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="CSINodeSeen.1"):
@@ -74,26 +49,13 @@ class CSINodeSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="C
     limits: tuple[tuple[str, int], ...]
 
 
-class CSINodeGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="CSINodeGone.1"):
-    """A CSINode was deleted."""
-
-    term: int
-    name: str
-    uid: str
-
-
 #: Observations of objects of volumes, and their watches.
 WATCHED: dict[type, Watched] = {
     ClaimSeen: Watched.CLAIM,
-    ClaimGone: Watched.CLAIM,
     VolumeSeen: Watched.VOLUME,
-    VolumeGone: Watched.VOLUME,
     StorageClassSeen: Watched.STORAGE_CLASS,
-    StorageClassGone: Watched.STORAGE_CLASS,
     CSINodeSeen: Watched.CSI_NODE,
-    CSINodeGone: Watched.CSI_NODE,
 }
 
 SeenByName = VolumeSeen | StorageClassSeen | CSINodeSeen
-Gone = ClaimGone | VolumeGone | StorageClassGone | CSINodeGone
-Observation = ClaimSeen | SeenByName | Gone
+Observation = ClaimSeen | SeenByName

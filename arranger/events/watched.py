@@ -37,6 +37,7 @@ GROUP_WATCHES = {
     GroupKind.VOLCANO: Watched.VOLCANO_GROUP,
     GroupKind.NATIVE: Watched.NATIVE_GROUP,
 }
+GROUP_KINDS = {watch: kind for kind, watch in GROUP_WATCHES.items()}
 
 #: The kinds that are watched only with the setting `volumes`.
 OF_VOLUMES = (Watched.CLAIM, Watched.VOLUME, Watched.STORAGE_CLASS, Watched.CSI_NODE)

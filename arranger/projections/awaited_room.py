@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from arranger.events.kinds import PodsTried, Preempted, QuotaGone, QuotaSeen, StageDecided
+from arranger.events.kinds import ObjectGone, PodsTried, Preempted, QuotaSeen, StageDecided
 from arranger.model.config import CycleConfig
 from arranger.model.job import ENDED, Stage
 from arranger.model.stages import StageReason
@@ -134,7 +134,7 @@ def pod_left(state: State, node: str, changes: Changes) -> None:
     _forget(found, state, changes)
 
 
-def quota_changed(state: State, event: QuotaSeen | QuotaGone, changes: Changes) -> None:
+def quota_changed(state: State, event: QuotaSeen | ObjectGone, changes: Changes) -> None:
     """A quota is to be recorded, or forgotten. What is used of it changes with every pod, so only its limits count."""
     old = state.quotas.get(event.namespace, {}).get(event.name)
     if isinstance(event, QuotaSeen) and old is not None and (old.hard, old.scopes) == (event.hard, event.scopes):

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from arranger.events import devices as d
-from arranger.events.kinds import OF_DEVICES, Placed, Watched
+from arranger.events.kinds import OF_DEVICES, ObjectGone, Placed, Watched
 from arranger.model.devices import Allocation, DecidedDevices, DeviceId, ResourceClaimFacts
 from arranger.model.job import JobSpec, PodGroup
 from arranger.model.pod import DeviceLackKind, DeviceNeeds, DevicesAsked, NodeTerms, PodClaims, PodRules, PodShape
@@ -288,7 +288,7 @@ def see_claim(state: State, event: d.ResourceClaimSeen, changes: Changes) -> Non
         _changed(state, changes, _about(old, event))
 
 
-def forget_claim(state: State, event: d.ResourceClaimGone, changes: Changes) -> None:
+def forget_claim(state: State, event: ObjectGone, changes: Changes) -> None:
     key = (event.namespace, event.name)
     known = state.devices.claims.get(key)
     if known is not None and known.uid == event.uid:
@@ -304,7 +304,7 @@ def see_template(state: State, event: d.ResourceClaimTemplateSeen, changes: Chan
         _changed(state, changes, lambda job: _of_template(job, key))
 
 
-def forget_template(state: State, event: d.ResourceClaimTemplateGone, changes: Changes) -> None:
+def forget_template(state: State, event: ObjectGone, changes: Changes) -> None:
     key = (event.namespace, event.name)
     known = state.devices.templates.get(key)
     if known is not None and known.uid == event.uid:
@@ -319,7 +319,7 @@ def see_slice(state: State, event: d.ResourceSliceSeen, changes: Changes) -> Non
     _noted(state, changes)
 
 
-def forget_slice(state: State, event: d.ResourceSliceGone, changes: Changes) -> None:
+def forget_slice(state: State, event: ObjectGone, changes: Changes) -> None:
     known = state.devices.slices.get(event.name)
     if known is not None and known.uid == event.uid:
         del state.devices.slices[event.name]
@@ -332,7 +332,7 @@ def see_class(state: State, event: d.DeviceClassSeen, changes: Changes) -> None:
     _changed(state, changes, _any)
 
 
-def forget_class(state: State, event: d.DeviceClassGone, changes: Changes) -> None:
+def forget_class(state: State, event: ObjectGone, changes: Changes) -> None:
     known = state.devices.classes.get(event.name)
     if known is not None and known.uid == event.uid:
         del state.devices.classes[event.name]
@@ -447,13 +447,16 @@ def _any(_job: JobRecord) -> bool:
 
 
 #: Observation of an object of devices → how it is folded.
-OBSERVATIONS: dict[type, Callable[[State, Any, Changes], None]] = {
+SEEN: dict[type, Callable[[State, Any, Changes], None]] = {
     d.ResourceClaimSeen: see_claim,
-    d.ResourceClaimGone: forget_claim,
     d.ResourceClaimTemplateSeen: see_template,
-    d.ResourceClaimTemplateGone: forget_template,
     d.ResourceSliceSeen: see_slice,
-    d.ResourceSliceGone: forget_slice,
     d.DeviceClassSeen: see_class,
-    d.DeviceClassGone: forget_class,
+}
+#: Watch → how the deletion of one of its objects is folded.
+GONE: dict[Watched, Callable[[State, ObjectGone, Changes], None]] = {
+    Watched.RESOURCE_CLAIM: forget_claim,
+    Watched.RESOURCE_CLAIM_TEMPLATE: forget_template,
+    Watched.RESOURCE_SLICE: forget_slice,
+    Watched.DEVICE_CLASS: forget_class,
 }

@@ -161,9 +161,14 @@ class _Fold(JobLife):
                 self.changes.nodes.add(name)
             node_changed(self.state, name, self.changes)
 
-    def node_gone(self, _offset: int, event: k.NodeGone) -> None:
-        nodes = self.state.nodes
-        if self._current(k.Watched.NODE, event.term) and nodes.forget(event.name, event.uid, time_ms=self.time_ms):
+    def gone(self, offset: int, event: k.ObjectGone) -> None:
+        if self.state.terms.get(event.kind) == event.term:
+            _FORGET[event.kind](self, offset, event)
+        else:
+            self._count("Observation", accepted=False)
+
+    def node_gone(self, _offset: int, event: k.ObjectGone) -> None:
+        if self.state.nodes.forget(event.name, event.uid, time_ms=self.time_ms):
             self.changes.schedulable = True
             self.changes.nodes.add(event.name)
             node_changed(self.state, event.name, self.changes)
@@ -225,9 +230,7 @@ class _Fold(JobLife):
         elif not holding and new.namespace in self.state.quotas:
             self.state.job_changes += 1  # a pod without a node holds nothing, but it may use the quotas
 
-    def pod_gone(self, offset: int, event: k.PodGone) -> None:
-        if not self._current(_POD, event.term):
-            return
+    def pod_gone(self, offset: int, event: k.ObjectGone) -> None:
         state = self.state
         if (pod := state.pods.pop(event.uid, None)) is None:
             return
@@ -244,6 +247,8 @@ class _Fold(JobLife):
             state.job_changes += 1
         if pod.owner is not None:
             self._forget_pod_of_job(pod)
+        else:
+            placeholders.forget_placeholder(self, pod)
 
     def job_seen(self, offset: int, event: k.JobSeen) -> None:
         if not self._current(k.Watched.JOB, event.term) or event.uid.startswith(_OF_PODS):
@@ -268,8 +273,8 @@ class _Fold(JobLife):
                 self._change_spec(job, event.spec, edited=before.generation != event.generation)
             self.changes.schedulable = True
 
-    def job_gone(self, _offset: int, event: k.JobGone) -> None:
-        if not self._current(k.Watched.JOB, event.term) or event.uid.startswith(_OF_PODS):
+    def job_gone(self, _offset: int, event: k.ObjectGone) -> None:
+        if event.uid.startswith(_OF_PODS):
             return
         job = self.state.jobs.pop(event.uid, None)
         if job is not None:
@@ -452,9 +457,14 @@ def _only_recorded(_fold: _Fold, _offset: int, _event: Any) -> None:
     """An event for readers of the log."""
 
 
+def _on_state(apply: Callable[[State, Any, Changes], None]) -> Callable[[_Fold, int, Any], None]:
+    """How an event is folded that only the state is needed for."""
+    return lambda fold, _, event: apply(fold.state, event, fold.changes)
+
+
 def _observed(apply: Callable[[State, Any, Changes], None]) -> Callable[[_Fold, int, Any], None]:
     """How an observation of an optional kind is folded, if it is of the current term."""
-    return _of_groups(lambda fold, _, event: apply(fold.state, event, fold.changes))
+    return _of_groups(_on_state(apply))
 
 
 def _before(
@@ -513,6 +523,22 @@ def _start_forecast(fold: _Fold, offset: int, event: k.StartForecast) -> None:
     state.job_changes = changes
 
 
+#: Watch → how the deletion of one of its objects is folded, if it is of the current term.
+_FORGET: dict[k.Watched, Callable[[_Fold, int, Any], None]] = {
+    k.Watched.NODE: _Fold.node_gone,
+    k.Watched.POD: _Fold.pod_gone,
+    k.Watched.JOB: _Fold.job_gone,
+    k.Watched.QUOTA: _on_state(_before(quota_changed, forget_quota)),
+    k.Watched.PRIORITY_CLASS: _on_state(forget_class),
+    k.Watched.LIMIT_RANGE: _on_state(forget_limit_range),
+    k.Watched.RUNTIME_CLASS: _on_state(forget_runtime_class),
+    k.Watched.QUEUE: _on_state(forget_queue),
+    k.Watched.NAMESPACE: _on_state(forget_namespace),
+    k.Watched.PROVISIONING: provisioning.forget_request,
+    **dict.fromkeys(k.GROUP_KINDS, forget_group),
+    **{kind: _on_state(forget) for kind, forget in (volumes.GONE | devices.GONE).items()},
+}
+
 _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.EpochBegun: _Fold.epoch_begun,
     k.WatchClaimed: _Fold.claimed,
@@ -520,26 +546,17 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.ListingEnded: _Fold.listing_ended,
     k.WatchHeard: _Fold.watch_heard,
     k.NodeSeen: _Fold.node_seen,
-    k.NodeGone: _Fold.node_gone,
     k.PodSeen: placeholders.followed(_Fold.pod_seen),
-    k.PodGone: placeholders.followed(_Fold.pod_gone),
     k.JobSeen: _Fold.job_seen,
-    k.JobGone: _Fold.job_gone,
     k.QuotaSeen: _observed(_before(quota_changed, see_quota)),
-    k.QuotaGone: _observed(_before(quota_changed, forget_quota)),
     k.PriorityClassSeen: _observed(see_class),
-    k.PriorityClassGone: _observed(forget_class),
     k.LimitRangeSeen: _observed(see_limit_range),
-    k.LimitRangeGone: _observed(forget_limit_range),
     k.RuntimeClassSeen: _observed(see_runtime_class),
-    k.RuntimeClassGone: _observed(forget_runtime_class),
     k.QueueSeen: _observed(see_queue),
-    k.QueueGone: _observed(forget_queue),
     k.NamespaceSeen: _observed(see_namespace),
-    k.NamespaceGone: _observed(forget_namespace),
     k.PodGroupSeen: _of_groups(see_group),
-    k.PodGroupGone: _of_groups(forget_group),
-    **{kind: _observed(apply) for kind, apply in (volumes.OBSERVATIONS | devices.OBSERVATIONS).items()},
+    **{kind: _observed(apply) for kind, apply in (volumes.SEEN | devices.SEEN).items()},
+    k.ObjectGone: _Fold.gone,
     DevicesMatched: lambda fold, _, event: devices.take_matches(fold.state, event, fold.changes),
     **provisioning.applied(_of_groups),
     k.WatchRefused: _Fold.watch_refused,

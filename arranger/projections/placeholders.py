@@ -15,23 +15,28 @@ _Apply = Callable[[Any, int, Any], None]
 
 
 def followed(apply: _Apply) -> _Apply:
-    """How the fold applies an observation of a pod, with the placeholders kept up to date."""
+    """How the fold applies the observation of a pod that is there, with the placeholders kept up to date."""
 
-    def applied(fold: Any, offset: int, event: k.PodSeen | k.PodGone) -> None:
+    def applied(fold: Any, offset: int, event: k.PodSeen) -> None:
         state: State = fold.state
         old = state.pods.get(event.uid)
         apply(fold, offset, event)
         new = state.pods.get(event.uid)
         if new is old:
             return
-        for pod, note in ((old, _forget), (new, note_placeholder)):
-            job_uid = note(state, pod) if pod is not None else ""
-            job = state.jobs.get(job_uid) if job_uid else None
-            if job is not None:
-                adopt_requests(state, job, fold.time_ms)
-                fold.changes.jobs[job_uid] = None
+        if old is not None:
+            forget_placeholder(fold, old)
+        if new is not None:
+            _changed(fold, note_placeholder(state, new))
 
     return applied
+
+
+def _changed(fold: Any, job_uid: str) -> None:
+    job = fold.state.jobs.get(job_uid) if job_uid else None
+    if job is not None:
+        adopt_requests(fold.state, job, fold.time_ms)
+        fold.changes.jobs[job_uid] = None
 
 
 def note_placeholder(state: State, pod: k.PodSeen) -> str:
@@ -42,9 +47,10 @@ def note_placeholder(state: State, pod: k.PodSeen) -> str:
     return job_uid
 
 
-def _forget(state: State, pod: k.PodSeen) -> str:
+def forget_placeholder(fold: Any, pod: k.PodSeen) -> None:
+    """The pod is gone, or another observation takes the place of this one."""
     job_uid = held_for(pod.traits.labels) if pod.owner is None else ""
-    of_job = state.placeholders.get(job_uid)
+    of_job = fold.state.placeholders.get(job_uid)
     if of_job is not None and of_job.pop(pod.uid, None) is not None and not of_job:
-        del state.placeholders[job_uid]
-    return job_uid
+        del fold.state.placeholders[job_uid]
+    _changed(fold, job_uid)

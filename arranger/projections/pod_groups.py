@@ -133,9 +133,9 @@ def see_group(fold: Slots, offset: int, event: k.PodGroupSeen) -> None:
         _bring_up_to_date(fold, offset, uid)
 
 
-def forget_group(fold: Slots, offset: int, event: k.PodGroupGone) -> None:
+def forget_group(fold: Slots, offset: int, event: k.ObjectGone) -> None:
     """A PodGroup is gone. Its pods that are on nodes stay there, and the others wait."""
-    uid, groups = group_uid(event.namespace, event.name, event.group_kind), fold.state.pod_groups
+    uid, groups = group_uid(event.namespace, event.name, k.GROUP_KINDS[event.kind]), fold.state.pod_groups
     known = groups.get(uid)
     if known is not None and known.uid == event.uid:
         del groups[uid]

@@ -5,7 +5,7 @@ As with pods, a class that changes later, or is deleted, changes no job that has
 
 import msgspec
 
-from arranger.events.kinds import PriorityClassGone, PriorityClassSeen
+from arranger.events.kinds import ObjectGone, PriorityClassSeen
 from arranger.model.job import JobSpec
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
@@ -43,7 +43,7 @@ def see_class(state: State, event: PriorityClassSeen, changes: Changes) -> None:
             state.job_changes += 1
 
 
-def forget_class(state: State, event: PriorityClassGone, _changes: Changes) -> None:
+def forget_class(state: State, event: ObjectGone, _changes: Changes) -> None:
     known = state.priority_classes.get(event.name)
     if known is not None and known.uid == event.uid:
         del state.priority_classes[event.name]

@@ -153,7 +153,7 @@ def _seen(fold: Any, _offset: int, event: k.ProvisioningSeen) -> None:
     _answered(fold, job, event.number, event.answer, event.message)
 
 
-def _gone(fold: Any, _offset: int, event: k.ProvisioningGone) -> None:
+def forget_request(fold: Any, _offset: int, event: k.ObjectGone) -> None:
     state: State = fold.state
     of_job = state.seen_requests.get(event.job_uid, {})
     seen = of_job.pop(event.name, None)
@@ -185,6 +185,5 @@ def applied(observed: Callable[[Any], Any]) -> dict[type, Callable[[Any, int, An
     """How the fold applies each of these events; `observed` lets only observations of the current term through."""
     return {
         k.ProvisioningSeen: observed(_seen),
-        k.ProvisioningGone: observed(_gone),
         k.NodesRequested: _requested,
     }

@@ -5,13 +5,10 @@ from collections.abc import Callable
 from arranger.events.kinds import (
     OF_VOLUMES,
     SETTING_OF,
-    LimitRangeGone,
     LimitRangeSeen,
-    NamespaceGone,
     NamespaceSeen,
-    QueueGone,
+    ObjectGone,
     QueueSeen,
-    RuntimeClassGone,
     RuntimeClassSeen,
     Watched,
 )
@@ -32,7 +29,7 @@ def see_queue(state: State, event: QueueSeen, changes: Changes) -> None:
         _queues_changed(state, changes)
 
 
-def forget_queue(state: State, event: QueueGone, changes: Changes) -> None:
+def forget_queue(state: State, event: ObjectGone, changes: Changes) -> None:
     known = state.queues.get(event.name)
     if known is not None and known.uid == event.uid:
         del state.queues[event.name]
@@ -50,7 +47,7 @@ def see_namespace(state: State, event: NamespaceSeen, changes: Changes) -> None:
         _namespace_changed(state, event.name, changes)
 
 
-def forget_namespace(state: State, event: NamespaceGone, changes: Changes) -> None:
+def forget_namespace(state: State, event: ObjectGone, changes: Changes) -> None:
     known = state.namespaces.get(event.name)
     if known is not None and known.uid == event.uid:
         moved = _jobs_in(state, event.name) if known.queue else []
@@ -65,7 +62,7 @@ def see_runtime_class(state: State, event: RuntimeClassSeen, changes: Changes) -
     resolve_runtimes(state, changes, event.name)
 
 
-def forget_runtime_class(state: State, event: RuntimeClassGone, changes: Changes) -> None:
+def forget_runtime_class(state: State, event: ObjectGone, changes: Changes) -> None:
     known = state.runtime_classes.get(event.name)
     if known is not None and known.uid == event.uid:
         del state.runtime_classes[event.name]
@@ -77,7 +74,7 @@ def see_limit_range(state: State, event: LimitRangeSeen, changes: Changes) -> No
     resolve_limits(state, {event.namespace}, changes)
 
 
-def forget_limit_range(state: State, event: LimitRangeGone, changes: Changes) -> None:
+def forget_limit_range(state: State, event: ObjectGone, changes: Changes) -> None:
     there = state.limit_ranges.get(event.namespace, {})
     if event.name in there and there[event.name].uid == event.uid:
         del there[event.name]

@@ -1,6 +1,6 @@
 """The ResourceQuotas of namespaces, as observed."""
 
-from arranger.events.kinds import QuotaGone, QuotaSeen
+from arranger.events.kinds import ObjectGone, QuotaSeen
 from arranger.projections.state import Changes, State
 
 
@@ -15,7 +15,7 @@ def see_quota(state: State, event: QuotaSeen, changes: Changes) -> None:
             changes.schedulable = True
 
 
-def forget_quota(state: State, event: QuotaGone, changes: Changes) -> None:
+def forget_quota(state: State, event: ObjectGone, changes: Changes) -> None:
     of_namespace = state.quotas.get(event.namespace, {})
     if event.name in of_namespace and of_namespace[event.name].uid == event.uid:
         del of_namespace[event.name]

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from arranger.events import volumes as v
-from arranger.events.kinds import OF_VOLUMES, Watched
+from arranger.events.kinds import OF_VOLUMES, ObjectGone, Watched
 from arranger.model.job import JobSpec, PodGroup
 from arranger.model.pod import (
     PASSING,
@@ -241,7 +241,7 @@ def see_claim(state: State, event: v.ClaimSeen, changes: Changes) -> None:
         _changed(state, changes, _naming(state, key))
 
 
-def forget_claim(state: State, event: v.ClaimGone, changes: Changes) -> None:
+def forget_claim(state: State, event: ObjectGone, changes: Changes) -> None:
     key = (event.namespace, event.name)
     known = state.volumes.claims.get(key)
     if known is not None and known.uid == event.uid:
@@ -269,25 +269,15 @@ def _put(state: State, event: v.SeenByName) -> v.SeenByName | None:
     return old
 
 
-def forget_volume(state: State, event: v.VolumeGone, changes: Changes) -> None:
-    known = state.volumes.volumes.get(event.name)
+def forget_by_name(state: State, event: ObjectGone, changes: Changes) -> None:
+    """A volume, a class or a CSINode is gone."""
+    there, kind = state.volumes, event.kind
+    objects: dict[str, Any] = there.volumes if kind == Watched.VOLUME else there.classes
+    objects = there.csi_nodes if kind == Watched.CSI_NODE else objects
+    known = objects.get(event.name)
     if known is not None and known.uid == event.uid:
-        del state.volumes.volumes[event.name]
-        _changed(state, changes, _of_volume(state, event.name))
-
-
-def forget_storage_class(state: State, event: v.StorageClassGone, changes: Changes) -> None:
-    known = state.volumes.classes.get(event.name)
-    if known is not None and known.uid == event.uid:
-        del state.volumes.classes[event.name]
-        _changed(state, changes, _any)
-
-
-def forget_csi_node(state: State, event: v.CSINodeGone, changes: Changes) -> None:
-    known = state.volumes.csi_nodes.get(event.name)
-    if known is not None and known.uid == event.uid:
-        del state.volumes.csi_nodes[event.name]
-        _changed(state, changes, _any)
+        del objects[event.name]
+        _changed(state, changes, _of_volume(state, event.name) if kind == Watched.VOLUME else _any)
 
 
 def forget_volumes(state: State, kind: Watched) -> None:
@@ -366,13 +356,14 @@ def uses_claims(spec: JobSpec) -> bool:
 
 
 #: Observation of an object of volumes → how it is folded.
-OBSERVATIONS: dict[type, Callable[[State, Any, Changes], None]] = {
+SEEN: dict[type, Callable[[State, Any, Changes], None]] = {
     v.ClaimSeen: see_claim,
-    v.ClaimGone: forget_claim,
     v.VolumeSeen: see_by_name,
-    v.VolumeGone: forget_volume,
     v.StorageClassSeen: see_by_name,
-    v.StorageClassGone: forget_storage_class,
     v.CSINodeSeen: see_by_name,
-    v.CSINodeGone: forget_csi_node,
+}
+#: Watch → how the deletion of one of its objects is folded.
+GONE: dict[Watched, Callable[[State, ObjectGone, Changes], None]] = {
+    Watched.CLAIM: forget_claim,
+    **dict.fromkeys((Watched.VOLUME, Watched.STORAGE_CLASS, Watched.CSI_NODE), forget_by_name),
 }

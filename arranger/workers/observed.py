@@ -126,7 +126,7 @@ def news(
         )  # fmt: skip
         if change.type == "DELETED":
             if not isinstance(seen, k.ProvisioningSeen) or seen.job_uid:
-                events.append(gone_event(seen, term))
+                events.append(k.gone(seen, term))
         elif seen.uid in touched or not known(state, seen):
             events.append(seen)
         touched.add(seen.uid)
@@ -203,7 +203,7 @@ def _latest(events: list[k.Event], state: State) -> list[k.Event]:
     """Drop observations of a quota that a later one in `events` replaces, or that repeat the projection: a quota's
     usage changes with each of many pods."""
     last = {event.uid: number for number, event in enumerate(events) if isinstance(event, k.QuotaSeen)}
-    gone = any(isinstance(event, k.QuotaGone) for event in events)
+    gone = any(k.is_gone(event, k.Watched.QUOTA) for event in events)
     return [
         event
         for number, event in enumerate(events)
@@ -238,7 +238,7 @@ def projected(state: State, kind: k.Watched, term: int) -> list[tuple[str, k.Eve
     if kind == k.Watched.NODE:
         nodes = state.nodes
         rows = [(name, nodes.uids[row]) for name, row in sorted(nodes.rows.items()) if nodes.present(row)]
-        return [(uid, k.NodeGone(term, name, uid)) for name, uid in rows]
+        return [(uid, k.ObjectGone(kind, term, "", name, uid)) for name, uid in rows]
     seen: list[Seen]
     if kind == k.Watched.POD:
         seen = [state.pods[uid] for uid in sorted(state.pods)]
@@ -254,42 +254,4 @@ def projected(state: State, kind: k.Watched, term: int) -> list[tuple[str, k.Eve
         seen = [state.jobs[uid].seen for uid in sorted(state.jobs) if not state.jobs[uid].of_pods]
     else:
         seen = [each for _, each in sorted(_by_name(state, kind).items())]
-    return [(each.uid, gone_event(each, term)) for each in seen]
-
-
-#: Observation of an object without a namespace → its deletion.
-_GONE: dict[type, Callable[[int, str, str], k.Event]] = {
-    k.NodeSeen: k.NodeGone,
-    k.PriorityClassSeen: k.PriorityClassGone,
-    k.RuntimeClassSeen: k.RuntimeClassGone,
-    k.QueueSeen: k.QueueGone,
-    k.NamespaceSeen: k.NamespaceGone,
-    v.VolumeSeen: v.VolumeGone,
-    v.StorageClassSeen: v.StorageClassGone,
-    v.CSINodeSeen: v.CSINodeGone,
-    d.ResourceSliceSeen: d.ResourceSliceGone,
-    d.DeviceClassSeen: d.DeviceClassGone,
-}
-#: The same for quotas, LimitRanges, claims, and templates of claims.
-_GONE_IN_NAMESPACE: dict[type, Callable[[int, str, str, str], k.Event]] = {
-    k.QuotaSeen: k.QuotaGone,
-    k.LimitRangeSeen: k.LimitRangeGone,
-    v.ClaimSeen: v.ClaimGone,
-    d.ResourceClaimSeen: d.ResourceClaimGone,
-    d.ResourceClaimTemplateSeen: d.ResourceClaimTemplateGone,
-}
-
-
-def gone_event(seen: Seen, term: int) -> k.Event:
-    """The "gone" event for an object that was deleted."""
-    if isinstance(seen, k.NodeSeen | ByName):
-        return _GONE[type(seen)](term, seen.name, seen.uid)
-    if isinstance(seen, k.PodSeen):
-        return k.PodGone(term, seen.namespace, seen.name, seen.uid)
-    if isinstance(seen, k.PodGroupSeen):
-        return k.PodGroupGone(term, seen.namespace, seen.name, seen.uid, seen.group_kind)
-    if isinstance(seen, _OfClaims | _Limits):
-        return _GONE_IN_NAMESPACE[type(seen)](term, seen.namespace, seen.name, seen.uid)
-    if isinstance(seen, k.ProvisioningSeen):
-        return k.ProvisioningGone(term, seen.namespace, seen.name, seen.uid, seen.job_uid)
-    return k.JobGone(term, seen.namespace, seen.name, seen.uid)
+    return [(each.uid, k.gone(each, term)) for each in seen]

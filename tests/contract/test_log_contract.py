@@ -19,7 +19,7 @@ from arranger.errors import (
     WatchSuperseded,
 )
 from arranger.events.fence import CLAIM, Fence
-from arranger.events.kinds import Batch, EpochBegun, NodeGone, WatchClaimed, Watched
+from arranger.events.kinds import Batch, EpochBegun, ObjectGone, WatchClaimed, Watched
 from arranger.events.log import Appended, Log, Position, StoredSnapshot, entries
 from arranger.events.log_keys import UNKEYED
 from tests.contract.log_homes import KEYS, Home, InFile, InMemory, ahead, fake_redis, in_redis_at
@@ -69,8 +69,8 @@ def unsigned(stored: StoredSnapshot | None) -> StoredSnapshot | None:
     return msgspec.structs.replace(stored, signature="") if stored is not None else None
 
 
-def gone(*names: str) -> tuple[NodeGone, ...]:
-    return tuple(NodeGone(1, name, "uid") for name in names)
+def gone(*names: str) -> tuple[ObjectGone, ...]:
+    return tuple(ObjectGone(Watched.NODE, 1, "", name, "uid") for name in names)
 
 
 def batch(seq: int, *names: str, writer: str = "w") -> Batch:
@@ -680,7 +680,9 @@ async def test_an_unknown_kind_is_refused_with_its_own_offset(place: Place) -> N
         log = home.log()
         origin = await fill(log, (2,))
         end = await log.end()
-        await home.add_raw(msgspec.msgpack.encode(["x", 1, 5, [["NodeGone.1", 1, "a", "b"], ["Portent.1", 3]]]), 2)
+        await home.add_raw(
+            msgspec.msgpack.encode(["x", 1, 5, [["ObjectGone.1", "node", 1, "", "a", "b"], ["Portent.1", 3]]]), 2
+        )
         with pytest.raises(UnknownEvent, match=r"Portent\.1") as raised:
             await home.log().read(end)
         assert raised.value.offset == 5

@@ -7,7 +7,7 @@ import redis.asyncio
 
 from arranger.clock import SystemClock
 from arranger.errors import LogUnavailable, WritesRefused
-from arranger.events.kinds import Batch, NodeGone
+from arranger.events.kinds import Batch, ObjectGone, Watched
 from arranger.events.redis_log import RedisLog
 from arranger.metrics import Metrics
 from arranger.workers.membership import Lease
@@ -95,7 +95,9 @@ async def test_heartbeats_and_appends_tell_that_writes_are_refused_and_when_they
         assert writes.problem is not None and [each.id for each in await one.live()] == []
         assert writes.problem is not None, "reading says nothing of writing"
         with pytest.raises(WritesRefused):
-            await log.append(Batch("w", 1, SystemClock().now_ms(), (NodeGone(1, "n1", "uid"),)), epoch=epoch)
+            await log.append(
+                Batch("w", 1, SystemClock().now_ms(), (ObjectGone(Watched.NODE, 1, "", "n1", "uid"),)), epoch=epoch
+            )
         own_redis.command(*end)
         await writes.look(client)
         await one.join()

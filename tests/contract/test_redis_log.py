@@ -15,7 +15,7 @@ from arranger.errors import EpochLost, LogError, LogUnavailable, UsageError, Wat
 from arranger.events.blob_stores import FolderStore
 from arranger.events.fence import CLAIM, Fence
 from arranger.events.file_log import FileLog, copy_log
-from arranger.events.kinds import Batch, NodeGone
+from arranger.events.kinds import Batch, ObjectGone, Watched
 from arranger.events.log import Appended, Position, StoredSnapshot, entries
 from arranger.events.open_log import open_log
 from arranger.events.redis_connection import connect, sync_client, translated
@@ -33,7 +33,9 @@ SECRET = "s3cret/with#odd:chars@"
 
 
 def batch(seq: int, *, size: int = 1, writer: str = "w") -> Batch:
-    return Batch(writer, seq, 1_000 + seq, tuple(NodeGone(1, f"n{seq}-{i}", "uid") for i in range(size)))
+    return Batch(
+        writer, seq, 1_000 + seq, tuple(ObjectGone(Watched.NODE, 1, "", f"n{seq}-{i}", "uid") for i in range(size))
+    )
 
 
 @asynccontextmanager

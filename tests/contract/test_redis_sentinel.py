@@ -10,7 +10,7 @@ import redis.asyncio.sentinel
 from redis.exceptions import RedisError
 
 from arranger.errors import EpochLost, LogUnavailable, UsageError
-from arranger.events.kinds import Batch, NodeGone
+from arranger.events.kinds import Batch, ObjectGone, Watched
 from arranger.events.log import Appended
 from arranger.events.redis_connection import connect, sync_client
 from arranger.events.redis_log import RedisLog
@@ -27,7 +27,7 @@ def group() -> Iterator[WatchedRedis]:
 
 
 def batch(seq: int) -> Batch:
-    return Batch("w", seq, 1_000 + seq, (NodeGone(1, f"n{seq}", "uid"),))
+    return Batch("w", seq, 1_000 + seq, (ObjectGone(Watched.NODE, 1, "", f"n{seq}", "uid"),))
 
 
 async def again(log: RedisLog, batch: Batch, *, epoch: int) -> Appended:

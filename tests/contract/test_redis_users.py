@@ -16,7 +16,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 from arranger.clock import SystemClock
 from arranger.errors import LogUnavailable
 from arranger.events.fence import CLAIM, Fence
-from arranger.events.kinds import Batch, NodeGone
+from arranger.events.kinds import Batch, ObjectGone, Watched
 from arranger.events.log import Position, StoredSnapshot, entries
 from arranger.events.redis_log import RedisLog
 from arranger.feeds.following import Cursor, Following
@@ -75,7 +75,7 @@ async def client_of(server: RealRedis, role: str) -> AsyncIterator[redis.asyncio
 
 
 def batch(seq: int, writer: str) -> Batch:
-    return Batch(writer, seq, time.time_ns() // 1_000_000, (NodeGone(1, f"n{seq}", "uid"),))
+    return Batch(writer, seq, time.time_ns() // 1_000_000, (ObjectGone(Watched.NODE, 1, "", f"n{seq}", "uid"),))
 
 
 async def begun(server: RealRedis) -> tuple[RedisLog, int]:

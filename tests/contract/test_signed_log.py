@@ -12,7 +12,7 @@ from arranger.events.archive import ArchiveLog
 from arranger.events.blob_stores import FolderStore
 from arranger.events.codec import encode_batch, encode_snapshot
 from arranger.events.file_log import FileLog, copy_log
-from arranger.events.kinds import Batch, NodeGone
+from arranger.events.kinds import Batch, ObjectGone, Watched
 from arranger.events.log import Position, StoredSnapshot, entries
 from arranger.events.log_keys import NO_KEY, UNKEYED, Authenticity, LogKeys, next_chain
 from arranger.events.redis_log import RedisLog
@@ -28,7 +28,7 @@ KEYED, OTHER = LogKeys([FIRST]), LogKeys([SECOND])
 
 
 def batch(seq: int, writer: str = "w") -> Batch:
-    return Batch(writer, seq, time.time_ns() // 1_000_000, (NodeGone(1, f"n{seq}", "uid"),))
+    return Batch(writer, seq, time.time_ns() // 1_000_000, (ObjectGone(Watched.NODE, 1, "", f"n{seq}", "uid"),))
 
 
 async def written(server: RealRedis, cluster: str, keys: LogKeys = KEYED, *, count: int = 3) -> RedisLog:

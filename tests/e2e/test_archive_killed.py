@@ -41,7 +41,9 @@ class Filling:
         epoch = (await log.open()).epoch
         for _ in range(batches):
             self._seq += 1
-            events: Sequence[k.Event] = [k.NodeGone(1, f"n{self._seq}-{number}", "uid") for number in range(7)]
+            events: Sequence[k.Event] = [
+                k.ObjectGone(k.Watched.NODE, 1, "", f"n{self._seq}-{number}", "uid") for number in range(7)
+            ]
             if self._seq <= len(k.Watched):
                 kind = list(k.Watched)[self._seq - 1]
                 term = (await log.end()).offset + 1

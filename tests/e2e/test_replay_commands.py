@@ -654,7 +654,7 @@ def test_explain_of_a_job_that_came_and_went_at_once_is_one_clear_line(
     seen = world.job("before").seen
     term = world.terms[k.Watched.JOB]
     seen = msgspec.structs.replace(seen, name="brief", uid="brief")
-    world.say(seen, k.JobGone(term, "default", "brief", "brief"))
+    world.say(seen, k.ObjectGone(k.Watched.JOB, term, "default", "brief", "brief"))
     run = Run(capsys, "explain", "brief", *to_file(world.entries, tmp_path / "run.log"))
     assert run.status == 1 and "arranger events --job brief" in run.err
 

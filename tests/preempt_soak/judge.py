@@ -315,7 +315,7 @@ class Judge:
             self._ignored(event.fields[0], event.fields[1])
         elif event.kind == "StageDecided":
             self._decided(event)
-        elif event.kind == "JobGone" and self.rooms.pop(event.fields[3], None) is not None:
+        elif event.kind == "ObjectGone" and self.rooms.pop(event.fields[4], None) is not None:
             self.counts["rooms_of_deleted_jobs"] += 1
         elif event.kind == "Reserved" and event.fields[3]:
             self.counts["reservations"] += 1

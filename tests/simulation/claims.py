@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events import volumes as v
 from arranger.events.log import Entry
 from arranger.kube.cluster import CLAIMS, CSI_NODES, NODES, PODS, STORAGE_CLASSES, VOLUMES, ApiError, Object, Resource
 from arranger.kube.volumes import SELECTED_NODE
@@ -279,7 +278,7 @@ class Claims:
 
     def note(self, entry: Entry) -> None:
         """The log has another entry."""
-        if any(isinstance(event, v.Observation | k.NodeSeen | k.NodeGone) for event in entry.batch.events):
+        if any(k.watch_of(event) in (*k.OF_VOLUMES, k.Watched.NODE) for event in entry.batch.events):
             self._changed = entry.last
 
     def forget(self) -> None:

@@ -133,7 +133,9 @@ class Elsewhere:
             self._batch(k.WatchClaimed(kind, "elsewhere", self.uid)), epoch=epoch, fence=Fence(kind, CLAIM)
         )
         fence = Fence(kind, claimed.first, "999999")
-        gone = [k.PodGone(claimed.first, pod.namespace, pod.name, pod.uid) for pod in state.pods.values()]
+        gone = [
+            k.ObjectGone(k.Watched.POD, claimed.first, pod.namespace, pod.name, pod.uid) for pod in state.pods.values()
+        ]
         if kind == k.Watched.POD and self._chance.random() < 0.5:
             await log.append(self._batch(*gone, k.ListingEnded(kind, claimed.first, "9")), epoch=epoch, fence=fence)
         world.faults.hit("another cluster's claim")

@@ -379,7 +379,7 @@ class Oracle:
 
     def _tell(self, offset: int, event: k.Event, refused: str, jobs: dict[str, Any]) -> None:
         uid = getattr(event, "job_uid", "")
-        if isinstance(event, k.JobSeen | k.JobGone):
+        if k.seen_or_gone(event, k.JobSeen):
             uid = event.uid
         elif isinstance(event, k.PodSeen) and event.owner is not None:
             uid = event.owner.job_uid

@@ -38,10 +38,8 @@ from tests.simulation.room_rules import Decision, edited, less, spec_of
 KEPT, PASSED = "a reserved job starts as promised", "a reserved job starts as promised after others behind it"
 OUTLIVED, NODES, BEFORE_IT, STALE = "outlived", "nodes", "one before it", "stale"
 ITSELF, RULES, ASSUMED, LOST = "itself", "rules", "assumed", "the log is lost"
-_RULES = (
-    k.QueueSeen, k.QueueGone, k.NamespaceSeen, k.NamespaceGone, k.PriorityClassSeen, k.PriorityClassGone,
-    k.WatchRefused, k.QuotaSeen, k.QuotaGone, k.LimitRangeSeen, k.LimitRangeGone,
-)  # fmt: skip
+#: The watches of what rules are made of.
+_RULES = (k.Watched.QUEUE, k.Watched.NAMESPACE, k.Watched.PRIORITY_CLASS, k.Watched.QUOTA, k.Watched.LIMIT_RANGE)
 
 
 @dataclass
@@ -94,7 +92,7 @@ class Promises:
         events, cycle = entry.batch.events, cycle_of(entry)
         if not self._open and not any(isinstance(event, k.Reserved) for event in events):
             return None
-        names = [event.name for event in events if isinstance(event, k.NodeSeen | k.NodeGone)]
+        names = [event.name for event in events if k.seen_or_gone(event, k.NodeSeen)]
         facts = {name: state.nodes.facts_of(name) for name in names}
         order, run_ms = [], dict[str, int | None]()
         if cycle is not None:
@@ -221,7 +219,7 @@ def _limited(state: State, job: JobRecord) -> bool:
 
 
 def _changes_rules(events: Sequence[k.Event]) -> bool:
-    return any(isinstance(event, _RULES) for event in events)
+    return any(isinstance(event, k.WatchRefused) or k.watch_of(event) in _RULES for event in events)
 
 
 def _rules(state: State) -> tuple[object, ...]:

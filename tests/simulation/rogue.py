@@ -259,7 +259,7 @@ class Rogue:
         state = self._world.oracle.state
         if state.pods and state.terms.get(k.Watched.POD):
             pod = state.pods[self._chance.choice(sorted(state.pods))]
-            gone = k.PodGone(state.terms[k.Watched.POD] - 1, pod.namespace, pod.name, pod.uid)
+            gone = k.ObjectGone(k.Watched.POD, state.terms[k.Watched.POD] - 1, pod.namespace, pod.name, pod.uid)
             await self._say("two writers: an old term", gone)
 
     async def _old_version(self) -> None:

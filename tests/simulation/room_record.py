@@ -39,11 +39,8 @@ TIMES = 10
 _OWN_FAILURES = (StageReason.WORKERS_LOST, StageReason.LEADER_FAILED, StageReason.WORKER_ENDED)
 #: Whoever decides knows after this time that a node is gone or closed.
 _KNOWN_SHUT_MS = 30_000
-_DEMAND = (k.JobGone, k.NodeSeen, k.NodeGone)
-_RULES = (
-    k.QueueSeen, k.QueueGone, k.NamespaceSeen, k.NamespaceGone, k.PriorityClassSeen, k.PriorityClassGone,
-    k.WatchRefused, k.LimitRangeSeen, k.LimitRangeGone,
-)  # fmt: skip
+#: The watches of what rules, rather than jobs and nodes, are made of.
+_RULES = (k.Watched.QUEUE, k.Watched.NAMESPACE, k.Watched.PRIORITY_CLASS, k.Watched.LIMIT_RANGE)
 _WAITING = (Stage.PENDING, Stage.RESCHEDULING)
 #: Site of each way in which room is taken.
 SITES_OF_KINDS = {kind: f"preempted: {kind.lower()}" for kind in PreemptionKind}
@@ -179,9 +176,9 @@ class RoomRecord:
             if isinstance(event, k.JobSeen) and self._generations.get(event.uid) != event.generation:
                 self._generations[event.uid] = event.generation
                 self._edited_ms[event.uid] = self._demand_ms = state.time_ms
-            elif isinstance(event, _DEMAND) or (isinstance(event, k.StageDecided) and event.stage in ENDED):
+            elif _is_demand(event):
                 self._demand_ms = state.time_ms
-            elif isinstance(event, _RULES):
+            elif isinstance(event, k.WatchRefused) or k.watch_of(event) in _RULES:
                 self._rules_ms = state.time_ms
 
     def _note_growth(self, state: State, event: k.Placed | k.Preempted) -> None:
@@ -198,10 +195,11 @@ class RoomRecord:
         if (job := state.jobs.get(uid)) is not None and job.of_pods and _quorum(job.seen) != _quorum(before.seen[uid]):
             of.excuses["its group needs another number of pods"] = None
         for event in entry.batch.events:
-            if isinstance(event, k.PodGroupSeen | k.PodGroupGone):  # in one entry, it may go and come again
-                if group_uid(event.namespace, event.name, event.group_kind) == uid:
+            if k.seen_or_gone(event, k.PodGroupSeen):  # in one entry, it may go and come again
+                kind = event.group_kind if isinstance(event, k.PodGroupSeen) else k.GROUP_KINDS[event.kind]
+                if group_uid(event.namespace, event.name, kind) == uid:
                     of.excuses["its PodGroup came, went or changed"] = None
-            elif isinstance(event, k.NodeSeen | k.NodeGone) and event.name in of.nodes:
+            elif k.seen_or_gone(event, k.NodeSeen) and event.name in of.nodes:
                 if _shut(state, of, event.name):
                     of.shut.setdefault(event.name, state.time_ms)
                 else:
@@ -210,7 +208,7 @@ class RoomRecord:
                     of.excuses["a node is gone, has closed, or is smaller"] = None
             elif isinstance(event, k.JobSeen) and event.uid == uid and edited(before.seen[uid], event):
                 of.excuses["the job was edited or deleted"] = None
-            elif isinstance(event, k.PodSeen | k.PodGone) and before.pods.get(event.uid) == uid and _leaves(event, uid):
+            elif k.seen_or_gone(event, k.PodSeen) and before.pods.get(event.uid) == uid and _leaves(event, uid):
                 of.excuses["a pod that was to be bound is gone"] = None
             elif isinstance(event, k.PodSeen) and before.pods.get(event.uid) == uid and event.node:
                 of.excuses["a pod that waited for room was bound before"] = None
@@ -426,9 +424,15 @@ def _job_of(pod: Mapping[str, Any]) -> str:
     return next((str(of["uid"]) for of in owners if of.get("controller")), "")
 
 
-def _leaves(event: k.PodSeen | k.PodGone, record: str) -> bool:
+def _is_demand(event: k.Event) -> bool:
+    """Whether other jobs may want room after an event, or there may be more or less of it."""
+    ended = isinstance(event, k.StageDecided) and event.stage in ENDED
+    return ended or k.seen_or_gone(event, k.NodeSeen) or k.is_gone(event, k.Watched.JOB)
+
+
+def _leaves(event: k.PodSeen | k.ObjectGone, record: str) -> bool:
     """Whether a pod leaves its record, or is about to."""
-    return isinstance(event, k.PodGone) or event.deleting or record_uid(event) != record
+    return isinstance(event, k.ObjectGone) or event.deleting or record_uid(event) != record
 
 
 def _quorum(seen: k.JobSeen) -> tuple[int, bool] | None:

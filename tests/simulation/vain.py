@@ -113,11 +113,11 @@ class Vain:
         return uid in self._taken and self._taken[uid].ended is None
 
     def _observe(self, event: k.Event) -> None:
-        if isinstance(event, k.JobSeen | k.JobGone):
+        if k.seen_or_gone(event, k.JobSeen):
             self._seen(event)
-        elif isinstance(event, k.NodeSeen | k.NodeGone):
+        elif k.seen_or_gone(event, k.NodeSeen):
             self._drop([uid for uid, of in self._taken.items() if event.name in of.nodes])
-        elif isinstance(event, k.QuotaSeen | k.QuotaGone):
+        elif k.seen_or_gone(event, k.QuotaSeen):
             limits = (event.hard, event.scopes) if isinstance(event, k.QuotaSeen) else None
             if self._limits.get((event.namespace, event.name)) != limits or limits is None:
                 self._drop([uid for uid, of in self._taken.items() if of.namespace == event.namespace])
@@ -125,7 +125,7 @@ class Vain:
         elif isinstance(event, k.WatchRefused):
             self._limits.clear()
 
-    def _seen(self, event: k.JobSeen | k.JobGone) -> None:
+    def _seen(self, event: k.JobSeen | k.ObjectGone) -> None:
         """A job may have been edited."""
         known = self._generations.get(event.uid)
         generation = event.generation if isinstance(event, k.JobSeen) else None

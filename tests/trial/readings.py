@@ -16,7 +16,7 @@ from tests.trial.scene import Scene
 
 #: The tags of claims and of observations; an observation counts only in the term of its claim.
 _CLAIM = "WatchClaimed."
-_OBSERVED = {"NodeSeen": "node", "NodeGone": "node", "PodSeen": "pod", "PodGone": "pod", "JobSeen": "tyjob", "JobGone": "tyjob"}  # fmt: skip  # noqa: E501
+_OBSERVED = {"NodeSeen": "node", "PodSeen": "pod", "JobSeen": "tyjob"}
 
 #: Prints the projection at the log's end: jobs (UID → name, stage) and pods (UID → phase).
 _PROJECTION = """
@@ -100,9 +100,9 @@ def terms(scene: Scene) -> Terms:
         if event.kind == "WatchClaimed":
             current[event.fields[0]] = event
             found.claims += 1
-        kind = _OBSERVED.get(event.kind)
-        claim = current.get(kind) if kind else None
-        if claim is not None and event.fields[0] < claim.offset:
+        gone = event.kind == "ObjectGone"  # which has its watch before its term
+        claim = current.get(event.fields[0] if gone else _OBSERVED.get(event.kind, ""))
+        if claim is not None and event.fields[1 if gone else 0] < claim.offset:
             found.void += 1
             found.zombie_s = max(found.zombie_s, (event.time_ms - claim.time_ms) / 1000)
     return found

@@ -49,7 +49,9 @@ async def filled(count: int, *, seed: int = 1, trim: int = 0) -> MemoryLog:
     chance = random.Random(seed)
     for seq in range(1, count + 1):
         names = [f"n{chance.randrange(99)}" for _ in range(chance.randint(1, 4))]
-        batch = k.Batch("w", seq, TOLD_MS + 10 * seq, tuple(k.NodeGone(1, name, "uid") for name in names))
+        batch = k.Batch(
+            "w", seq, TOLD_MS + 10 * seq, tuple(k.ObjectGone(k.Watched.NODE, 1, "", name, "uid") for name in names)
+        )
         await log.append(batch, epoch=begun.epoch)
     if trim:
         await log.trim(trim, epoch=begun.epoch)
@@ -322,7 +324,9 @@ async def test_an_altered_entry_of_a_whole_file_is_found_by_its_chain(tmp_path: 
     log = await filled(40)
     begin = await log.start()
     stored = list(await log.read_stored(begin))
-    altered = k.Batch("w", 5, 1, tuple(k.NodeGone(1, "another", "uid") for _ in range(stored[5].count)))
+    altered = k.Batch(
+        "w", 5, 1, tuple(k.ObjectGone(k.Watched.NODE, 1, "", "another", "uid") for _ in range(stored[5].count))
+    )
     stored[5] = msgspec.structs.replace(stored[5], payload=encode_batch(altered))
     name, content = encode_segment(begin, stored, (1, 2))
     FolderStore(tmp_path).put(name, content)
@@ -409,7 +413,7 @@ async def test_an_archive_that_comes_later_and_that_of_another_epoch_are_found(t
 
     epoch = (await log.begin_epoch(lost=epoch, reason="a test", time_ms=TOLD_MS)).epoch
     for seq in range(1, 4):
-        await log.append(k.Batch("w", seq, TOLD_MS, (k.NodeGone(1, "n", "u"),)), epoch=epoch)
+        await log.append(k.Batch("w", seq, TOLD_MS, (k.ObjectGone(k.Watched.NODE, 1, "", "n", "u"),)), epoch=epoch)
     of_new = await whole(log)
     await archived(log, blob_store, until=of_new[2].last)
     await log.trim(of_new[1].last, epoch=epoch)
@@ -705,7 +709,7 @@ async def test_files_of_two_logs_that_only_look_alike_are_told_apart_by_the_chai
     forged = MemoryLog(MemoryHome(), now_ms=lambda: TOLD_MS)
     begun = await forged.open()
     for number, one in enumerate(stored[1:], 1):
-        events = tuple(k.NodeGone(1, "another", "uid") for _ in range(one.count))
+        events = tuple(k.ObjectGone(k.Watched.NODE, 1, "", "another", "uid") for _ in range(one.count))
         await forged.append(k.Batch("w", number, TOLD_MS + 10 * number, events), epoch=begun.epoch)
     await archived(forged, FolderStore(tmp_path / "b"))
     names = segments_in(tmp_path / "a")

@@ -22,7 +22,7 @@ from arranger.events.codec import (
     verified,
     verified_run,
 )
-from arranger.events.kinds import Batch, NodeGone, PodGone
+from arranger.events.kinds import Batch, ObjectGone, Watched
 from arranger.events.log import Position, StoredSnapshot
 from arranger.events.log_keys import next_chain
 
@@ -84,7 +84,7 @@ def test_the_tag_of_every_kind_is_its_name_and_version() -> None:
 
 @pytest.mark.parametrize("index", [0, 1, 2])
 def test_an_unknown_kind_is_named_with_its_own_offset(index: int) -> None:
-    events: list[Any] = [["NodeGone.1", 1, "n", "u"]] * 3
+    events: list[Any] = [["ObjectGone.1", "node", 1, "", "n", "u"]] * 3
     events[index] = ["NodeVanished.7", 1]
     payload = msgspec.msgpack.encode(["w", 1, 0, events])
 
@@ -95,13 +95,13 @@ def test_an_unknown_kind_is_named_with_its_own_offset(index: int) -> None:
 
 
 def test_an_unknown_version_of_a_known_kind_is_unknown() -> None:
-    with pytest.raises(UnknownEvent, match=r"NodeGone\.2"):
-        decode_batch(msgspec.msgpack.encode(["w", 1, 0, [["NodeGone.2", 1, "n", "u"]]]), 1)
+    with pytest.raises(UnknownEvent, match=r"ObjectGone\.2"):
+        decode_batch(msgspec.msgpack.encode(["w", 1, 0, [["ObjectGone.2", "node", 1, "", "n", "u"]]]), 1)
 
 
 def seen(faults: object) -> bytes:
     fields = [3, "default", "j", "uid", "7", 1, 0, False, None, faults, ""]
-    return msgspec.msgpack.encode(["w", 1, 0, [["NodeGone.1", 1, "n", "u"], ["JobSeen.1", *fields]]])
+    return msgspec.msgpack.encode(["w", 1, 0, [["ObjectGone.1", "node", 1, "", "n", "u"], ["JobSeen.1", *fields]]])
 
 
 def test_a_fault_of_an_unknown_kind_is_unknown_at_its_own_offset() -> None:
@@ -111,8 +111,10 @@ def test_a_fault_of_an_unknown_kind_is_unknown_at_its_own_offset() -> None:
 
 
 def test_a_known_kind_with_a_wrong_field_is_damage_at_its_own_offset() -> None:
-    payload = msgspec.msgpack.encode(["w", 1, 0, [["NodeGone.1", 1, "n", "u"], ["NodeGone.1", 1, "n", 5]]])
-    with pytest.raises(DamagedEntry, match=r"NodeGone\.1") as raised:
+    payload = msgspec.msgpack.encode(
+        ["w", 1, 0, [["ObjectGone.1", "node", 1, "", "n", "u"], ["ObjectGone.1", "node", 1, "", "n", 5]]]
+    )
+    with pytest.raises(DamagedEntry, match=r"ObjectGone\.1") as raised:
         decode_batch(payload, 100)
     assert not isinstance(raised.value, UnknownEvent)
     assert raised.value.offset == 101
@@ -126,10 +128,10 @@ def test_a_known_kind_with_a_wrong_field_is_damage_at_its_own_offset() -> None:
         b"\x91" * 100_000,
         msgspec.msgpack.encode(["w", 1, 0, []]),
         msgspec.msgpack.encode(["w", 1, 0, [5]]),
-        msgspec.msgpack.encode(["w", 1, 0, [["NodeGone.1"]]]),
+        msgspec.msgpack.encode(["w", 1, 0, [["ObjectGone.1"]]]),
         msgspec.msgpack.encode({"writer": "w"}),
-        encode_batch(batch(NodeGone(1, "n", "u")))[:-1],
-        encode_batch(batch(NodeGone(1, "n", "u"))) + b"\x00",
+        encode_batch(batch(ObjectGone(Watched.NODE, 1, "", "n", "u")))[:-1],
+        encode_batch(batch(ObjectGone(Watched.NODE, 1, "", "n", "u"))) + b"\x00",
     ],
 )
 def test_what_is_no_batch_is_damage_at_its_first_offset(payload: bytes) -> None:
@@ -140,7 +142,9 @@ def test_what_is_no_batch_is_damage_at_its_first_offset(payload: bytes) -> None:
 
 @given(st.data())
 def test_altered_bytes_are_read_as_a_batch_or_refused_with_an_offset(data: st.DataObject) -> None:
-    payload = bytearray(encode_batch(batch(PodGone(1, "default", "p", "u"), NodeGone(2, "n", "u"))))
+    payload = bytearray(
+        encode_batch(batch(ObjectGone(Watched.POD, 1, "default", "p", "u"), ObjectGone(Watched.NODE, 2, "", "n", "u")))
+    )
     for _ in range(data.draw(st.integers(1, 4))):
         payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
     try:
@@ -149,7 +153,7 @@ def test_altered_bytes_are_read_as_a_batch_or_refused_with_an_offset(data: st.Da
         assert damage.offset in (5, 6)
 
 
-@pytest.mark.parametrize("impossible", [batch(), batch(NodeGone(1, "n", "u"), seq=0)])
+@pytest.mark.parametrize("impossible", [batch(), batch(ObjectGone(Watched.NODE, 1, "", "n", "u"), seq=0)])
 def test_a_batch_without_events_or_sequence_number_is_not_written(impossible: Batch) -> None:
     with pytest.raises(ValueError, match="batch"):
         encode_batch(impossible)
@@ -222,7 +226,13 @@ def stored_run(count: int) -> list[StoredEntry]:
     """Entries of two events each, from offset 1."""
     run, chain = [], ""
     for number in range(count):
-        payload = encode_batch(batch(NodeGone(1, f"n{number}", "u"), NodeGone(2, f"n{number}", "u"), seq=number + 1))
+        payload = encode_batch(
+            batch(
+                ObjectGone(Watched.NODE, 1, "", f"n{number}", "u"),
+                ObjectGone(Watched.NODE, 2, "", f"n{number}", "u"),
+                seq=number + 1,
+            )
+        )
         chain = next_chain(chain, payload)
         run.append(StoredEntry(2 * number + 2, 2, chain, payload))
     return run

@@ -117,7 +117,7 @@ def test_a_comparison_that_fails_lets_nothing_be_observed_twice() -> None:
         began = len(await events_of(scene))
         await cluster.delete(PODS, "default", "a")  # the watch tells that it goes, then that it is gone
         await asyncio.sleep(20)
-        assert [type(event) for event in (await events_of(scene))[began:]] == [k.PodSeen, k.PodGone]
+        assert [type(event) for event in (await events_of(scene))[began:]] == [k.PodSeen, k.ObjectGone]
 
     run(test)
 
@@ -290,7 +290,7 @@ def older_after_newer(events: list[k.Event]) -> list[str]:
     newest: dict[str, float] = {}
     back: list[str] = []
     for event in events:
-        if isinstance(event, k.PodSeen | k.PodGone):
+        if k.seen_or_gone(event, k.PodSeen):
             version = int(event.resource_version) if isinstance(event, k.PodSeen) else float("inf")
             if version < newest.get(event.uid, 0.0):
                 back.append(event.name)

@@ -266,7 +266,7 @@ WORDS: dict[k.Event, str] = {
         1, "n", "c", "u", "1", ResourceClaimFacts((), "", True, on("n1", "gpu-0", "gpu-1"), ("u1",))
     ): f"devices gpu-0 of {DRIVER} (pool n1), gpu-1 of {DRIVER} (pool n1), reserved for 1 pod, being deleted",
     d.DevicesMatched(("a",), ()): "1 selector evaluated for 0 slices",
-    d.ResourceClaimGone(1, "n", "c", "u"): "gone",
+    k.ObjectGone(k.Watched.RESOURCE_CLAIM, 1, "n", "c", "u"): "gone",
 }  # fmt: skip
 
 
@@ -299,7 +299,7 @@ async def test_objects_come_change_and_go_and_what_decides_nothing_makes_no_even
         await scene.cluster.patch(resource, namespace, "one", change)
         await scene.cluster.delete(resource, namespace, "one")
         await scene.until(lambda: known() == 0)
-        seen = [type(event).__name__ for event in await observations(scene) if k.watch_of(event) == kind]
+        seen = [k.kind_of(event) for event in await observations(scene) if k.watch_of(event) == kind]
         name = seen[0].removesuffix("Seen")
         # The version of a claim is the precondition of what an applier writes to it.
         versions = [f"{name}Seen"] if kind == k.Watched.RESOURCE_CLAIM else []

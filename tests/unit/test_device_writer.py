@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from arranger.events import kinds as k
-from arranger.events.devices import ResourceClaimGone
 from arranger.kube.cluster import (
     DEVICE_CLASSES,
     NODES,
@@ -107,7 +106,7 @@ class Scene:
         there = {item["metadata"]["uid"] for item in self.items(RESOURCE_CLAIMS)}
         for of in [of for of in self.world.state.devices.claims.values() if of.uid not in there]:
             term = self.world.terms[k.Watched.RESOURCE_CLAIM]
-            self.world.say(ResourceClaimGone(term, of.namespace, of.name, of.uid))
+            self.world.say(k.ObjectGone(k.Watched.RESOURCE_CLAIM, term, of.namespace, of.name, of.uid))
         for pod in self.items(PODS):
             self.world.say(pod_seen(pod, self.world.terms[k.Watched.POD], "arranger", with_devices=True))
         if found := matches(self.world.state):

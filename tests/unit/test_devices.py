@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 import msgspec
 import pytest
 
-from arranger.events import devices as d
 from arranger.events import kinds as k
 from arranger.events.codec import encode_batch
 from arranger.events.log import Entry
@@ -478,7 +477,7 @@ def test_what_happens_to_a_copy_of_a_state_leaves_its_devices_as_they_are() -> N
     before = snapshot.encode(world.state)
     copy = private_copy(world.state)
     term = world.terms[k.Watched.RESOURCE_CLAIM]
-    say(copy, world.now_ms, [d.ResourceClaimGone(term, "default", "secret-1", "uid-secret-1")])
+    say(copy, world.now_ms, [k.ObjectGone(k.Watched.RESOURCE_CLAIM, term, "default", "secret-1", "uid-secret-1")])
     assert snapshot.encode(world.state) == before
     assert ("default", "secret-1") not in copy.devices.claims
 

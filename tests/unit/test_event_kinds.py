@@ -62,16 +62,17 @@ def test_every_kind_can_be_folded_and_told_and_exported(kind: type[Any]) -> None
     for event in each(kind):
         assert describe.describe(event, folded(event))
         assert type(exported(event)) is kind
+        assert k.kind_of(event) in k.KIND_NAMES
 
 
 def test_a_kind_without_a_handler_or_words_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(fold._APPLY, k.QuotaGone)
+    monkeypatch.delitem(fold._APPLY, k.ObjectGone)
     monkeypatch.delitem(describe._WORDS, k.QuotaSeen)
-    monkeypatch.delitem(k.WATCHED, k.QueueGone)
-    assert unknown() == ["QuotaGone isn't in the fold", "QuotaSeen isn't in words", "QueueGone has no watch"]
+    monkeypatch.delitem(k.WATCHED, k.QueueSeen)
+    assert unknown() == ["ObjectGone isn't in the fold", "QuotaSeen isn't in words", "QueueSeen has no watch"]
 
 
 def test_a_sort_of_name_without_a_prefix_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(pseudonyms._SORTS, "quota")
     with pytest.raises(KeyError, match="quota"):
-        test_every_kind_can_be_folded_and_told_and_exported(k.QuotaGone)
+        test_every_kind_can_be_folded_and_told_and_exported(k.ObjectGone)

@@ -10,7 +10,7 @@ import pytest
 from arranger.errors import DamagedEntry, LogError, NoLog, UsageError
 from arranger.events.fence import CLAIM, Fence
 from arranger.events.file_log import FileLog, copy_log
-from arranger.events.kinds import Batch, NodeGone
+from arranger.events.kinds import Batch, ObjectGone, Watched
 from arranger.events.log import Position, StoredSnapshot, entries
 from arranger.events.open_log import open_log
 from tests.file_writer import FileWriter
@@ -19,14 +19,14 @@ from tests.memory_log import MemoryLog
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from arranger.events.kinds import Batch, NodeGone
+from arranger.events.kinds import Batch, ObjectGone, Watched
 from tests.file_writer import FileWriter
 
 async def write():
     log = FileWriter(Path(sys.argv[1]))
     begun = await log.open()
     for seq in range(1, 301):
-        await log.append(Batch("w", seq, seq, (NodeGone(1, "n", "u"),) * 7), epoch=begun.epoch)
+        await log.append(Batch("w", seq, seq, (ObjectGone(Watched.NODE, 1, "", "n", "u"),) * 7), epoch=begun.epoch)
     await log.close()
 
 asyncio.run(write())
@@ -34,7 +34,9 @@ asyncio.run(write())
 
 
 def batch(seq: int, *, size: int = 1) -> Batch:
-    return Batch("w", seq, 1_000 + seq, tuple(NodeGone(1, f"n{seq}-{i}", "uid") for i in range(size)))
+    return Batch(
+        "w", seq, 1_000 + seq, tuple(ObjectGone(Watched.NODE, 1, "", f"n{seq}-{i}", "uid") for i in range(size))
+    )
 
 
 #: The cursor stored with each batch; the first claims the watch.

@@ -295,10 +295,10 @@ def test_observations_under_a_superseded_term_are_void() -> None:
     digest_of_facts = (dict(job.bound), dict(world.state.pods), world.state.nodes.used.copy(), job.seen)
     node, pod, of_job = (old[kind] for kind in (k.Watched.NODE, k.Watched.POD, k.Watched.JOB))
     world.say(
-        k.NodeGone(node, "n1", "uid-n1"),
+        k.ObjectGone(k.Watched.NODE, node, "", "n1", "uid-n1"),
         msgspec.structs.replace(world.state.pods[uid], phase="Failed"),
-        k.PodGone(pod, "default", "whatever", uid),
-        k.JobGone(of_job, "default", "ppo", job.uid),
+        k.ObjectGone(k.Watched.POD, pod, "default", "whatever", uid),
+        k.ObjectGone(k.Watched.JOB, of_job, "default", "ppo", job.uid),
         msgspec.structs.replace(job.seen, deleting=True),
         k.ListingEnded(k.Watched.POD, pod, "9"),
     )
@@ -317,7 +317,7 @@ def test_the_first_cluster_that_claims_a_watch_is_the_logs_and_the_claim_of_anot
     foreign = world.say(k.WatchClaimed(k.Watched.POD, "theirs", "uid-of-theirs"))
     world.say(
         k.ListingBegun(k.Watched.POD, foreign),
-        k.PodGone(foreign, "default", "whatever", job.bound[(0, 0)]),
+        k.ObjectGone(k.Watched.POD, foreign, "default", "whatever", job.bound[(0, 0)]),
         k.ListingEnded(k.Watched.POD, foreign, "9"),
     )
     assert job.bound == bound and world.state.terms[k.Watched.POD] == mine
@@ -564,7 +564,7 @@ def test_a_job_created_again_under_the_same_name_is_another_job() -> None:
 
 def test_news_of_the_end_of_an_earlier_job_of_that_name_leaves_the_present_one_alone() -> None:
     world, job = running()
-    world.say(k.JobGone(world.terms[k.Watched.JOB], "default", "ppo", "uid-of-an-earlier-one"))
+    world.say(k.ObjectGone(k.Watched.JOB, world.terms[k.Watched.JOB], "default", "ppo", "uid-of-an-earlier-one"))
     assert world.state.find_job("default", "ppo") is job and job.stage == Stage.RUNNING
 
 

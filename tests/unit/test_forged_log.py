@@ -140,9 +140,9 @@ async def forge_everything(scene: Scene) -> None:
     await scene.see("j-learner-0", "kube-public", owner=owner)
     await scene.see("j-learner-0-r7", owner=msgspec.structs.replace(owner, attempt=7))
     # On a node that is gone, they would go by force.
-    await scene.append(k.NodeGone(scene.terms[k.Watched.NODE], "n1", "n1"))
+    await scene.append(k.ObjectGone(k.Watched.NODE, scene.terms[k.Watched.NODE], "", "n1", "n1"))
     # The job is said to have gone, so that its own pods look left behind.
-    await scene.append(k.JobGone(scene.terms[k.Watched.JOB], "default", "j", job))
+    await scene.append(k.ObjectGone(k.Watched.JOB, scene.terms[k.Watched.JOB], "default", "j", job))
     await scene.until(lambda: job in scene.applier._progress)
     await asyncio.sleep(0.3)
     assert [scene.stands(name, namespace) for namespace, name in victims.items()] == [True] * 3
@@ -178,7 +178,7 @@ async def test_pods_that_a_deleted_job_left_behind_go() -> None:
         job = await scene.begin()
         scene.store.patch(PODS, "default", "j-learner-0", {"metadata": {"finalizers": ["a.b/c"]}})
         scene.store.collection(TYJOBS).objects.pop(("default", "j"))  # and no collector looks after its pods
-        await scene.append(k.JobGone(scene.terms[k.Watched.JOB], "default", "j", job))
+        await scene.append(k.ObjectGone(k.Watched.JOB, scene.terms[k.Watched.JOB], "default", "j", job))
         await scene.until(lambda: not scene.stands("j-learner-0"))
 
 
@@ -206,7 +206,7 @@ async def test_pods_of_a_deleted_job_are_left_to_kubernetes_for_a_while(monkeypa
     async with applying(MemoryLog(MemoryHome())) as scene:
         job = await scene.begin()
         scene.store.collection(TYJOBS).objects.pop(("default", "j"))
-        await scene.append(k.JobGone(scene.terms[k.Watched.JOB], "default", "j", job))
+        await scene.append(k.ObjectGone(k.Watched.JOB, scene.terms[k.Watched.JOB], "default", "j", job))
         await scene.until(lambda: scene.applier._progress[job].orphaned_s is not None)
         assert scene.stands("j-learner-0")
         monkeypatch.setattr("arranger.workers.pod_reconciler._COLLECTED_S", 0.0)
@@ -230,7 +230,7 @@ async def test_a_pod_whose_job_is_seen_while_its_owner_is_read_is_not_deleted(mo
             return found
 
         scene.cluster.get = late  # type: ignore[method-assign]
-        await scene.append(k.JobGone(scene.terms[k.Watched.JOB], "default", "j", job))
+        await scene.append(k.ObjectGone(k.Watched.JOB, scene.terms[k.Watched.JOB], "default", "j", job))
         await asyncio.wait_for(read.wait(), 20)
         await asyncio.sleep(0.1)
         assert scene.stands("j-learner-0") and job in scene.follower.state.jobs

@@ -106,7 +106,8 @@ async def test_a_process_that_starts_waits_at_a_forged_entry_and_goes_on_without
     assert follower.forgery.entry is None and follower.state.offset == true_end.offset
     with pytest.raises(EpochLost):  # Redis gives no ID twice
         await another.append(
-            k.Batch("w", 99, time.time_ns() // 1_000_000, (k.NodeGone(1, "n", "u"),)), epoch=true_end.epoch
+            k.Batch("w", 99, time.time_ns() // 1_000_000, (k.ObjectGone(k.Watched.NODE, 1, "", "n", "u"),)),
+            epoch=true_end.epoch,
         )
     await another.begin_epoch(lost=true_end.epoch, reason="test", time_ms=time.time_ns() // 1_000_000)
     assert await another.old_epochs() == [true_end.epoch]

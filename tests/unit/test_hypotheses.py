@@ -39,7 +39,7 @@ def events(state: State) -> Iterator[tuple[k.Event, ...]]:
         if state.nodes.has(name):
             facts = state.nodes.facts[row]
             yield (hypothesis.node_seen(state, name, msgspec.structs.replace(facts, cordoned=not facts.cordoned)),)
-            yield (k.NodeGone(state.terms[k.Watched.NODE], name, state.nodes.uids[row]),)
+            yield (k.ObjectGone(k.Watched.NODE, state.terms[k.Watched.NODE], "", name, state.nodes.uids[row]),)
     for name, queue in [*state.queues.items()]:
         if queue.spec is not None:
             yield (hypothesis.queue_seen(state, name, msgspec.structs.replace(queue.spec, max_running=1)),)

@@ -157,7 +157,7 @@ async def test_the_cursor_of_another_clusters_void_claim_is_not_gone_on_from() -
         await scene.until(lambda: scene.names() == ["a"])
         claim = k.WatchClaimed(k.Watched.POD, "stranger", uid_of(theirs))
         claimed = await scene.stranger.append_and_fold([claim], fence=Fence(k.Watched.POD, CLAIM))
-        gone = k.PodGone(claimed.first, "default", "c", "c")
+        gone = k.ObjectGone(k.Watched.POD, claimed.first, "default", "c", "c")
         fence = Fence(k.Watched.POD, claimed.first, f"{uid_of(theirs)}/999999")
         await scene.stranger.append_and_fold([gone], fence=fence)
         await scene.create("b")

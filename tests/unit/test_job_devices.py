@@ -6,7 +6,7 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.events.codec import encode_batch
-from arranger.events.devices import ResourceClaimTemplateGone, ResourceClaimTemplateSeen
+from arranger.events.devices import ResourceClaimTemplateSeen
 from arranger.events.log import Entry
 from arranger.lifecycle.desired import desired_pods, desired_status
 from arranger.messages.shortages import shortage_text
@@ -293,7 +293,7 @@ def test_a_pod_whose_template_is_another_one_now_gives_its_node_back_unless_its_
     world.own_claim(made, (0, 0), "gpu")
     term = world.terms[k.Watched.RESOURCE_CLAIM_TEMPLATE]
     facts = ResourceClaimFacts((DeviceRequest("other", CLASS, (), 2),))
-    world.say(ResourceClaimTemplateGone(term, "default", "gpu", "uid-gpu"))
+    world.say(k.ObjectGone(k.Watched.RESOURCE_CLAIM_TEMPLATE, term, "default", "gpu", "uid-gpu"))
     world.say(ResourceClaimTemplateSeen(term, "default", "gpu", "uid-new", "9", facts))
     world.control()
     assert made.placements and not job.placements

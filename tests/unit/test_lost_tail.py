@@ -143,7 +143,7 @@ async def test_a_watcher_that_was_paused_while_another_saw_the_job_run_and_go_be
         other = (await scene.other.say(k.WatchClaimed(JOB, "other"), term=CLAIM)).first
         await scene.other.say(job_seen(tyjob(), other, with_status=False), term=other)
         await scene.decide(Stage.SUCCEEDED)
-        await scene.other.say(k.JobGone(other, "default", "j", UID), term=other)
+        await scene.other.say(k.ObjectGone(k.Watched.JOB, other, "default", "j", UID), term=other)
         scene.cluster.say(("ADDED", tyjob()), ("MODIFIED", tyjob("Succeeded", version=6)))
         await asyncio.sleep(0.1)
         scene.log.goes.set()

@@ -443,7 +443,10 @@ def test_the_events_of_a_group_are_told_in_words() -> None:
     for kind, phase, words in phases:
         seen = k.PodGroupSeen(1, "ns", "a", "u", "3", kind, PodGroupFacts(2), phase)
         assert describe(seen, State()) == f"of {kind}: needs 2 pods at once, {words}"
-    assert describe(k.PodGroupGone(1, "ns", "a", "u", GroupKind.VOLCANO), State()) == "of scheduling.volcano.sh: gone"
+    assert (
+        describe(k.ObjectGone(k.GROUP_WATCHES[GroupKind.VOLCANO], 1, "ns", "a", "u"), State())
+        == "of scheduling.volcano.sh: gone"
+    )
 
 
 def test_what_happens_to_a_copy_of_a_state_leaves_its_pod_groups_as_they_are() -> None:
@@ -451,5 +454,9 @@ def test_what_happens_to_a_copy_of_a_state_leaves_its_pod_groups_as_they_are() -
     world.pod_group("train", 3)
     before, copy = snapshot.encode(world.state), private_copy(world.state)
     term = world.watch_groups(GroupKind.COSCHEDULING)
-    say(copy, world.now_ms, [k.PodGroupGone(term, "default", "train", "uid-train", GroupKind.COSCHEDULING)])
+    say(
+        copy,
+        world.now_ms,
+        [k.ObjectGone(k.GROUP_WATCHES[GroupKind.COSCHEDULING], term, "default", "train", "uid-train")],
+    )
     assert not copy.pod_groups and snapshot.encode(world.state) == before

@@ -113,5 +113,5 @@ def test_classes_are_observed_once_and_their_deletion_too() -> None:
 
     assert told("MODIFIED", item) == []
     assert told("MODIFIED", {**item, "value": 7}) == [k.PriorityClassSeen(term, "high", "uid-high", "9", 7)]
-    gone = k.PriorityClassGone(term, "high", "uid-high")
+    gone = k.ObjectGone(k.Watched.PRIORITY_CLASS, term, "", "high", "uid-high")
     assert told("DELETED", item) == [gone] and projected(there.state, kind, term) == [("uid-high", gone)]

@@ -62,7 +62,7 @@ class Autoscaled(World):
     def deleted(self, job: JobRecord, number: int) -> None:
         name = request_name(job.seen.name, job.uid, number)
         term = self.terms[k.Watched.PROVISIONING]
-        self.say(k.ProvisioningGone(term, "default", name, f"uid-{name}", job.uid))
+        self.say(k.ObjectGone(k.Watched.PROVISIONING, term, "default", name, f"uid-{name}", job.uid))
 
     def request(self, job: JobRecord) -> NodesRequest:
         found = present_request(self.state, job)
@@ -269,7 +269,7 @@ def test_a_new_epoch_takes_over_the_request_that_it_finds(stage: Stage, first: s
     world = Autoscaled()
     job = world.job("ppo", leader=shape(cpu=1))
     uid, status = job.uid, JobStatusSeen(stage, "", 0, 0, "", ())
-    world.say(k.JobGone(world.terms[k.Watched.JOB], "default", "ppo", uid))
+    world.say(k.ObjectGone(k.Watched.JOB, world.terms[k.Watched.JOB], "default", "ppo", uid))
     if first == "request":
         world.answer(job, NodesAnswer.PROVISIONED, number=4)
     job = world.job("ppo", leader=shape(cpu=1), uid=uid, status=status)

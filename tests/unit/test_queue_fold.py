@@ -72,7 +72,7 @@ def test_a_superseded_watcher_changes_nothing() -> None:
     there = world()
     old = there.watch_queues()
     there.say(k.WatchClaimed(k.Watched.QUEUE, "another"))
-    there.say(k.QueueGone(old, "rl", "uid-rl"))
+    there.say(k.ObjectGone(k.Watched.QUEUE, old, "", "rl", "uid-rl"))
     assert "rl" in there.state.queues
 
 
@@ -114,15 +114,20 @@ def test_they_are_observed_once_and_their_deletion_too() -> None:
     closed = {**item, "spec": {"state": "Closed"}}
     changed = k.QueueSeen(term, "rl", "uid-rl", "9", 1, QueueSpec(state=QueueState.CLOSED), (), "")
     assert told("MODIFIED", closed) == [changed]
-    gone = k.QueueGone(term, "rl", "uid-rl")
+    gone = k.ObjectGone(k.Watched.QUEUE, term, "", "rl", "uid-rl")
     assert told("DELETED", item) == [gone]
-    assert projected(there.state, kind, term) == [("uid-all", k.QueueGone(term, "all", "uid-all")), ("uid-rl", gone)]
+    assert projected(there.state, kind, term) == [
+        ("uid-all", k.ObjectGone(k.Watched.QUEUE, term, "", "all", "uid-all")),
+        ("uid-rl", gone),
+    ]
     term = there.watch_namespaces()
     namespace = {"metadata": {**METADATA, "name": "research", "uid": "uid-research", "labels": {"team": "rl"}}}
     namespace["metadata"]["annotations"] = {"arranger.dev/queue": "rl", "other": "x"}
     kind = k.Watched.NAMESPACE
     assert told("MODIFIED", namespace) == []
-    assert projected(there.state, kind, term) == [("uid-research", k.NamespaceGone(term, "research", "uid-research"))]
+    assert projected(there.state, kind, term) == [
+        ("uid-research", k.ObjectGone(k.Watched.NAMESPACE, term, "", "research", "uid-research"))
+    ]
 
 
 def test_a_wrong_queue_is_observed_with_its_faults() -> None:

@@ -419,7 +419,9 @@ def test_no_queue_is_ever_above_its_capability_and_nothing_that_may_be_placed_wa
         again = take_cycle(state, there.config, there.now_ms)
         assert not any(isinstance(event, k.Placed) for event in again)
         ending = data.draw(st.sampled_from(sorted(state.jobs)))
-        there.say(k.JobGone(there.terms[k.Watched.JOB], "default", state.jobs[ending].seen.name, ending))
+        there.say(
+            k.ObjectGone(k.Watched.JOB, there.terms[k.Watched.JOB], "default", state.jobs[ending].seen.name, ending)
+        )
         if not there.state.jobs:
             return
 

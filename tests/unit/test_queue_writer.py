@@ -318,7 +318,11 @@ async def test_a_queue_that_was_replaced_gets_the_status_only_once_the_watch_sho
     async with scene.running():
         await asyncio.sleep(0.2)
         assert scene.stored().get("status") is None
-        scene.world.say(k.QueueGone(scene.world.watch_queues(), "a", next(iter(scene.world.state.queues.values())).uid))
+        scene.world.say(
+            k.ObjectGone(
+                k.Watched.QUEUE, scene.world.watch_queues(), "", "a", next(iter(scene.world.state.queues.values())).uid
+            )
+        )
         scene.observe()
         await until(lambda: scene.waiting() == 0)
 
@@ -326,7 +330,9 @@ async def test_a_queue_that_was_replaced_gets_the_status_only_once_the_watch_sho
 async def test_a_queue_that_goes_and_comes_while_it_is_read_gets_its_status_afterwards(scene: Scene) -> None:
     def go() -> None:
         scene.store.delete(QUEUES, "", "a")
-        scene.world.say(k.QueueGone(scene.world.watch_queues(), "a", scene.world.state.queues["a"].uid))
+        scene.world.say(
+            k.ObjectGone(k.Watched.QUEUE, scene.world.watch_queues(), "", "a", scene.world.state.queues["a"].uid)
+        )
 
     problems: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: problems.append(context))

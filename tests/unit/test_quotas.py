@@ -279,9 +279,9 @@ def test_a_quota_of_another_uid_is_not_the_one_that_went() -> None:
     world = World()
     world.quota("few", {"pods": 2})
     term = world.terms[k.Watched.QUOTA]
-    world.say(k.QuotaGone(term, "default", "few", "uid-of-an-earlier-one"))
+    world.say(k.ObjectGone(k.Watched.QUOTA, term, "default", "few", "uid-of-an-earlier-one"))
     assert "few" in world.state.quotas["default"]
-    world.say(k.QuotaGone(term - 1, "default", "few", "uid-few"))
+    world.say(k.ObjectGone(k.Watched.QUOTA, term - 1, "default", "few", "uid-few"))
     assert "few" in world.state.quotas["default"]
     world.quota_gone("few")
     assert world.state.quotas == {}

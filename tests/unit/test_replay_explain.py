@@ -962,7 +962,7 @@ def test_a_decision_is_freed_when_its_own_last_pod_ends_and_not_later() -> None:
         entry.first + number
         for entry in world.entries
         for number, event in enumerate(entry.batch.events)
-        if isinstance(event, k.PodGone)
+        if k.is_gone(event, k.Watched.POD)
     ]
     world.job_gone(world.state.jobs["uid-rival"])
     world.pod_gone("uid-rival-learner-0")

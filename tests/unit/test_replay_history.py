@@ -128,7 +128,7 @@ def test_decisions_show_the_verdict_of_the_fold() -> None:
 def test_an_observation_by_a_watcher_whose_term_is_over_is_void() -> None:
     world = World()
     old = world.terms[k.Watched.NODE]
-    world.say(k.WatchClaimed(k.Watched.NODE, "another"), k.NodeGone(old, "n1", "uid-n1"))
+    world.say(k.WatchClaimed(k.Watched.NODE, "another"), k.ObjectGone(k.Watched.NODE, old, "", "n1", "uid-n1"))
     last = _lines(world.entries)[-1]
     assert (last.kind, last.verdict) == ("NodeGone", "void")
 
@@ -159,9 +159,9 @@ def test_what_goes_is_told_with_what_it_was_if_that_is_known() -> None:
     world.pod("p", "n1", phase="Failed", reason="Evicted", ready=False)
     world.pod_gone("uid-p")
     world.node_gone("n1")
-    world.say(k.PodGone(world.terms[k.Watched.POD], "default", "never-seen", "uid-x"))
-    world.say(k.NodeGone(world.terms[k.Watched.NODE], "never-seen", "uid-x"))
-    world.say(k.JobGone(world.terms[k.Watched.JOB], "default", "never-seen", "uid-x"))
+    world.say(k.ObjectGone(k.Watched.POD, world.terms[k.Watched.POD], "default", "never-seen", "uid-x"))
+    world.say(k.ObjectGone(k.Watched.NODE, world.terms[k.Watched.NODE], "", "never-seen", "uid-x"))
+    world.say(k.ObjectGone(k.Watched.JOB, world.terms[k.Watched.JOB], "default", "never-seen", "uid-x"))
     gone = [line.text for line in _lines(world.entries, kinds=("PodGone", "NodeGone", "JobGone"))]
     assert gone == ["gone, was Failed on n1, Evicted", "gone, was ready; 4 cpu, 256Gi memory, 110 pods", *["gone"] * 3]
 

@@ -311,7 +311,7 @@ def test_a_supposed_change_of_a_queue_or_a_namespace_leaves_the_state_as_it_is()
         queue_seen(there.state, "new", QueueSpec()),
         queue_gone(there.state, "rl"),
         relabelled,
-        k.NamespaceGone(seen.term, "default", seen.uid),
+        k.ObjectGone(k.Watched.NAMESPACE, seen.term, "", "default", seen.uid),
     ):
         assert snapshot.digest(supposed(there.state, [change])) != before
         assert there.digest() == before

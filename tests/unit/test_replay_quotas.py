@@ -80,7 +80,7 @@ def test_supposed_pods_that_come_and_end_count_until_they_have_ended() -> None:
     *_, few, small = accounted(world.state, [new, ended])
     assert isinstance(few, k.QuotaSeen) and isinstance(small, k.QuotaSeen)
     assert (few.used, small.used) == ((("pods", 2),), (("requests.cpu", 2000),))
-    gone = k.PodGone(pod.term, "default", pod.name, pod.uid)
+    gone = k.ObjectGone(k.Watched.POD, pod.term, "default", pod.name, pod.uid)
     *_, few, small = accounted(world.state, [gone])
     assert isinstance(few, k.QuotaSeen) and few.used == (("pods", 1),)
 

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from arranger.events import kinds as k
-from arranger.events.devices import ResourceClaimGone
 from arranger.kube.cluster import (
     DEVICE_CLASSES,
     NODES,
@@ -147,7 +146,7 @@ class Scene:
                 say(seen(item, terms[kind]))
         there = {item["metadata"]["uid"] for item in (*self.items(RESOURCE_CLAIMS), *self.items(PODS))}
         for of in [of for of in self.world.state.devices.claims.values() if of.uid not in there]:
-            say(ResourceClaimGone(terms[k.Watched.RESOURCE_CLAIM], of.namespace, of.name, of.uid))
+            say(k.ObjectGone(k.Watched.RESOURCE_CLAIM, terms[k.Watched.RESOURCE_CLAIM], of.namespace, of.name, of.uid))
         for uid in [uid for uid in self.world.state.pods if uid not in there]:
             self.world.pod_gone(uid)
         for pod in self.items(PODS):

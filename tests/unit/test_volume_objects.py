@@ -110,7 +110,7 @@ WORDS = {
     v.StorageClassSeen(1, "slow", "u", "1", ClassFacts("p")): "provisioner p, binds immediately",
     v.CSINodeSeen(1, "n1", "u", "1", (("d", 2),)): "d: at most 2 volumes",
     v.CSINodeSeen(1, "n1", "u", "1", ()): "no limits",
-    v.ClaimGone(1, "n", "c", "u"): "gone",
+    k.ObjectGone(k.Watched.CLAIM, 1, "n", "c", "u"): "gone",
 }
 
 
@@ -163,7 +163,7 @@ async def test_objects_come_change_and_go_and_what_decides_nothing_makes_no_even
         await scene.cluster.patch(resource, namespace, "one", change)
         await scene.cluster.delete(resource, namespace, "one")
         await scene.until(lambda: known() == 0)
-        seen = [type(event).__name__ for event in await observations(scene) if k.watch_of(event) == kind]
+        seen = [k.kind_of(event) for event in await observations(scene) if k.watch_of(event) == kind]
         name = seen[0].removesuffix("Seen")
         # The version of a claim is the precondition of what an applier writes to it.
         versions = [f"{name}Seen"] if kind == k.Watched.CLAIM else []

@@ -7,7 +7,6 @@ import msgspec
 import pytest
 
 from arranger.events import kinds as k
-from arranger.events import volumes as v
 from arranger.events.codec import encode_batch
 from arranger.events.log import Entry
 from arranger.messages.shortages import shortage_text
@@ -493,8 +492,8 @@ def test_what_happens_to_a_copy_of_a_state_leaves_its_volumes_and_jobs_as_they_a
     bound(within(ZONE, "z1"))(world)
     job, before = world.job("train", leader=using("data")), snapshot.encode(world.state)
     gone = [
-        v.ClaimGone(world.terms[k.Watched.CLAIM], "default", "data", "uid-data"),
-        v.VolumeGone(world.terms[k.Watched.VOLUME], "pv", "uid-pv"),
+        k.ObjectGone(k.Watched.CLAIM, world.terms[k.Watched.CLAIM], "default", "data", "uid-data"),
+        k.ObjectGone(k.Watched.VOLUME, world.terms[k.Watched.VOLUME], "", "pv", "uid-pv"),
     ]
     copy = private_copy(world.state)
     say(copy, world.now_ms, gone)

@@ -9,8 +9,9 @@ from arranger.events.log import Entry
 from arranger.projections import fold
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
+from arranger.replay.export.pseudonyms import Pseudonyms
 from arranger.workers import observed, observer
-from arranger.workers.observed import gone_event, known, projected
+from arranger.workers.observed import known, projected
 from tests.values import filled
 
 TERM = filled(int)
@@ -35,7 +36,13 @@ def after(*events: k.Event) -> State:
 def unknown() -> list[str]:
     """The kinds that a table doesn't have, with the table."""
     own = {k.Watched.POD, k.Watched.JOB}
-    tables = {"observations": {*SEEN}, "resources": {*observer.RESOURCES}, "translations": {*observed._PLAIN} | own}
+    tables = {
+        "observations": {*SEEN},
+        "names": {*k.SEEN},
+        "resources": {*observer.RESOURCES},
+        "translations": {*observed._PLAIN} | own,
+        "deletions": {*fold._FORGET},
+    }
     return [f"{kind.name} isn't among the {name}" for name, of in tables.items() for kind in EVERY if kind not in of]
 
 
@@ -49,9 +56,24 @@ def test_what_is_observed_is_known_then_and_gone_after_its_deletion(kind: k.Watc
     nothing, there = after(), after(seen)
     assert not known(nothing, seen) and known(there, seen)
     [(uid, gone)] = projected(there, kind, TERM)
-    assert (uid, gone) == (seen.uid, gone_event(seen, TERM)) and k.watch_of(gone) == kind
+    assert (uid, gone) == (seen.uid, k.gone(seen, TERM)) and k.watch_of(gone) == kind
     left = after(seen, gone)
     assert projected(left, kind, TERM) == [] and not known(left, seen)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_a_deletion_is_exported_with_the_names_that_its_object_has(kind: k.Watched) -> None:
+    names, batch = Pseudonyms(), k.Batch("role@member", 1, 1_000, (SEEN[kind], k.gone(SEEN[kind], TERM)))
+    names.batch(batch)
+    names.begin()
+    seen, gone = names.batch(batch).events
+    assert gone == k.gone(seen, TERM)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_a_deletion_has_the_name_of_its_kind_of_object(kind: k.Watched) -> None:
+    seen, gone = (k.kind_of(event) for event in (SEEN[kind], k.gone(SEEN[kind], TERM)))
+    assert gone == f"{seen.removesuffix('Seen')}Gone"
 
 
 @pytest.mark.parametrize("kind", [kind for kind in EVERY if kind in k.OPTIONAL])
@@ -63,10 +85,13 @@ def test_of_a_kind_whose_watch_is_refused_nothing_is_known(kind: k.Watched) -> N
 def test_a_kind_that_a_table_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(observed._PLAIN, k.Watched.QUOTA)
     monkeypatch.delitem(observer.RESOURCES, k.Watched.CLAIM)
-    assert unknown() == ["CLAIM isn't among the resources", "QUOTA isn't among the translations"]
+    monkeypatch.delitem(fold._FORGET, k.Watched.QUEUE)
+    assert unknown() == [
+        *("CLAIM isn't among the resources", "QUOTA isn't among the translations", "QUEUE isn't among the deletions"),
+    ]
 
 
 def test_a_kind_whose_deletion_is_folded_by_nobody_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(fold._APPLY, k.QuotaGone, fold._only_recorded)
+    monkeypatch.setitem(fold._FORGET, k.Watched.QUOTA, fold._only_recorded)
     with pytest.raises(AssertionError):
         test_what_is_observed_is_known_then_and_gone_after_its_deletion(k.Watched.QUOTA)

@@ -169,7 +169,7 @@ async def test_an_ousted_watchers_append_that_lands_after_the_claim_moves_no_cur
         await scene.create("missed")
         beyond = (await scene.cluster.get(PODS, "default", "missed"))["metadata"]["resourceVersion"]
         await scene.claim()
-        void = k.PodGone(term, "default", "nobody", "nobody")
+        void = k.ObjectGone(k.Watched.POD, term, "default", "nobody", "nobody")
         with pytest.raises(WatchSuperseded):
             await scene.stranger.append_and_fold([void], fence=Fence(k.Watched.POD, term, beyond))
         scene.lease.ours = True

@@ -227,8 +227,8 @@ def test_comparing_a_cluster_that_changes_all_the_time_finds_nothing_and_costs_t
         assert cluster.listings >= (7 if not takes_s else 2)
         await asyncio.sleep(1 + takes_s)
         of = [type(event) for event in (await events_of(scene))[began:]]
-        assert set(of) == {k.PodSeen, k.PodGone}
-        assert (of.count(k.PodSeen), of.count(k.PodGone)) == (900 + 897, 897)  # each tells that it goes
+        assert set(of) == {k.PodSeen, k.ObjectGone}
+        assert (of.count(k.PodSeen), of.count(k.ObjectGone)) == (900 + 897, 897)  # each tells that it goes
         assert missed(scene) == 0
 
     run(test)
@@ -314,7 +314,7 @@ def test_a_watch_that_breaks_off_goes_on_where_it_was() -> None:
         await scene.until(lambda: scene.names() == ["b", "c"])
         await scene.create("d")
         await scene.until(lambda: scene.names() == ["b", "c", "d"])
-        seen = [event.name for event in (await events_of(scene))[began:] if isinstance(event, k.PodSeen | k.PodGone)]
+        seen = [event.name for event in (await events_of(scene))[began:] if k.seen_or_gone(event, k.PodSeen)]
         assert seen == ["c", "d"]
 
     run(test)

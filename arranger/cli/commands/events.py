@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, get_args
+from typing import Any
 
 import click
 
@@ -47,7 +47,7 @@ class KindType(click.Choice[str]):
     """A kind of event by name; the case of letters doesn't matter."""
 
     def __init__(self) -> None:
-        super().__init__([kind.__name__ for kind in get_args(kinds.Event)], case_sensitive=False)
+        super().__init__(kinds.KIND_NAMES, case_sensitive=False)
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The kind with its proper capitals. Otherwise fails with click's error, which names the flag."""

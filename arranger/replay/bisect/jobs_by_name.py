@@ -33,7 +33,7 @@ class JobsByName:
         for offset, event in enumerate(entry.batch.events, start=entry.first):
             if type(event) is k.JobSeen:
                 self._note(event, offset)
-            elif type(event) is k.JobGone and event.uid in self.jobs:
+            elif k.is_gone(event, k.Watched.JOB) and event.uid in self.jobs:
                 self.jobs[event.uid] = msgspec.structs.replace(self.jobs[event.uid], went=entry.first)
 
     def _note(self, seen: k.JobSeen, offset: int) -> None:

@@ -188,7 +188,7 @@ class Refinement:
         facts = {self._condition.subject: self._condition.facts(state)}
         uid = job_uid_of(event, state)
         if uid:
-            seen = isinstance(event, (k.JobSeen, k.JobGone))
+            seen = k.seen_or_gone(event, k.JobSeen)
             name = f"{event.namespace}/{event.name}" if seen else label_of(state, uid)  # type: ignore[union-attr]
             earlier = EARLIER if self._is_of_same_name(uid, name) else ""
             facts.setdefault(f"job {name}{earlier}", facts_of_job(state, uid))

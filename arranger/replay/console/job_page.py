@@ -148,7 +148,7 @@ def life_event(offset: int, entry: Entry, uid: str, seen: State) -> LifeEvent:
     words, gives = describe(event, seen), uid in victims_of(event)
     if isinstance(event, k.Preempted) and gives:
         words = room_given(event, uid, seen)
-    if isinstance(event, (k.PodSeen, k.PodGone)):
+    if k.seen_or_gone(event, k.PodSeen):
         words = f"{event.name}: {words}"
     return LifeEvent(abs(offset), entry.batch.time_ms / 1000, k.kind_of(event), words, offset < 0, gives)
 

@@ -13,9 +13,9 @@ from arranger.replay.console.snapshots import Snapshots
 from arranger.replay.console.timeline import TimelineIndex
 from arranger.replay.reading.history import advance, config_in
 
-#: Events that may change any job: the rules of a watcher, kinds that can be read or not, and namespaces, which terms of
-#: pods select.
-_WIDE = (k.EpochBegun, k.WatchClaimed, k.ListingEnded, k.WatchRefused, k.NamespaceSeen, k.NamespaceGone)
+#: Events that may change any job, with namespaces, which terms of pods select: the rules of a watcher, and kinds that
+#: can be read or not.
+_WIDE = (k.EpochBegun, k.WatchClaimed, k.ListingEnded, k.WatchRefused)
 
 
 class LogIndex:
@@ -51,7 +51,7 @@ class LogIndex:
         """Fold and index one entry. Raises `DamagedEntry`."""
         state, changes, pods = self.state, Changes(), dict[str, None]()
         for event in entry.batch.events:
-            if isinstance(event, k.PodSeen | k.PodGone):
+            if k.seen_or_gone(event, k.PodSeen):
                 pods[event.uid] = None
             elif isinstance(event, k.JobSeen):  # it may disown pods that were seen before it
                 pods.update(dict.fromkeys(state.pods_of.get(event.uid, ())))
@@ -66,7 +66,7 @@ class LogIndex:
         self.timeline.note(entry, state, changes)
         self.series.note(state, changes.jobs)
         self.gantt.note(state, changes.jobs)
-        if any(isinstance(event, _WIDE) for event in entry.batch.events):
+        if any(isinstance(event, _WIDE) or k.seen_or_gone(event, k.NamespaceSeen) for event in entry.batch.events):
             self.snapshots.note(state, self.position, dict.fromkeys(state.jobs), None)
             return
         self.snapshots.note(state, self.position, changes.jobs, pods)

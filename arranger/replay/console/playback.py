@@ -209,7 +209,8 @@ class PlaybackIndex:
                 return self.state.synced
             before, now = self.state.nodes.facts[row], event.facts
             return (before.ready, before.cordoned) != (now.ready, now.cordoned)
-        return isinstance(event, (*_DECISIONS, k.JobSeen, k.JobGone, k.NodeGone, k.QueueSeen, k.QueueGone))
+        gone = k.is_gone(event, k.Watched.JOB, k.Watched.NODE, k.Watched.QUEUE)
+        return gone or isinstance(event, (*_DECISIONS, k.JobSeen, k.QueueSeen))
 
     def _happened(self, judged: Judged, labels: dict[str, str]) -> None:
         event = judged.event
@@ -220,7 +221,7 @@ class PlaybackIndex:
         names = [labels.get(uid) or label_of(self.state, uid) for uid in uids]
         jobs = tuple(self._number(name) for name in names if name in self._jobs)
         subject = "" if uids else getattr(event, "name", "")
-        words = judged.was if isinstance(event, k.JobGone) and judged.was else describe(event, self.state)
+        words = judged.was if k.is_gone(event, k.Watched.JOB) and judged.was else describe(event, self.state)
         kind = self._text(k.kind_of(event))
         at = (judged.offset, self.state.time_ms, kind, self._text(words), jobs, self._text(subject))
         self._happenings.append(Happening(*at))
@@ -281,7 +282,7 @@ class PlaybackIndex:
 
 
 def _gone(event: k.Event) -> Iterator[str]:
-    if isinstance(event, k.JobGone):
+    if k.is_gone(event, k.Watched.JOB):
         yield event.uid
 
 

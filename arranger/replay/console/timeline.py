@@ -146,12 +146,12 @@ class TimelineIndex:
         for offset in accepted:
             self._decision(offset, entry.batch.events[offset - entry.first], state)
         for offset, event in enumerate(entry.batch.events, start=entry.first):
-            if isinstance(event, (k.NodeGone, k.NodeSeen)):
+            if k.seen_or_gone(event, k.NodeSeen):
                 self._node(offset, event, time_ms)
-            elif isinstance(event, (k.PodGone, k.PodSeen)):
+            elif k.seen_or_gone(event, k.PodSeen):
                 self._pod(offset, event, state)
 
-    def _node(self, offset: int, event: k.NodeSeen | k.NodeGone, time_ms: int) -> None:
+    def _node(self, offset: int, event: k.NodeSeen | k.ObjectGone, time_ms: int) -> None:
         """Mark a node that was ready and isn't any more, and one that is cordoned."""
         cordoned = isinstance(event, k.NodeSeen) and event.facts.cordoned
         if cordoned and event.name not in self._cordoned:
@@ -165,12 +165,12 @@ class TimelineIndex:
             del self._ready[event.name]
             self._mark("nodeLost", offset, time_ms, event.name)
 
-    def _pod(self, offset: int, event: k.PodSeen | k.PodGone, state: State) -> None:
+    def _pod(self, offset: int, event: k.PodSeen | k.ObjectGone, state: State) -> None:
         """Mark a pod that failed, of a job that goes on. One that is deleted often ends as Failed, and that is no
         news."""
         if event.term != state.terms.get(k.Watched.POD):
             return  # its watcher's term was over
-        if isinstance(event, k.PodGone):
+        if isinstance(event, k.ObjectGone):
             self._failed.pop(event.uid, None)
         elif event.phase == Phase.FAILED and event.uid not in self._failed:
             self._failed[event.uid] = None

@@ -128,7 +128,7 @@ class ClusterContext:
         #: UID of a deleted job → the offset of its deletion.
         self.gone: dict[str, int] = {}
 
-    def node(self, offset: int, time_ms: int, state: State, event: k.NodeSeen | k.NodeGone) -> None:
+    def node(self, offset: int, time_ms: int, state: State, event: k.NodeSeen | k.ObjectGone) -> None:
         if state.terms.get(k.Watched.NODE) != event.term:
             return
         before, after = state.nodes.facts_of(event.name), event.facts if isinstance(event, k.NodeSeen) else None
@@ -148,12 +148,12 @@ class ClusterContext:
         if before is not event.spec and before != event.spec:
             self.edits.setdefault(event.uid, []).append(Edit(offset, time_ms, before, event.spec))
 
-    def queue(self, offset: int, time_ms: int, state: State, event: k.QueueSeen | k.QueueGone) -> None:
+    def queue(self, offset: int, time_ms: int, state: State, event: k.QueueSeen | k.ObjectGone) -> None:
         if state.terms.get(k.Watched.QUEUE) == event.term:
             known, after = state.queues.get(event.name), event if isinstance(event, k.QueueSeen) else None
             _note(self.queue_edits, event.name, state, ChangedValue(offset, time_ms, known, after), _of_queue)
 
-    def namespace(self, offset: int, time_ms: int, state: State, event: k.NamespaceSeen | k.NamespaceGone) -> None:
+    def namespace(self, offset: int, time_ms: int, state: State, event: k.NamespaceSeen | k.ObjectGone) -> None:
         if state.terms.get(k.Watched.NAMESPACE) == event.term:
             known, after = state.namespaces.get(event.name), event if isinstance(event, k.NamespaceSeen) else None
             _note(self.namespace_edits, event.name, state, ChangedValue(offset, time_ms, known, after), _of_namespace)
@@ -183,7 +183,7 @@ class ClusterContext:
         if owner.job_uid in self.placements:
             self.freed.setdefault((owner.job_uid, owner.attempt), {})[owner.group_name, owner.index] = offset
 
-    def pod_gone(self, offset: int, state: State, event: k.PodGone) -> None:
+    def pod_gone(self, offset: int, state: State, event: k.ObjectGone) -> None:
         pod = state.pods.get(event.uid)
         if pod is None:
             return

@@ -185,12 +185,12 @@ class JobHistories:
             elif isinstance(event, k.JobSeen):
                 if self._named(event.namespace, event.name) and event.uid not in self.stories:
                     self._begin(event.uid)
-            elif isinstance(event, k.JobGone) and event.uid in self.stories:
+            elif k.is_gone(event, k.Watched.JOB) and event.uid in self.stories:
                 self._partings[entry.first] = None
-            elif isinstance(event, (k.PodSeen, k.PodGone)):
+            elif k.seen_or_gone(event, k.PodSeen):
                 self._look_at_pod(entry, event)
 
-    def _look_at_pod(self, entry: Entry, event: k.PodSeen | k.PodGone) -> None:
+    def _look_at_pod(self, entry: Entry, event: k.PodSeen | k.ObjectGone) -> None:
         """The same for a pod that has a record of its own."""
         before, uid = self._records.pop(event.uid, ""), record_uid(event) if isinstance(event, k.PodSeen) else ""
         if isinstance(event, k.PodSeen) and uid:
@@ -234,9 +234,9 @@ class JobHistories:
 
     def _leaves(self, event: k.Event) -> str:
         """The UID of the job, or of the record of a pod or a group, that is gone after an event; empty if none is."""
-        if isinstance(event, k.JobGone):
+        if k.is_gone(event, k.Watched.JOB):
             return event.uid
-        pod = self.state.pods.get(event.uid) if isinstance(event, (k.PodSeen, k.PodGone)) else None
+        pod = self.state.pods.get(event.uid) if k.seen_or_gone(event, k.PodSeen) else None
         before = record_uid(pod) if pod is not None else ""
         if isinstance(event, k.PodSeen) and record_uid(event) == before:
             return ""
@@ -265,7 +265,7 @@ class JobHistories:
                     numbers.append(number)
                     if event.deleting:
                         stories[owner.job_uid].pod_histories.leaves(event.uid, self.state)
-            elif isinstance(event, k.PodGone):
+            elif k.is_gone(event, k.Watched.POD):
                 if event.uid in pods:
                     numbers.append(number)
                     stories[pods[event.uid]].pod_histories.leaves(event.uid, self.state)
@@ -277,19 +277,19 @@ class JobHistories:
     def _other_concerns(self, entry: Entry, number: int, event: k.Event) -> bool:
         """The same for events that aren't about pods. Nodes, queues, namespaces and jobs are recorded here."""
         offset, time_ms = entry.first + number, entry.batch.time_ms
-        if isinstance(event, (k.NodeSeen, k.NodeGone)):
+        if k.seen_or_gone(event, k.NodeSeen):
             self.around.node(offset, time_ms, self.state, event)
             return False
-        if isinstance(event, (k.QueueSeen, k.QueueGone)):
+        if k.seen_or_gone(event, k.QueueSeen):
             self.around.queue(offset, time_ms, self.state, event)
             return False
-        if isinstance(event, (k.NamespaceSeen, k.NamespaceGone)):
+        if k.seen_or_gone(event, k.NamespaceSeen):
             self.around.namespace(offset, time_ms, self.state, event)
             return False
         if isinstance(event, k.JobSeen):
             self.around.job(offset, time_ms, self.state, event)
             return event.uid in self.stories
-        if isinstance(event, (k.CycleTaken, k.Placed, k.Preempted, k.JobGone)):
+        if isinstance(event, (k.CycleTaken, k.Placed, k.Preempted)) or k.is_gone(event, k.Watched.JOB):
             return True
         return getattr(event, "job_uid", "") in self.stories
 
@@ -305,7 +305,7 @@ class JobHistories:
                 continue
             if (placed := placed_in(event)) is not None and cycle is not None:
                 self._note_placed(judged, placed, cycle, time_ms)
-            elif isinstance(event, k.JobGone) and judged.verdict != VOID:
+            elif k.is_gone(event, k.Watched.JOB) and judged.verdict != VOID:
                 self._note_gone(judged.offset, event)
             for uid in (judged.job_uid, *victims_of(event)):
                 story = self.stories.get(uid)
@@ -314,7 +314,7 @@ class JobHistories:
         if cycle is not None:
             self._orders.pop(cycle[0], None)
 
-    def _note_gone(self, offset: int, event: k.JobGone) -> None:
+    def _note_gone(self, offset: int, event: k.ObjectGone) -> None:
         self.around.gone[event.uid] = offset
         if not self.stories:
             self.around.forget(event.uid)

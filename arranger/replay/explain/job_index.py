@@ -23,12 +23,12 @@ class JobIndex:
         for event in entry.batch.events:
             if isinstance(event, k.JobSeen):
                 self.jobs[event.namespace, event.name] = 0
-            elif isinstance(event, k.JobGone):
+            elif k.is_gone(event, k.Watched.JOB):
                 self.jobs[event.namespace, event.name] = entry.first
-            elif isinstance(event, (k.PodSeen, k.PodGone)):
+            elif k.seen_or_gone(event, k.PodSeen):
                 self._feed_pod(entry, event)
 
-    def _feed_pod(self, entry: Entry, event: k.PodSeen | k.PodGone) -> None:
+    def _feed_pod(self, entry: Entry, event: k.PodSeen | k.ObjectGone) -> None:
         before, name = self._records.get(event.uid), None
         if isinstance(event, k.PodSeen) and record_uid(event):
             name = self._records[event.uid] = (event.namespace, record_name(event))

@@ -94,7 +94,7 @@ class Story:
             self.created_at = self.created_at or offset
         elif isinstance(event, k.PodSeen):
             self.consequences += self.pod_histories.seen(offset, time_ms, event, job, self.state)
-        elif isinstance(event, k.PodGone):
+        elif k.is_gone(event, k.Watched.POD):
             self.pod_histories.pod_gone(offset, time_ms, event.uid)
         elif isinstance(event, k.PodsTried):
             pass
@@ -180,7 +180,7 @@ class Story:
 
     def _keep_moment(self, judged: Judged, time_ms: int) -> None:
         event = judged.event
-        subject = event.name if isinstance(event, (k.PodSeen, k.PodGone)) else ""
+        subject = event.name if k.seen_or_gone(event, k.PodSeen) else ""
         text = SEEN_AGAIN if judged.again else self._text(judged.offset, event)
         what = (k.kind_of(event), subject, text, judged.verdict, judged.reason, judged.again, judged.superseded)
         self.moments.append(StoryEvent(judged.offset, time_ms, *what, shortage_in(event)))
@@ -198,7 +198,7 @@ class Story:
             if uid and uid != event.uid:
                 after = f" after the one that was deleted at offset {gone}" if gone else ""
                 return f"{text}, a new pod{after}"
-        elif isinstance(event, k.PodGone):
+        elif k.is_gone(event, k.Watched.POD):
             uid, _ = self._pods.get(event.name, ("", 0))
             if uid in ("", event.uid):
                 self._pods[event.name] = (event.uid, offset)

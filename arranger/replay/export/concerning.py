@@ -38,15 +38,15 @@ class Concerning:
         for event in entry.batch.events:
             if type(event) is k.JobSeen:
                 self._see(entry, event.uid, event.namespace, event.name)
-            elif isinstance(event, (k.PodSeen, k.PodGone)):
+            elif k.seen_or_gone(event, k.PodSeen):
                 self._see_pod(entry, event)
-            elif type(event) is k.JobGone:
+            elif k.is_gone(event, k.Watched.JOB):
                 self._there.pop(event.uid, None)
             uid = self._job_uid(event)
             if uid in self.found:
                 self._reaches(uid, entry)
                 ended = isinstance(event, k.StageDecided) and event.stage in (Stage.SUCCEEDED, Stage.FAILED)
-                if ended or isinstance(event, k.JobGone):
+                if ended or k.is_gone(event, k.Watched.JOB):
                     self._over[uid] = None
         for uid in self.found:
             if uid not in self._over:
@@ -59,7 +59,7 @@ class Concerning:
             first = max(min(self._there.values()), entry.first - BACK)
             self.found.setdefault(uid, (namespace, first, entry.last))
 
-    def _see_pod(self, entry: Entry, event: k.PodSeen | k.PodGone) -> None:
+    def _see_pod(self, entry: Entry, event: k.PodSeen | k.ObjectGone) -> None:
         """Note the record of a pod, or its end with the last of its pods."""
         before, uid = self._records.get(event.uid, ""), ""
         if isinstance(event, k.PodSeen) and (uid := record_uid(event)):
@@ -90,8 +90,8 @@ class Concerning:
             if uid in self.found:
                 self._pods[event.uid] = uid
             return uid
-        if type(event) is k.PodGone:
+        if k.is_gone(event, k.Watched.POD):
             return self._pods.get(event.uid, "")
-        if isinstance(event, (k.JobSeen, k.JobGone)):
+        if k.seen_or_gone(event, k.JobSeen):
             return event.uid
         return event.job_uid if isinstance(event, ABOUT_A_JOB) else ""

@@ -98,13 +98,9 @@ _CLAIM: dict[str, Rule] = {"name": _named("resource claim"), "namespace": _named
 #: As `pseudonyms.RULES`.
 RULES: dict[type[Any], dict[str, Rule]] = {
     d.ResourceSliceSeen: {"name": _named("slice"), **_UIDS},
-    d.ResourceSliceGone: {"name": _named("slice"), "uid": _keep},
     d.DeviceClassSeen: {"name": _named("device class"), **_UIDS, "selectors": _selectors},
-    d.DeviceClassGone: {"name": _named("device class"), "uid": _keep},
     d.ResourceClaimSeen: {**_CLAIM, **_UIDS},
-    d.ResourceClaimGone: {**_CLAIM, "uid": _keep},
     d.ResourceClaimTemplateSeen: {**_CLAIM, "name": _named(_TEMPLATE), **_UIDS},
-    d.ResourceClaimTemplateGone: {**_CLAIM, "name": _named(_TEMPLATE), "uid": _keep},
     d.SliceMatches: {"slice_uid": _keep, "resource_version": _keep},
     d.DevicesMatched: {"selectors": _selectors},
     de.SliceFacts: {"driver": _named("driver"), "pool": _named("pool"), "node": _named("node")},

@@ -45,7 +45,6 @@ def rules(word: Rule, left_out: Rule) -> dict[type[Any], dict[str, Rule]]:
     more = {"resource_version": _keep, "phase": word, "status_digest": _keep, "owner": left_out}
     return {
         k.PodGroupSeen: {**of_group, **more},
-        k.PodGroupGone: of_group,
         p.GroupAsked: {"name": _named("group"), "kind": _keep},
         p.PodGroupFacts: {
             "queue": _queue,

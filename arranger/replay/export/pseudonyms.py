@@ -255,10 +255,14 @@ class Pseudonyms:
         self._pods[pod.uid] = told.name
         return told
 
-    def pod_gone(self, pod: k.PodGone) -> k.PodGone:
-        known = self._pods.pop(pod.uid, None)
-        name = known if known is not None else self.name("pod", pod.name)
-        return k.PodGone(pod.term, self.name("namespace", pod.namespace), name, pod.uid)
+    def gone(self, event: k.ObjectGone) -> k.ObjectGone:
+        """A deletion, by the rules for the object while it was there."""
+        rules, texts = RULES[k.SEEN[event.kind]], k.ObjectGone.__struct_fields__[2:]  # without the kind and the term
+        told = {name: rules.get(name, left_out)(self, getattr(event, name)) for name in texts}
+        if event.kind == k.Watched.POD:
+            known = self._pods.pop(event.uid, None)
+            told["name"] = known if known is not None else self.name("pod", event.name)
+        return msgspec.structs.replace(event, **told)
 
     # --- reasons -------------------------------------------------------------------------------------------
 
@@ -333,7 +337,6 @@ def _job_uids(names: Pseudonyms, uids: tuple[str, ...]) -> tuple[str, ...]:
 
 _UIDS = {"uid": keep, "resource_version": keep}
 _NAMESPACED = {"namespace": _named("namespace"), **_UIDS}
-_GONE = {"namespace": _named("namespace"), "uid": keep}
 _REQUEST = {"name": _named("request"), "job_uid": Pseudonyms.job_uid}
 
 #: The rules for all fields with text. Fields without text need none, and nested types have their own rules.
@@ -342,9 +345,8 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     k.WatchClaimed: {"watcher": _named("member"), "cluster": _named("cluster")},
     k.ListingEnded: {"resource_version": keep},
     k.NodeSeen: {"name": _named("node"), **_UIDS},
-    k.NodeGone: {"name": _named("node"), "uid": keep},
     k.PodSeen: {
-        "name": keep,  # replaced by `pod_seen`
+        "name": keep,  # replaced by `pod_seen` and `gone`
         **_NAMESPACED,
         "node": _named("node"),
         "phase": word,
@@ -365,21 +367,14 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "created_by_groups": left_out,  # whoever knows the names of groups could find out which they are
     },
     fa.Fault: {"field": left_out, "value": left_out, "name": left_out, "limits": lambda *_: ()},
-    k.JobGone: {"name": _named("job"), **_GONE},
     k.QuotaSeen: {"name": _named("quota"), **_NAMESPACED, "hard": keep, "used": keep},
-    k.QuotaGone: {"name": _named("quota"), **_GONE},
     k.PriorityClassSeen: {"name": _named("class"), **_UIDS},
-    k.PriorityClassGone: {"name": _named("class"), "uid": keep},
     k.LimitRangeSeen: {"name": _named("limits"), **_NAMESPACED},
-    k.LimitRangeGone: {"name": _named("limits"), **_GONE},
     k.RuntimeClassSeen: {"name": _named("runtime"), **_UIDS},
-    k.RuntimeClassGone: {"name": _named("runtime"), "uid": keep},
     k.QueueSeen: {"name": Pseudonyms.queue, **_UIDS, "status_digest": keep},
-    k.QueueGone: {"name": Pseudonyms.queue, "uid": keep},
     **volume_rules.RULES,
     **group_rules.rules(word, left_out),
     k.ProvisioningSeen: {**_REQUEST, **_NAMESPACED, "class_name": word, "answer": keep, "message": left_out},
-    k.ProvisioningGone: {**_REQUEST, **_GONE},
     NodesRequest: {"message": left_out},
     k.NodesRequested: {"job_uid": Pseudonyms.job_uid, "class_name": word},
     # The UID of kube-system identifies the cluster.
@@ -390,7 +385,6 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "labels": Pseudonyms.labels,
         "queue": Pseudonyms.queue,
     },
-    k.NamespaceGone: {"name": _named("namespace"), "uid": _named("cluster")},
     qu.QueueSpec: {
         "parent": Pseudonyms.queue,
         "guarantee": keep,
@@ -517,9 +511,9 @@ RULES: dict[type[Any], dict[str, Rule]] = {
 }
 
 _SPECIAL: dict[type[Any], Rule] = {
+    k.ObjectGone: Pseudonyms.gone,
     k.PodSeen: Pseudonyms.pod_seen,
     PodColumns: lambda names, of: columns_of([names.walk(pod) for pod in pods_in(of)]),
-    k.PodGone: Pseudonyms.pod_gone,
     f.ShortageFacts: Pseudonyms.shortage,
     r.Reason: Pseudonyms.reason,
     n.Taint: Pseudonyms.taint,

@@ -98,13 +98,9 @@ _UIDS: dict[str, Rule] = {"uid": _keep, "resource_version": _keep}
 #: As `pseudonyms.RULES`.
 RULES: dict[type[Any], dict[str, Rule]] = {
     v.ClaimSeen: {"name": _named("claim"), "namespace": _named("namespace"), **_UIDS},
-    v.ClaimGone: {"name": _named("claim"), "namespace": _named("namespace"), "uid": _keep},
     v.VolumeSeen: {"name": _named("volume"), **_UIDS},
-    v.VolumeGone: {"name": _named("volume"), "uid": _keep},
     v.StorageClassSeen: {"name": _named("storage class"), **_UIDS},
-    v.StorageClassGone: {"name": _named("storage class"), "uid": _keep},
     v.CSINodeSeen: {"name": _named("node"), **_UIDS, "limits": _limits},
-    v.CSINodeGone: {"name": _named("node"), "uid": _keep},
     vo.ClaimFacts: {
         "phase": _keep,
         "volume": _named("volume"),

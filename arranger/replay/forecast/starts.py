@@ -235,10 +235,10 @@ def waits_to_start(job: JobRecord) -> bool:
 def _departures(state: State, case: EndScenario, time_ms: int) -> list[tuple[int, k.Event]]:
     """The ends of pods that leave: at once at best, and else at the end of their grace period."""
     term, found = state.terms.get(k.Watched.POD, 0), []
-    for uid, pod in sorted(state.pods.items()):
+    for _, pod in sorted(state.pods.items()):
         if pod.deleting or leaves(state, pod):
             leaves_ms = time_ms if case == EndScenario.BEST else max(time_ms, _leave_by_ms(state, pod, time_ms))
-            found.append((leaves_ms, k.PodGone(term, pod.namespace, pod.name, uid)))
+            found.append((leaves_ms, k.gone(pod, term)))
     return sorted(found, key=lambda of: of[0])
 
 

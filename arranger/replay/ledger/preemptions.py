@@ -300,7 +300,7 @@ def _frees(event: k.Event) -> bool:
         return event.phase in TERMINAL
     if isinstance(event, k.StageDecided):
         return event.stage not in (Stage.STARTING, Stage.RUNNING)
-    return isinstance(event, k.PodGone | k.JobGone | k.JobSeen | k.NodeSeen | k.QueueSeen)
+    return isinstance(event, k.JobSeen | k.NodeSeen | k.QueueSeen) or k.is_gone(event, k.Watched.POD, k.Watched.JOB)
 
 
 def by_queue(found: list[Aftermath], guests: list[Stay]) -> list[OfQueue]:

@@ -169,13 +169,14 @@ def job_uid_of(event: k.Event, state: State) -> str:
     """The UID of the job that an event is about, empty if there is none. `state` is as before the event."""
     if uid := decided_for(event):
         return uid
-    if isinstance(event, (k.JobSeen, k.JobGone)):
+    if k.seen_or_gone(event, k.JobSeen):
         return event.uid
-    if isinstance(event, (k.ProvisioningSeen, k.ProvisioningGone)):
+    if k.seen_or_gone(event, k.ProvisioningSeen):
         return event.job_uid
-    if isinstance(event, (k.PodGroupSeen, k.PodGroupGone)):
-        return group_uid(event.namespace, event.name, event.group_kind)
-    if isinstance(event, (k.PodSeen, k.PodGone)):
+    if k.seen_or_gone(event, k.PodGroupSeen):
+        kind = event.group_kind if isinstance(event, k.PodGroupSeen) else k.GROUP_KINDS[event.kind]
+        return group_uid(event.namespace, event.name, kind)
+    if k.seen_or_gone(event, k.PodSeen):
         pod = event if isinstance(event, k.PodSeen) else state.pods.get(event.uid)
         if pod is not None and pod.asks is not None:
             return asked_record(pod)
@@ -185,11 +186,11 @@ def job_uid_of(event: k.Event, state: State) -> str:
 
 def nodes_of(event: k.Event, state: State) -> tuple[str, ...]:
     """The nodes that an event concerns. `state` is as before the event."""
-    if isinstance(event, (k.NodeSeen, k.NodeGone)):
+    if k.seen_or_gone(event, k.NodeSeen):
         return (event.name,)
     if isinstance(event, k.PodSeen):
         return (event.node,) if event.node else ()
-    if isinstance(event, k.PodGone):
+    if k.is_gone(event, k.Watched.POD):
         pod = state.pods.get(event.uid)
         return (pod.node,) if pod is not None and pod.node else ()
     if isinstance(event, k.Preempted):
@@ -235,11 +236,11 @@ def describe(event: k.Event, state: State) -> str:
 
 def what_it_was(event: k.Event, state: State) -> str:
     """The last known description of a deleted pod, node or job; empty for other events. `state` is as before."""
-    if isinstance(event, k.PodGone) and event.uid in state.pods:
+    if k.is_gone(event, k.Watched.POD) and event.uid in state.pods:
         return describe(state.pods[event.uid], state)
-    if isinstance(event, k.JobGone) and event.uid in state.jobs:
+    if k.is_gone(event, k.Watched.JOB) and event.uid in state.jobs:
         return str(state.jobs[event.uid].stage)
-    facts = state.nodes.facts_of(event.name) if isinstance(event, k.NodeGone) else None
+    facts = state.nodes.facts_of(event.name) if k.is_gone(event, k.Watched.NODE) else None
     return _facts(facts) if facts is not None else ""
 
 
@@ -441,6 +442,11 @@ def _back_off(event: k.StageDecided | k.WorkersReplaced) -> str:
     return f"; no nodes for {event.back_off_ms / 1000:g} s" if event.back_off_ms else ""
 
 
+def _of_kind(kind: k.Watched) -> str:
+    """What distinguishes kinds of the same name in words."""
+    return f"of {k.GROUP_KINDS[kind]}: " if kind in k.GROUP_KINDS else ""
+
+
 def _limit_range(event: k.LimitRangeSeen, _state: State | None) -> str:
     added = event.defaults.requests
     return f"containers request {amounts_text(added)} by default" if added else "adds no requests to containers"
@@ -465,29 +471,19 @@ _WORDS: dict[type, Any] = {
     k.ListingEnded: lambda event, _: f"at resourceVersion {event.resource_version}",
     k.WatchHeard: lambda event, _: f"all changes until {rfc3339(event.until_ms)} are known",
     k.NodeSeen: lambda event, _: _facts(event.facts),
-    k.NodeGone: lambda event, _: "gone",
     k.PodSeen: _pod_seen,
-    k.PodGone: lambda event, _: "gone",
     k.JobSeen: _job_seen,
-    k.JobGone: lambda event, _: "gone",
     k.QuotaSeen: _quota_seen,
-    k.QuotaGone: lambda event, _: "gone",
     k.PriorityClassSeen: lambda event, _: f"value {event.value}",
-    k.PriorityClassGone: lambda event, _: "gone",
     k.LimitRangeSeen: _limit_range,
-    k.LimitRangeGone: lambda event, _: "gone",
     k.RuntimeClassSeen: _runtime_class,
-    k.RuntimeClassGone: lambda event, _: "gone",
     k.QueueSeen: _queue_seen,
-    k.QueueGone: lambda event, _: "gone",
     k.NamespaceSeen: _namespace_seen,
-    k.NamespaceGone: lambda event, _: "gone",
     k.PodGroupSeen: _pod_group_seen,
-    k.PodGroupGone: lambda event, _: f"of {event.group_kind}: gone",
+    k.ObjectGone: lambda event, _: f"{_of_kind(event.kind)}gone",
     **WORDS_OF_VOLUMES,
     **WORDS_OF_DEVICES,
     k.ProvisioningSeen: _provisioning_seen,
-    k.ProvisioningGone: lambda event, _: "gone",
     k.NodesRequested: _nodes_requested,
     k.WatchRefused: lambda event, _: f"{event.kind}: the API server refuses it ({event.code})",
     k.CycleTaken: lambda event, _: f"on the state at offset {event.base}{_searched(event)}",

@@ -63,7 +63,6 @@ def _matched(event: d.DevicesMatched, _state: object) -> str:
     return f"{counted(len(event.selectors), 'selector')} evaluated for {counted(len(event.slices), 'slice')}"
 
 
-_GONE = (d.ResourceSliceGone, d.DeviceClassGone, d.ResourceClaimGone, d.ResourceClaimTemplateGone)
 #: Kind of observation → its words.
 WORDS: dict[type, Any] = {
     d.ResourceSliceSeen: _slice,
@@ -71,5 +70,4 @@ WORDS: dict[type, Any] = {
     d.ResourceClaimSeen: _claim,
     d.ResourceClaimTemplateSeen: _template,
     d.DevicesMatched: _matched,
-    **dict.fromkeys(_GONE, lambda _event, _state: "gone"),
 }

@@ -7,9 +7,7 @@ from typing import Any
 
 import msgspec
 
-from arranger.events import devices as d
 from arranger.events import kinds as k
-from arranger.events import volumes as v
 from arranger.events.log import Entry
 from arranger.model.names import pod_name
 from arranger.model.queue import DEFAULT_QUEUE
@@ -31,16 +29,11 @@ from arranger.replay.reading.describe import (
 from arranger.replay.reading.history import Span, advance
 from arranger.replay.reading.verdicts import Judged, fold_noting
 
-#: Observations of objects without a namespace.
-_BY_NAME = (
-    *(k.NodeSeen, k.NodeGone, k.PriorityClassSeen, k.PriorityClassGone),
-    *(k.RuntimeClassSeen, k.RuntimeClassGone),
-    *(k.QueueSeen, k.QueueGone, k.NamespaceSeen, k.NamespaceGone),
-    *(d.ResourceSliceSeen, d.ResourceSliceGone, d.DeviceClassSeen, d.DeviceClassGone),
-    *(v.VolumeSeen, v.VolumeGone, v.StorageClassSeen, v.StorageClassGone, v.CSINodeSeen, v.CSINodeGone),
-)
-#: Observations of objects with one.
-_IN_NAMESPACE = (k.PodSeen, k.PodGone, k.QuotaSeen, k.QuotaGone, k.LimitRangeSeen, k.LimitRangeGone)
+#: The watches of objects whose subject is a job, or nothing.
+_OF_JOBS = {
+    *(k.Watched.JOB, k.Watched.PROVISIONING, *k.GROUP_KINDS),
+    *(k.Watched.CLAIM, k.Watched.RESOURCE_CLAIM, k.Watched.RESOURCE_CLAIM_TEMPLATE),
+}
 
 
 class EventFilter(msgspec.Struct, frozen=True):
@@ -159,7 +152,7 @@ class Listing:
 
     def _queues(self, event: k.Event) -> list[str]:
         """The queue that an event is about, or to which its job belongs; two of a job that goes to another queue."""
-        if isinstance(event, (k.QueueSeen, k.QueueGone)):
+        if k.seen_or_gone(event, k.QueueSeen):
             return [event.name]
         jobs = [self.state.jobs.get(uid) for uid in self._jobs(event)]
         found = [queue_of(self.state, job) for job in jobs if job is not None]
@@ -169,7 +162,7 @@ class Listing:
 
     def _pods(self, event: k.Event) -> tuple[str, ...]:
         """The names of the pods that an event is about or places."""
-        if isinstance(event, (k.PodSeen, k.PodGone)):
+        if k.seen_or_gone(event, k.PodSeen):
             return (event.name, f"{event.namespace}/{event.name}")
         placed = placed_in(event)
         slots: list[SlotKey] = []
@@ -214,10 +207,10 @@ class Listing:
 
     @staticmethod
     def _subject(event: k.Event, job: str) -> str:
-        if isinstance(event, _IN_NAMESPACE):
-            return f"{event.namespace}/{event.name}"
-        if isinstance(event, _BY_NAME):
-            return event.name
+        watch = k.watch_of(event)
+        if watch is not None and watch not in _OF_JOBS:
+            namespace, name = getattr(event, "namespace", ""), getattr(event, "name", "")
+            return f"{namespace}/{name}" if namespace else name
         if isinstance(event, (k.WatchClaimed, k.ListingBegun, k.ListingEnded, k.WatchHeard)):
             return str(event.kind)
         return job

@@ -107,7 +107,7 @@ class Recording:
         if isinstance(event, k.PodSeen):
             ours = event.owner is not None and event.uid not in self._leftovers
             return not ours and _moves(state.pods.get(event.uid), event)
-        if isinstance(event, k.PodGone):
+        if k.is_gone(event, k.Watched.POD):
             pod = state.pods.get(event.uid)
             return pod is not None and (pod.owner is None or event.uid in self._leftovers)
         return not again(event, state)

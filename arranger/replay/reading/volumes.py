@@ -45,5 +45,4 @@ WORDS: dict[type, Any] = {
     v.VolumeSeen: _volume,
     v.StorageClassSeen: _storage_class,
     v.CSINodeSeen: _csi_node,
-    **dict.fromkeys((v.ClaimGone, v.VolumeGone, v.StorageClassGone, v.CSINodeGone), lambda _event, _state: "gone"),
 }

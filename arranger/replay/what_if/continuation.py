@@ -233,15 +233,15 @@ class Continuation:
 
     def _as_here(self, event: k.Event) -> list[k.Event]:
         """The observation in this variant: itself under the present term, or nothing."""
-        if isinstance(event, (k.NodeSeen, k.NodeGone)) and event.name in self._without_nodes:
+        if k.seen_or_gone(event, k.NodeSeen) and event.name in self._without_nodes:
             return []
         if isinstance(event, k.PodSeen) and event.node in self._without_nodes:
             return []
-        if isinstance(event, (k.QueueSeen, k.QueueGone)) and event.name in self._other_queues:
+        if k.seen_or_gone(event, k.QueueSeen) and event.name in self._other_queues:
             return []
-        if isinstance(event, (k.NamespaceSeen, k.NamespaceGone)) and event.name in self._other_namespaces:
+        if k.seen_or_gone(event, k.NamespaceSeen) and event.name in self._other_namespaces:
             return []
-        if isinstance(event, (k.JobSeen, k.JobGone)):
+        if k.seen_or_gone(event, k.JobSeen):
             return self._job_as_here(event)
         if isinstance(event, k.QuotaSeen):
             return self._quota_as_here(event)
@@ -249,7 +249,7 @@ class Continuation:
             return [msgspec.structs.replace(event, term=self.state.terms.get(event.kind, 0))]
         return [event] if isinstance(event, k.PodsTried) else [retold(event, self.state)]
 
-    def _job_as_here(self, event: k.JobSeen | k.JobGone) -> list[k.Event]:
+    def _job_as_here(self, event: k.JobSeen | k.ObjectGone) -> list[k.Event]:
         """Ignore the deletion of a job that ran in the log: here it runs as long as it did there."""
         uid = event.uid
         if uid in self._without_jobs or uid in self._gone:

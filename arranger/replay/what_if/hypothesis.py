@@ -40,8 +40,8 @@ def supposed(state: State, events: Sequence[k.Event]) -> State:
     """A copy of the state with these events folded after all others. No assumed pods are added for the slots that they
     release. The two states share the parts that the events don't touch."""
     events = accounted(state, [*events, *freed(state, events)])
-    of_namespaces = any(isinstance(event, (k.NamespaceSeen, k.NamespaceGone)) for event in events)
-    of_pods = of_namespaces or any(isinstance(event, (k.PodSeen, k.PodGone)) for event in events)
+    of_namespaces = any(k.seen_or_gone(event, k.NamespaceSeen) for event in events)
+    of_pods = of_namespaces or any(k.seen_or_gone(event, k.PodSeen) for event in events)
     touched = dict.fromkeys(state.jobs if any(map(_of_any_job, events)) else _touched(state, events))
     fork = _fork(state, touched, of_pods=of_pods)
     _fold(fork, state.time_ms, events)
@@ -143,7 +143,7 @@ def job_alone_gone(job: JobRecord, state: State) -> tuple[k.Event, ...]:
     """The deletion of the job without its pods. The record of a pod, or of a group, goes only with its pods."""
     if job.of_pods:
         return pods_gone(state, [state.pods[uid] for uid in pods_of_record(job)])
-    return (k.JobGone(state.terms.get(k.Watched.JOB, 0), job.seen.namespace, job.seen.name, job.uid),)
+    return (k.gone(job.seen, state.terms.get(k.Watched.JOB, 0)),)
 
 
 def slots_gone(job: JobRecord, state: State, slots: Collection[SlotKey]) -> tuple[k.Event, ...]:
@@ -181,14 +181,14 @@ def queue_seen(state: State, name: str, spec: QueueSpec) -> k.QueueSeen:
     return k.QueueSeen(term, name, uid, "", generation, spec, (), "")
 
 
-def queue_gone(state: State, name: str) -> k.QueueGone:
+def queue_gone(state: State, name: str) -> k.ObjectGone:
     """The deletion of the queue of that name, which exists."""
-    return k.QueueGone(state.terms.get(k.Watched.QUEUE, 0), name, state.queues[name].uid)
+    return k.gone(state.queues[name], state.terms.get(k.Watched.QUEUE, 0))
 
 
 def pods_gone(state: State, pods: Iterable[k.PodSeen]) -> tuple[k.Event, ...]:
     term = state.terms.get(k.Watched.POD, 0)
-    return tuple(k.PodGone(term, pod.namespace, pod.name, pod.uid) for pod in pods)
+    return tuple(k.gone(pod, term) for pod in pods)
 
 
 def pods_left(state: State, uids: Iterable[str], time_ms: int, *, bound_ms: int) -> tuple[k.Event, ...]:
@@ -216,21 +216,21 @@ def _touched(state: State, events: Sequence[k.Event]) -> dict[str, None]:
 
 def _concerned(state: State, events: Sequence[k.Event]) -> Iterable[str]:
     for event in events:
-        if isinstance(event, (k.JobSeen, k.JobGone)):
+        if k.seen_or_gone(event, k.JobSeen):
             yield event.uid
             yield from state.dependents.get((event.namespace, event.name), ())
         elif isinstance(event, k.PodsTried):
             yield event.job_uid
-        elif isinstance(event, (k.PodSeen, k.PodGone)):
+        elif k.seen_or_gone(event, k.PodSeen):
             pods = [state.pods.get(event.uid), event if isinstance(event, k.PodSeen) else None]
             yield from (asked_record(pod) for pod in pods if pod is not None)
             yield from (pod.owner.job_uid for pod in pods if pod is not None and pod.owner is not None)
-        if isinstance(event, _LIFTING):
+        if k.watch_of(event) in _LIFTING:
             yield from state.takers
 
 
-#: After these, jobs that took room in vain may take some again.
-_LIFTING = (k.NodeSeen, k.NodeGone, k.PodSeen, k.PodGone, k.QuotaSeen, k.QuotaGone)
+#: After observations of these, jobs that took room in vain may take some again.
+_LIFTING = (k.Watched.NODE, k.Watched.POD, k.Watched.QUOTA)
 
 
 def _fork(state: State, touched: Iterable[str], *, of_pods: bool) -> State:

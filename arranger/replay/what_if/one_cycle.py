@@ -328,7 +328,7 @@ def vary(state: State, variation: Variation, time_ms: int) -> None:
     ]
     removed = [state.jobs[uid] for uid in variation.without_jobs if uid in state.jobs]
     events = [
-        *(k.NodeGone(term, state.nodes.names[row], state.nodes.uids[row]) for row in rows),
+        *(k.ObjectGone(k.Watched.NODE, term, "", state.nodes.names[row], state.nodes.uids[row]) for row in rows),
         *pods_gone(state, pods),
         *(gone for job in removed for gone in job_alone_gone(job, state)),
         *(queue_gone(state, name) for name in variation.without_queues if name in state.queues),

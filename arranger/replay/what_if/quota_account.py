@@ -18,14 +18,14 @@ def accounted(state: State, events: Sequence[k.Event]) -> tuple[k.Event, ...]:
     quotas = {(one.namespace, one.name): one for of in state.quotas.values() for one in of.values()}
     quotas |= {(one.namespace, one.name): one for one in events if isinstance(one, k.QuotaSeen)}
     for event in events:
-        if isinstance(event, k.QuotaGone):
+        if k.is_gone(event, k.Watched.QUOTA):
             quotas.pop((event.namespace, event.name), None)
     if not quotas:
         return tuple(events)
     changed: dict[tuple[str, str], k.QuotaSeen] = {}
     pods: dict[str, k.PodSeen | None] = {}
     for event in events:
-        if isinstance(event, (k.PodSeen, k.PodGone)):
+        if k.seen_or_gone(event, k.PodSeen):
             old = pods[event.uid] if event.uid in pods else state.pods.get(event.uid)
             new = pods[event.uid] = event if isinstance(event, k.PodSeen) else None
             for key, quota in quotas.items():
