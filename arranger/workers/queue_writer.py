@@ -148,13 +148,13 @@ class QueueWriter:
         try:
             if stored is None:
                 stored = await cluster.get(QUEUES, None, name)
-            of = self._view.queues.get(name)
-            if of is None or stored["metadata"]["uid"] != uid:
+            of, known = self._view.queues.get(name), self._follower.state.queues.get(name)
+            if of is None or known is None or not known.uid == uid == stored["metadata"]["uid"]:
                 return False  # deleted while it was read, or another one of that name, which the watch hasn't shown yet
             status = queue_status(of, seen.generation)
             patch = status_patch(status, stored.get("status") or {}, rfc3339(self._clock.now_ms()))
-            known = {"uid": uid, "resourceVersion": stored["metadata"]["resourceVersion"]}
-            body = {"metadata": known, "status": patch}
+            condition = {"uid": uid, "resourceVersion": stored["metadata"]["resourceVersion"]}
+            body = {"metadata": condition, "status": patch}
             progress.stored = await cluster.patch(QUEUES, None, name, body, subresource="status")
         except ApiError as refused:
             if refused.code in (404, 409):  # deleted or changed meanwhile

@@ -338,8 +338,14 @@ async def test_a_queue_that_goes_and_comes_while_it_is_read_gets_its_status_afte
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: problems.append(context))
     scene.world.queue("b")  # not in the store: its status fails
     scene.cluster.while_read = go
+    look = scene.writer._look
     async with scene.running():
+        await until(lambda: bool(scene.writer._names))
+        scene.writer._look = lambda: None  # type: ignore[method-assign]  # a slow process looks only later
         await until(lambda: "a" not in scene.world.state.queues)
+        await asyncio.sleep(0.2)
+        assert (scene.cluster.patches, problems) == ([], [])
+        scene.writer._look = look  # type: ignore[method-assign]
         await asyncio.sleep(0.2)
         assert (scene.cluster.patches, problems) == ([], [])
         scene.store.create(QUEUES, "", msgspec.json.decode(msgspec.json.encode(queue("a"))))
