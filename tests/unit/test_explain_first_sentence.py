@@ -239,6 +239,20 @@ def test_variables_that_pods_will_not_have_are_said_once(tmp_path: Path, capsys:
     assert "TYJOB_RNAK" in Run(capsys, "explain", "ppo", *log, "-o", "json").json["standing"]["unset"]
 
 
+def test_the_name_of_a_pod_leads_to_its_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    job = world.job("my-run", leader=shape(gpus=1))
+    world.settle()
+    [pod] = (world.state.pods[uid].name for uid in job.bound.values())
+    log = to_file(world.entries, tmp_path / "run.log")
+    hint = f"(it is a pod of job default/my-run: arranger explain default/my-run --pod {pod})\n"
+    for name in (pod, f"default/{pod}"):
+        assert Run(capsys, "explain", name, *log).err.endswith(hint)
+    assert "a pod of" not in Run(capsys, "explain", f"other/{pod}", *log).err
+    assert Run(capsys, "explain", "default/my-run", "--pod", pod, *log).status == 0
+
+
 def test_a_job_that_its_selector_keeps_from_all_nodes_is_told_of_it() -> None:
     def remedy(*kinds: ReasonKind) -> str:
         shortage = ShortageFacts("w", 0, 1, reasons=tuple((Reason(kind, "gpu-type=h100"), 4) for kind in kinds))
