@@ -46,10 +46,13 @@ def test_each_failure_has_a_remedy_but_that_of_a_job_that_is_being_deleted(reaso
     assert failure_remedy_text(decided) == ""
 
 
-def test_who_ran_out_of_memory_is_told_to_raise_its_limit() -> None:
+def test_who_ran_out_of_memory_is_told_what_to_do_with_and_without_a_limit() -> None:
     ended = ContainerEnd("main", 137, 9, "OOMKilled")
     told = failure_remedy_text(failed(StageReason.RESTART_LIMIT, ended=ended))
-    assert told == "raise the memory limit of container main, or let it need less, and submit the job again"
+    assert told == (
+        "raise the memory limit of container main, or request more memory if it has none, or let it need less, and "
+        "submit the job again"
+    )
 
 
 def test_the_start_is_that_of_the_command_forecast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
