@@ -232,6 +232,9 @@ class FileLog(OnlyRead):
 
     async def open(self) -> Position:
         index = self._refresh()
+        if index is None and self._file is not None:
+            what = "is cut off in its head" if os.fstat(self._file).st_size else "is empty"
+            raise NoLog(f"{self._path} {what}: it has no log yet")
         if index is None:
             raise NoLog(f"there is no log at {self._path}", hint="check the path")
         return index.end

@@ -12,7 +12,7 @@ from arranger.model.reasons import ReasonKind
 from arranger.model.stages import StageReason
 from arranger.model.text import few, rfc3339_from
 
-#: The kubelet's reason for a container that needed more memory than its limit.
+#: The kubelet's reason for a container that needed more memory than its limit, or than its node had.
 _OUT_OF_MEMORY = "OOMKilled"
 
 
@@ -68,7 +68,10 @@ def _of_program(facts: StageFacts) -> str:
     """For pods that ended with a failure of their own."""
     ended = facts.ended or (facts.cause.ended if facts.cause is not None else None)
     if ended is not None and ended.reason == _OUT_OF_MEMORY:
-        return f"raise the memory limit of container {ended.container}, or let it need less"
+        return (
+            f"raise the memory limit of container {ended.container}, or request more memory if it has none, or let it "
+            "need less"
+        )
     return (
         "mend the program (kubectl logs of the failed pod says more, as long as that is kept: restartPolicy Never, "
         "keepFailedPods), or raise the limit of restarts if such failures pass"

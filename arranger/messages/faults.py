@@ -184,9 +184,10 @@ _WORDS: Mapping[FaultKind, str] = MappingProxyType(
             "Invalid value: worker set '{name}' would start after itself: its startAfter is '{value}'"
         ),
         _K.IMMUTABLE: (
-            "can't be changed once the job has started; only terminating, suspend, priority, preemptible, "
-            "minWorkersNum, replicas, scaledSet, activeDeadlineSeconds, expectedRuntimeSeconds, startGraceSeconds, "
-            "ttlSecondsAfterFinished, keepFailedPods, and counts, minCount and restart of worker sets can"
+            "can't be changed once the job has started or ended: delete the job and create it again; only terminating, "
+            "suspend, priority, preemptible, minWorkersNum, replicas, scaledSet, activeDeadlineSeconds, "
+            "expectedRuntimeSeconds, startGraceSeconds, ttlSecondsAfterFinished, keepFailedPods, and counts, minCount "
+            "and restart of worker sets can be changed"
         ),
         _K.OWN_PARENT: "Invalid value: a queue can't be its own parent",
         _K.ABOVE_THE_AMOUNT: "Invalid value: {name} must not be above {fields}, which is {limit}, but is {value}",

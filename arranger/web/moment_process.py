@@ -99,6 +99,7 @@ class MomentProcess:
                 stdout=asyncio.subprocess.PIPE,
                 env=self._environment,
                 limit=_MOST_BYTES,
+                start_new_session=True,  # a Ctrl-C is for the server alone, which then ends this
             )
             self._reading = asyncio.create_task(self._read(self._process))
 

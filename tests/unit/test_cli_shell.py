@@ -142,6 +142,15 @@ def test_the_plugin_names_itself_as_kubectl_does(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.startswith("Usage: kubectl arranger settings")
 
 
+def test_help_says_of_whom_and_of_when_the_shown_values_are(capsys: pytest.CaptureFixture[str]) -> None:
+    said = {}
+    for command in ("settings", "status"):
+        assert main([command, "--help"], prog_name="arranger") == 0
+        said[command] = " ".join(capsys.readouterr().out.split())
+    assert "Those of running processes may be others." in said["settings"]
+    assert "OFFSET and LAG of a process are as of its last heartbeat" in said["status"]
+
+
 def test_settings_tell_value_and_origin() -> None:
     result = arranger(
         "settings", "-o", "json", "--http-port", "99", ARRANGER_LOG_LEVEL="debug", ARRANGER_REDIS_URL="redis://:pw@h/0"

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -175,3 +176,17 @@ def test_the_console_prints_its_address_and_answers_there_until_it_is_ended() ->
         assert (status, json.loads(body)["reason"]) == (404, "NotFound")
         process.terminate()
         assert process.wait(timeout=20) == 0
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_console_quietly() -> None:
+    words = (sys.executable, "-m", "arranger.cli.main", "ui", f"--log={HISTORY}", "--port=0", "--no-browser")
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[4]
+        with urllib.request.urlopen(f"{address}api/v1/timeline?buckets=1", timeout=20) as answer:
+            assert answer.status == 200, "the process that answers is there"
+        os.killpg(process.pid, signal.SIGINT)  # a terminal tells all processes
+        assert process.communicate(timeout=20) == ("", "")
+        assert process.returncode == 0

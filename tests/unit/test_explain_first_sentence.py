@@ -46,10 +46,13 @@ def test_each_failure_has_a_remedy_but_that_of_a_job_that_is_being_deleted(reaso
     assert failure_remedy_text(decided) == ""
 
 
-def test_who_ran_out_of_memory_is_told_to_raise_its_limit() -> None:
+def test_who_ran_out_of_memory_is_told_what_to_do_with_and_without_a_limit() -> None:
     ended = ContainerEnd("main", 137, 9, "OOMKilled")
     told = failure_remedy_text(failed(StageReason.RESTART_LIMIT, ended=ended))
-    assert told == "raise the memory limit of container main, or let it need less, and submit the job again"
+    assert told == (
+        "raise the memory limit of container main, or request more memory if it has none, or let it need less, and "
+        "submit the job again"
+    )
 
 
 def test_the_start_is_that_of_the_command_forecast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -237,6 +240,20 @@ def test_variables_that_pods_will_not_have_are_said_once(tmp_path: Path, capsys:
     out = Run(capsys, "explain", "ppo", *log).out
     assert out.count("TYJOB_RNAK") == 1 and "TYJOB_RNAK" not in out.splitlines()[0]
     assert "TYJOB_RNAK" in Run(capsys, "explain", "ppo", *log, "-o", "json").json["standing"]["unset"]
+
+
+def test_the_name_of_a_pod_leads_to_its_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    job = world.job("my-run", leader=shape(gpus=1))
+    world.settle()
+    [pod] = (world.state.pods[uid].name for uid in job.bound.values())
+    log = to_file(world.entries, tmp_path / "run.log")
+    hint = f"(it is a pod of job default/my-run: arranger explain default/my-run --pod {pod})\n"
+    for name in (pod, f"default/{pod}"):
+        assert Run(capsys, "explain", name, *log).err.endswith(hint)
+    assert "a pod of" not in Run(capsys, "explain", f"other/{pod}", *log).err
+    assert Run(capsys, "explain", "default/my-run", "--pod", pod, *log).status == 0
 
 
 def test_a_job_that_its_selector_keeps_from_all_nodes_is_told_of_it() -> None:

@@ -241,7 +241,7 @@ async def test_a_file_whose_head_is_being_written_is_no_log_yet(tmp_path: Path) 
     await reader.open()
     for size in (0, 1, 14, 15, 20, 23, head - 1):
         path.write_bytes(whole[:size])
-        with pytest.raises(NoLog):
+        with pytest.raises(NoLog, match=f"log is {'cut off in its head' if size else 'empty'}: it has no log yet"):
             await reader.open()
     path.write_bytes(whole)
     assert (await reader.end()).offset == 4

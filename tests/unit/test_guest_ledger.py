@@ -60,6 +60,25 @@ def test_a_guest_whose_host_has_no_reservation_any_more_stays() -> None:
     assert stay.end == StayEnd.STAYS and stay.gpu_ms >= 4 * 50_000
 
 
+@pytest.mark.parametrize("ended_before", [False, True], ids=["with the reservation", "after it"])
+def test_a_guest_whose_room_a_third_job_takes_does_not_stay(
+    ended_before: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of = world()
+    small(of, "guest", 20, priority=1)
+    of.pass_time(50)
+    if ended_before:
+        of.job_gone(of.state.jobs["uid-big"])
+        assert ledger(of).guests[0].end == StayEnd.STAYS
+    of.job("hi", workers=3, worker=shape(cpu=1, gpus=8), min_workers=3, equals=True, priority=20)
+    of.settle()
+    found = ledger(of)
+    [stay] = found.guests
+    assert (stay.end, stay.taken_by, stay.lost_ms) == (StayEnd.TAKEN, "default/hi", 0)
+    Preemptions(found.found, found.guests, 600_000).print(everything=False)
+    assert "left: its room went to default/hi" in capsys.readouterr().out
+
+
 def test_a_guest_that_is_there_is_counted_up_to_the_end_and_one_from_before_the_span_is_not() -> None:
     of = world()
     small(of, "guest", 4)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 
 from arranger.events import kinds as k
 from arranger.events.facts import NO_FACTS, EndCause, EndKind, NodeTrouble, ShortageFacts, StageFacts
@@ -22,6 +23,7 @@ from tests.world import World, shape
 
 ACTIVE = ("Pending", "Starting", "Running", "Rescheduling")
 ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
+TYJOB_CRD = Path(__file__).parents[2] / "crds" / "tyjob.yaml"
 
 
 def spec() -> JobSpec:
@@ -124,7 +126,14 @@ def test_faults_stand_in_one_line_with_how_many_more_there_are() -> None:
 
 def test_fields_that_an_edit_must_not_change_share_one_sentence() -> None:
     said = faults_text([Fault(field, FaultKind.IMMUTABLE) for field in ("spec.leader", "spec.workerSets")])
-    assert said.startswith("spec.leader, spec.workerSets: can't be changed once the job has started; only ")
+    assert said.startswith("spec.leader, spec.workerSets: can't be changed once the job has started or ended: delete ")
+    [told] = {
+        rule["message"]
+        for version in yaml.safe_load(TYJOB_CRD.read_text())["spec"]["versions"]
+        for rule in version["schema"]["openAPIV3Schema"].get("x-kubernetes-validations", ())
+        if "has started" in rule["message"]
+    }
+    assert said == f"spec.leader, spec.workerSets: {told}", "kubectl apply says the same"
 
 
 # --- why pods have no nodes -------------------------------------------------------------------------------------

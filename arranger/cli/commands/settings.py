@@ -16,6 +16,9 @@ from arranger.settings import SETTINGS, load, shown
 def command(flags: dict[str, Any], output: str) -> None:
     """Show every setting: its value, the source of the value, and its name in file, environment and flags.
 
+    These are the settings that a process started here would have, by this shell's environment and files. Those of
+    running processes may be others.
+
     The TOML file (--config or ARRANGER_CONFIG) overrides defaults, environment variables override the file, and flags
     override environment variables. A password in the Redis URL is not shown. The output also lists the meaning of each
     setting and its allowed values.

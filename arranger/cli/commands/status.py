@@ -55,7 +55,8 @@ def command(target: str | None, settings: Settings, max_lag: float, output: str)
 
     Exit status 0: all is well. 1: a role has no live process, a kind of object isn't watched or wasn't listed, or a
     process lags behind or reports a problem of its own. The output says what is wrong and what to do next. The command
-    only reads. It asks the Redis server of running processes, so --log takes no file here.
+    only reads. It asks the Redis server of running processes, so --log takes no file here. OFFSET and LAG of a process
+    are as of its last heartbeat, which was BEAT ago.
 
     \b
       arranger status                                     the Redis server in the settings

@@ -235,9 +235,19 @@ class Explainer:
             if name == asked.name and asked.namespace in (None, namespace)
         ]
         if not gone:
-            raise unknown_job(job_label(asked.namespace, asked.name), job_index)
+            name = job_label(asked.namespace, asked.name)
+            raise unknown_job(name, job_index, owner=_owner(asked, state))
         return max(gone)
 
     def _say_gone(self, went: int) -> None:
         if went:
             self._tell(f"arranger: the job was deleted at offset {went}; this is its state just before")
+
+
+def _owner(asked: AskedJob, state: State) -> str:
+    """The label of the job that has a pod of this name; empty if none has."""
+    for pod in state.pods.values():
+        if pod.owner is not None and pod.name == asked.name and asked.namespace in (None, pod.namespace):
+            job = state.jobs.get(pod.owner.job_uid)
+            return label(job) if job is not None else ""
+    return ""

@@ -425,14 +425,17 @@ def job_label(namespace: str | None, name: str) -> str:
 _NOT_SEEN = "was it refused at apply? arranger replay lists the jobs; if the cluster has it, look at arranger status"
 
 
-def unknown_job(name: str, job_index: JobIndex) -> NotFound:
-    """The error for a job that isn't in the log, `name` or `namespace/name`."""
+def unknown_job(name: str, job_index: JobIndex, *, owner: str = "") -> NotFound:
+    """The error for a job that isn't in the log, `name` or `namespace/name`. `owner` is the job that has a pod of that
+    name."""
     alone = name.rpartition("/")[2]
     hint = did_you_mean(job_index.nearest(alone), _NOT_SEEN)
     if alone in job_index.groups:
         namespace, group = job_index.groups[alone]
         within = f"{namespace}/{_POD_GROUP}/{group.removeprefix(GROUP_PREFIX)}"
         hint = f"the pod is placed with its group: arranger explain {within}"
+    if owner:
+        hint = f"it is a pod of job {owner}: arranger explain {owner} --pod {alone}"
     return NotFound(f"the log has no job {name!r} up to that point", hint=hint)
 
 

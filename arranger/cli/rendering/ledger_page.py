@@ -66,8 +66,9 @@ _CAUSES = {
 
 _ENDS = {
     StayEnd.LEFT: "left",
+    StayEnd.TAKEN: "left: its room went to {}",
     StayEnd.ENDED: "ended",
-    StayEnd.STAYS: "stays: not reserved any more",
+    StayEnd.STAYS: "stayed: not reserved any more",
     StayEnd.OTHERWISE: "lost its nodes otherwise",
 }
 
@@ -220,7 +221,7 @@ def _queue_cells(of: OfQueue) -> tuple[object, ...]:
 
 def _guest_cells(stay: GuestLine) -> tuple[object, ...]:
     began = duration(stay.host_began_ms) if stay.host_began_ms is not None else "-"
-    end = _ENDS[stay.end] if stay.end is not None else "is there"
+    end = _ENDS[stay.end].format(stay.taken_by) if stay.end is not None else "is there"
     lost = gpu_hours(stay.lost_ms) if stay.end == StayEnd.LEFT else "-"
     hosts = few(list(stay.hosts), _NAMED)
     return (local_time(stay.time_ms), stay.job, hosts, gpu_hours(stay.gpu_ms), end, lost, began)

@@ -163,14 +163,18 @@ class PreemptionLedger:
                   if uid in state.jobs}  # fmt: skip
         ends_ms = self._ends_ms(before, entry.batch.time_ms)
         left: dict[str, tuple[int, Victim]] = {}
+        taken: dict[str, str] = {}
         for judged in fold_noting(state, entry, changes, numbers):
             if judged.verdict == ACCEPTED:
                 self._note(judged, entry, before, ends_ms)
                 if isinstance(judged.event, k.Preempted):
-                    guests = [of for of in judged.event.victims if of.kind.of_guest]
-                    left.update({of.job_uid: (judged.offset, of) for of in guests})
+                    for of in judged.event.victims:
+                        if of.kind.of_guest:
+                            left[of.job_uid] = judged.offset, of
+                        else:
+                            taken[of.job_uid] = judged.event.placed.job_uid
         self._config = config_in(entry, state) or self._config
-        self._guests.folded(entry, changes.jobs, left)
+        self._guests.folded(entry, changes.jobs, left, taken)
         for uid in changes.jobs:
             self._victim_again(uid)
         self._look(at_once=any(map(_frees, events)))
