@@ -293,7 +293,7 @@ def test_what_if_says_what_a_job_gets_once_one_ahead_of_it_had_its_dry_run(
     edit = ("--job", "behind", "--priority", "8")
     answer = what_if(of, capsys, tmp_path, *edit)
     assert [*room_of(answer, "whatIf")] == ["default/behind"]
-    [later] = answer["afterDryRuns"]
+    [later] = answer["after_dry_runs"]
     assert (later["job"], later["placed"], later["room_from"]) == ("default/behind", 0, [])
     log = ("--log", str(tmp_path / f"{of.state.offset}.log"))
     said = Run(capsys, "what-if", *log, *edit).out
@@ -301,7 +301,7 @@ def test_what_if_says_what_a_job_gets_once_one_ahead_of_it_had_its_dry_run(
         said.split()
     )
     tried(of, of.state.jobs["uid-high"])
-    assert what_if(of, capsys, tmp_path, *edit)["afterDryRuns"] == [] and not behind.placements
+    assert what_if(of, capsys, tmp_path, *edit)["after_dry_runs"] == [] and not behind.placements
 
 
 def test_a_refusal_in_the_log_says_nothing_of_other_pods(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

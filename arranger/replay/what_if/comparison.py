@@ -70,4 +70,4 @@ class WhatIf(msgspec.Struct, frozen=True):
     #: The job that is changed by name.
     changed_job: str = ""
     #: What jobs get a moment later, as `one_cycle.after_dry_runs` says.
-    after_dry_runs: tuple[JobPlan, ...] = msgspec.field(default=(), name="afterDryRuns")
+    after_dry_runs: tuple[JobPlan, ...] = ()
