@@ -93,6 +93,7 @@ def facts_of_job(state: State, uid: str) -> Facts:
     pods = pod_counts(job)
     there = states_text(pods.running, pods.failed)
     facts = {
+        "job": "there",
         "stage": str(job.stage),
         "schedule": str(job.schedule_state),
         "pods": f"{pods.placed} of {job.pods_desired()} have nodes" + (f", {there}" if there else ""),

@@ -75,7 +75,7 @@ def facts_of_node(state: State, name: str) -> Facts:
     if of_node is None:
         return {"node": "not there"}
     health = "ready" if of_node.ready else "not ready"
-    facts = {"health": health + (", cordoned" if of_node.cordoned else "")}
+    facts = {"node": "there", "health": health + (", cordoned" if of_node.cordoned else "")}
     facts["taints"] = ", ".join(map(taint_text, of_node.taints)) or "none"
     for resource, (used, there_is) in nodes.amounts(nodes.rows[name]).items():
         facts[f"{resource} free"] = (

@@ -7,6 +7,7 @@ hold at an entry if it doesn't hold before it but holds after it. `Refinement` t
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -175,26 +176,41 @@ class Refinement:
 
     def _changed(self, state: State, entry: Entry, number: int) -> list[FactChange]:
         event = entry.batch.events[number]
-        before = self._facts(state, event) if number == 0 else {}
+        about = self._about(state, event)
+        before = self._facts(state, about)
         for offset in apply_by_event(state, entry, Changes()):
             if offset == entry.first + number - 1:
-                before = self._facts(state, event)
+                about = self._about(state, event)
+                before = self._facts(state, about)
             if offset == entry.first + number:
-                return _differences(before, self._facts(state, event))
+                return _differences(before, self._facts(state, about))
         return []
 
-    def _facts(self, state: State, event: k.Event) -> dict[str, Facts]:
-        """The facts about the condition's subject and about the job and the nodes of the event."""
-        facts = {self._condition.subject: self._condition.facts(state)}
-        uid = job_uid_of(event, state)
+    def _about(self, state: State, event: k.Event) -> "_About":
+        """What the event is about. `state` is as before it: a pod that it deletes is known only there."""
+        uid, subject = job_uid_of(event, state), ""
         if uid:
             seen = k.seen_or_gone(event, k.JobSeen)
             name = f"{event.namespace}/{event.name}" if seen else label_of(state, uid)  # type: ignore[union-attr]
-            earlier = EARLIER if self._is_of_same_name(uid, name) else ""
-            facts.setdefault(f"job {name}{earlier}", facts_of_job(state, uid))
-        for node in nodes_of(event, state)[:_NODES_SHOWN]:
+            subject = f"job {name}{EARLIER if self._is_of_same_name(uid, name) else ''}"
+        return _About(uid, subject, nodes_of(event, state)[:_NODES_SHOWN])
+
+    def _facts(self, state: State, about: "_About") -> dict[str, Facts]:
+        """The facts about the condition's subject and about the job and the nodes of an event."""
+        facts = {self._condition.subject: self._condition.facts(state)}
+        if about.job_uid:
+            facts.setdefault(about.job, facts_of_job(state, about.job_uid))
+        for node in about.nodes:
             facts.setdefault(f"node {node}", facts_of_node(state, node))
         return facts
+
+
+class _About(NamedTuple):
+    """What an event is about: the UID of a job, empty for none, its name as the subject of facts, and nodes."""
+
+    job_uid: str
+    job: str
+    nodes: tuple[str, ...]
 
 
 class Alternative:
