@@ -302,7 +302,8 @@ def test_a_change_of_queues_finds_the_first_cycle_that_it_would_have_changed(
 def test_a_deletion_shows_what_was_about_the_pod_after_it_too(capsys: pytest.CaptureFixture[str]) -> None:
     """The node and the job of a deleted pod were shown as if they had gone with it."""
     answer = Run(capsys, "bisect", "--log", str(DEMO), "--job", "waits-its-turn", "--fits", "-o", "json").json
-    assert answer["event"]["kind"] == "PodGone"
-    changed = {(one["subject"], one["what"]): (one["before"], one["after"]) for one in answer["changed"]}
+    found = answer["found"]
+    assert found["event"]["kind"] == "PodGone"
+    changed = {(one["subject"], one["what"]): (one["before"], one["after"]) for one in found["changed"]}
     assert changed["node node-2", "nvidia.com/gpu free"] == ("0 of 8", "8 of 8")
     assert all(after for _, after in changed.values())
