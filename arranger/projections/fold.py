@@ -162,10 +162,8 @@ class _Fold(JobLife):
             node_changed(self.state, name, self.changes)
 
     def gone(self, offset: int, event: k.ObjectGone) -> None:
-        if self.state.terms.get(event.kind) == event.term:
+        if self._current(event.kind, event.term):
             _FORGET[event.kind](self, offset, event)
-        else:
-            self._count("Observation", accepted=False)
 
     def node_gone(self, _offset: int, event: k.ObjectGone) -> None:
         if self.state.nodes.forget(event.name, event.uid, time_ms=self.time_ms):
