@@ -187,8 +187,8 @@ class EndCause(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `words` come from the kubelet or the API server: of one whose pod somebody deleted, they are the reason of its
     disruption, with its `node`. `ended` is the container that failed; without both, `node` is the worker's, with
     `cordoned` and `taint` if it was closed, or `trouble` if that is why a worker was lost. Of one that failed
-    `failures` times on it, `node` is that. `taken_by` is the job that preempted workers gave room
-    to. `claim` as in `StageFacts`.
+    `failures` times on it, `node` is that. `taken_by` is the job that preempted workers gave room to. `claim` as in
+    `StageFacts`.
     """
 
     kind: EndKind

@@ -307,11 +307,10 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     name, "" if it isn't known. `preempts`: other jobs may give room to it; only pods that no TYJob owns can forbid that
     (`preemptionPolicy: Never`). `group_known`: if its pods name a PodGroup, it is there. `qos` is the lowest QoS class
     of its pods; None if it isn't known. `qos_rank` is set by a cycle that orders equals by that class, and is 0 in all
-    others and in the log. `task_minimums` are the tasks of a Volcano
-    PodGroup, each with how many of its pods a quorum needs. `min_resources` are what all nodes together must have free
-    before a pod group gets any, and `schedule_timeout_s` for how long room may be reserved for it; None for no limit.
-    `start_grace_s` is how long it may take from the start of an attempt until its quorum is ready, in seconds; None if
-    it doesn't say.
+    others and in the log. `task_minimums` are the tasks of a Volcano PodGroup, each with how many of its pods a quorum
+    needs. `min_resources` are what all nodes together must have free before a pod group gets any, and
+    `schedule_timeout_s` for how long room may be reserved for it; None for no limit. `start_grace_s` is how long it
+    may take from the start of an attempt until its quorum is ready, in seconds; None if it doesn't say.
     `missing_runtimes` are the RuntimeClasses that its templates name and that don't exist, while they are watched.
     `clean_named`: the job itself names its `clean_pod_policy`.
     """
