@@ -287,11 +287,12 @@ class State:
         """The state as people read it at a time after its last entry (milliseconds since 1970): as an entry without
         events would leave it then. Time alone ends an assumed pod, so that one whose time is over counts nowhere. It
         shares with this state what didn't change: nobody may fold either while it is used."""
-        if time_ms <= self.time_ms:
+        time_ms = max(time_ms, self.time_ms)
+        lapsed = list(self.assumed_until(time_ms))
+        if time_ms == self.time_ms and not lapsed:  # who reads it may have given it the later time already
             return self
         _ = self.queue_tree  # made once for both
         seen = replace(self, time_ms=time_ms)
-        lapsed = list(self.assumed_until(time_ms))
         if lapsed:
             seen.nodes, seen.queue_use, seen.assumed = self.nodes.copy(), self.queue_use.copy(), dict(self.assumed)
             seen.queue_use.time_ms = time_ms

@@ -11,9 +11,10 @@ from arranger.projections import snapshot
 from arranger.projections.consistency import validate
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import ASSUMED_MS
+from arranger.replay.explain.waiting import explain_waiting
 from arranger.replay.what_if.hypothesis import say
 from arranger.scheduling.cycle import Cycles
-from tests.unit.replay_worlds import explained
+from tests.unit.replay_worlds import explained, histories_of
 from tests.world import Edited, World, shape, starting
 
 LEADER = (0, 0)
@@ -200,3 +201,26 @@ def test_explain_names_them_among_those_who_have_the_room() -> None:
         {"cpu": 2000},
     )
     assert holder.nodes == ("n1",)
+
+
+def test_room_whose_time_is_over_is_no_reason_to_leave_a_change_untried() -> None:
+    """For half a minute after a drain, nobody was told that an uncordoned node would do."""
+    world = World(config=CycleConfig())
+    world.node("n1", cpu=2)
+    job = world.job("ppo", leader=shape(cpu=2))
+    world.cycle()
+    world.control()
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.AS_RECORDED))
+    world.node("n1", cpu=2, cordoned=True)
+    world.cycle()
+    assert world.state.assumed and not job.placements
+
+    def offered(later_ms: int) -> list[str]:
+        histories = histories_of(world.entries, "ppo")
+        histories.finish(lambda last_ms: last_ms + later_ms)
+        story = histories.stories[job.uid]
+        waiting = explain_waiting(story, story.state.jobs[job.uid])
+        assert waiting is not None
+        return [one.text for one in waiting.remedies]
+
+    assert "uncordon n1" not in offered(1_000) and "uncordon n1" in offered(ASSUMED_MS + 1_000)

@@ -95,7 +95,7 @@ def explain_waiting(
 
     Where the story ends with a recorded cycle, `recorded` is the state that it was taken on, at its time. The changes
     that help are then those with which that cycle gives the job nodes: what-if repeats the same one."""
-    state, spec = story.state, job.spec
+    state, spec = story.state.as_of(story.state.time_ms), job.spec
     if spec is None or job.ended or len(job.placements) >= job.pods_desired():
         return None
     policies, config = policies.nearest(story.around.config)
