@@ -88,6 +88,8 @@ class _Scene:
         #: UID of each pod that is there, with its last sighting; and how many of each job run.
         self._pods: dict[str, k.PodSeen] = {}
         self._running: dict[str, int] = {}
+        #: UID of a job → its leader's pod.
+        self._leaders: dict[str, str] = {}
         self._finished: set[str] = set()
 
     @contextmanager
@@ -158,15 +160,16 @@ class _Scene:
                 whole = job is not None and job.stage == Stage.RUNNING and self._running[uid] == 1 + self._workers
                 if whole and uid not in self._finished:
                     self._finished.add(uid)
-                    self._seen.append(msgspec.structs.replace(self._pods[f"{uid}/learner/0"], phase="Succeeded"))
+                    self._seen.append(msgspec.structs.replace(self._pods[self._leaders[uid]], phase="Succeeded"))
 
     def epoch_began(self) -> None:
         """There is one epoch."""
 
-    def create(self, uid: str, group: str, index: int, node: str) -> None:
-        """A pod was created: it is seen, and runs a moment later."""
+    def create(self, pod: str, uid: str, group: str, index: int, node: str) -> None:
+        """A pod of this name was created: it is seen, and runs a moment later. The name is its UID too."""
         owner = PodOwner(uid, 0, group, group == "learner", index)
-        pod = f"{uid}/{group}/{index}"
+        if owner.leader:
+            self._leaders[uid] = pod
         seen = k.PodSeen(
             self._terms[k.Watched.POD], "default", pod, pod, "1", node, "Pending", (("cpu", 100),), owner, False, False
         )
@@ -223,7 +226,8 @@ class _Cluster:
             with self._scene._played():
                 labels, owner = body["metadata"]["labels"], body["metadata"]["ownerReferences"][0]["uid"]
                 group = labels.get("arranger.dev/worker-set", "learner")
-                self._scene.create(owner, group, int(labels["arranger.dev/index"]), body["spec"]["nodeName"])
+                index, node = int(labels["arranger.dev/index"]), body["spec"]["nodeName"]
+                self._scene.create(body["metadata"]["name"], owner, group, index, node)
         return {}
 
     async def patch(
