@@ -74,8 +74,9 @@ class Cycle(msgspec.Struct):
         other, _ = changed_plan(changed, self.state, one, config, policies)
         gets = _of(other.jobs, job)
         waits = {plan.job for plan in one.jobs if plan.untried and plan.job != label(job)}
-        if gets is not None and any(of.untried and of.job in waits and of.queue < gets.queue for of in other.jobs):
-            # A job ahead takes room once its dry run is made: explain tells what holds then too.
+        if gets is not None and any(of.untried and of.job in waits for of in other.jobs):
+            # A job ahead, or one ahead of its further pods, takes room once its dry run is made: explain tells what
+            # holds then too.
             asked = [msgspec.structs.replace(of, untried=of.untried and of.job not in waits) for of in one.jobs]
             then = msgspec.structs.replace(one, jobs=tuple(asked))
             changed = private_copy(self.state)

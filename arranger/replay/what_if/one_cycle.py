@@ -227,15 +227,11 @@ def after_dry_runs(
     changed: State, before: State, as_it_was: CyclePlan, plan: CyclePlan, *, config: CycleConfig, policies: Policies
 ) -> tuple[JobPlan, ...]:
     """What jobs get with the changes a moment later, if that is something else than in the plan: jobs that get more
-    there than as it was, only because one ahead of them still waits for its dry run."""
-    first = min((job.queue for job in plan.jobs if job.untried), default=None)
+    there than as it was, only because others still wait for their dry runs. These are ahead of them, or of their
+    further pods."""
     had = {job.job: job.placed for job in as_it_was.jobs}
-    gets = {
-        job.job: job
-        for job in plan.jobs
-        if first is not None and job.queue > first and job.placed > had.get(job.job, 0)
-    }
-    if not gets:
+    gets = {job.job: job for job in plan.jobs if job.placed > had.get(job.job, 0)}
+    if not gets or not any(job.untried for job in plan.jobs):
         return ()
     waits = msgspec.structs.replace(as_it_was, jobs=tuple(job for job in as_it_was.jobs if job.job in gets))
     later, _ = changed_plan(private_copy(changed), before, waits, config, policies)
