@@ -58,14 +58,20 @@ def test_a_pod_that_comes_late_takes_its_room_over_and_gives_it_back_when_it_is_
     validate(world.state)
 
 
-def test_no_queue_counts_a_pod_that_may_come() -> None:
-    """Where a worker was replaced after a drain, its queue seemed to use twice as much, and others took room back."""
+def scheduled_again() -> tuple[World, JobRecord]:
+    """A job that lost its place on n1 before its pod was seen there: the pod may still come, and its room is kept."""
     world = World(config=CycleConfig())
     world.node("n1", cpu=2)
     job = world.job("ppo", leader=shape(cpu=2))
     world.cycle()
     world.control()
     world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.AS_RECORDED))
+    return world, job
+
+
+def test_no_queue_counts_a_pod_that_may_come() -> None:
+    """Where a worker was replaced after a drain, its queue seemed to use twice as much, and others took room back."""
+    world, job = scheduled_again()
     world.node("n2", cpu=2)
     assert not world.state.queue_use.own.get("default", {}).get("cpu", 0)
     world.cycle()
@@ -205,12 +211,7 @@ def test_explain_names_them_among_those_who_have_the_room() -> None:
 
 def test_room_whose_time_is_over_is_no_reason_to_leave_a_change_untried() -> None:
     """For half a minute after a drain, nobody was told that an uncordoned node would do."""
-    world = World(config=CycleConfig())
-    world.node("n1", cpu=2)
-    job = world.job("ppo", leader=shape(cpu=2))
-    world.cycle()
-    world.control()
-    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.AS_RECORDED))
+    world, job = scheduled_again()
     world.node("n1", cpu=2, cordoned=True)
     world.cycle()
     assert world.state.assumed and not job.placements

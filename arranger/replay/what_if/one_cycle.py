@@ -211,16 +211,24 @@ def changed_plan(
 ) -> tuple[CyclePlan, tuple[str, ...]]:
     """The plan of the cycle `as_it_was`, which ran on `before`, on that state with changes, to which this adds answers
     (see `answered`). Also returns the names of the jobs whose pods the API server is supposed to take."""
+    waits = [job.job for job in as_it_was.jobs if job.untried]
+    return _with_answers(state, before, waits, as_it_was.time_ms, config=config, policies=policies)
+
+
+def _with_answers(
+    state: State, before: State, waits: Sequence[str], time_ms: int, *, config: CycleConfig, policies: Policies
+) -> tuple[CyclePlan, tuple[str, ...]]:
+    """As `changed_plan`, where these jobs wait for their dry runs."""
 
     def take(of: State) -> tuple[CyclePlan, list[str]]:
-        plan, _ = take_plan(of, config, as_it_was.time_ms, policies=policies)
-        return plan, _untried(plan)
+        plan, _ = take_plan(of, config, time_ms, policies=policies)
+        return plan, [job.job for job in plan.jobs if job.untried]
 
     def tell(of: State, events: Sequence[k.Event]) -> State:
-        say(of, as_it_was.time_ms, events)
+        say(of, time_ms, events)
         return of
 
-    return answered(state, before, _untried(as_it_was), take, tell)
+    return answered(state, before, waits, take, tell)
 
 
 def after_dry_runs(
@@ -233,17 +241,13 @@ def after_dry_runs(
     gets = {job.job: job for job in plan.jobs if job.placed > had.get(job.job, 0)}
     if not gets or not any(job.untried for job in plan.jobs):
         return ()
-    waits = msgspec.structs.replace(as_it_was, jobs=tuple(job for job in as_it_was.jobs if job.job in gets))
-    later, _ = changed_plan(private_copy(changed), before, waits, config, policies)
+    waits = [job.job for job in as_it_was.jobs if job.untried and job.job in gets]
+    later, _ = _with_answers(private_copy(changed), before, waits, plan.time_ms, config=config, policies=policies)
     return tuple(
         job
         for job in later.jobs
         if job.job in gets and (job.placed, job.room_from) != (gets[job.job].placed, gets[job.job].room_from)
     )
-
-
-def _untried(plan: CyclePlan) -> list[str]:
-    return [job.job for job in plan.jobs if job.untried]
 
 
 def _in_words(amounts: Mapping[str, int]) -> str:
