@@ -17,8 +17,8 @@ _HOSTNAME = "kubernetes.io/hostname"
 
 def shortage_text(facts: ShortageFacts) -> str:
     head = fits_text(facts.found, facts.asked, further=facts.further, searched=facts.searched)
-    tail = "; even an empty cluster of these nodes can't hold it" if facts.infeasible else ""
-    tail += no_guest_text(no_guest=facts.no_guest)
+    head = f"{never_text(infeasible=facts.infeasible)}{head}"
+    tail = no_guest_text(no_guest=facts.no_guest)
     if facts.objection is not None:
         return f"{head}; {objection_text(facts.objection)}"
     if facts.quota is not None:
@@ -27,6 +27,11 @@ def shortage_text(facts: ShortageFacts) -> str:
     if facts.topology is None:
         return f"{head}; {beside_text(facts.found)}{nodes}{tail}"
     return f"{head}; {domains_text(facts.topology, facts.group, nodes, own=facts.found, further=facts.further)}{tail}"
+
+
+def never_text(*, infeasible: bool) -> str:
+    """What the numbers of an infeasible job are about."""
+    return "even an empty cluster of these nodes can't hold it: " if infeasible else ""
 
 
 def beside_text(own: int, others: int = 0) -> str:

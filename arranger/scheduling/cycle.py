@@ -148,9 +148,8 @@ class Cycles:
             jobs, next_ms = queue.waiting(state, time_ms, short, by_qos=config.qos_order)
             if infeasible.apart_from(jobs):
                 found = _try_all(state, placer, jobs, kept=kept, further=len(infeasible))
-                if infeasible.stay(placer, found.reasons.told):
-                    infeasible.keep(placer, found.tries, found.reasons.gives_up_ms)
-                    return _plan_of(state, found, min(next_ms, infeasible.due_ms))
+                infeasible.keep(placer, found.tries, found.reasons.gives_up_ms)
+                return _plan_of(state, found, min(next_ms, infeasible.due_ms))
         infeasible.clear()
         return None
 

@@ -1,9 +1,10 @@
 """Jobs that no node could ever hold, and whose recorded reasons say so. Cycles leave them out while that stays so.
 
 One tenant may create thousands of them. A cycle that tries each finds the same as the cycle before, and nothing else
-depends on them: they get neither nodes, reservations nor room of others. So they are tried again only if something has
-changed that they depend on, which is little in a cluster without Queues (`_apart`), and of jobs with equal pods one is
-tried for all. In all other cases, each job is tried. The decisions are the same either way.
+depends on them: they get neither nodes, reservations nor room of others. Their reasons depend on the nodes' facts
+(`empty_cluster`), and nothing is searched for those whose recorded reasons say so. So they are tried again only if
+something has changed that they depend on, which is little in a cluster without Queues (`_apart`), and of jobs with
+equal pods one is tried for all. In all other cases, each job is tried. The decisions are the same either way.
 """
 
 import heapq
@@ -41,10 +42,6 @@ class InfeasibleJobs:
         #: UID → when the job is given up, in milliseconds; the heap has these times, and outdated ones.
         self._due_ms: dict[str, float] = {}
         self._given_up: list[tuple[float, str]] = []
-        #: The content of the view at the beginning of the cycle, when one of each key was tried.
-        self._content = -1
-        #: What is equal for jobs whose tries search among all ways to place a quorum.
-        self._searched: dict[Hashable, None] = {}
         self._time_ms = 0
         #: Whether the present cycle may leave jobs out.
         self._apart = False
@@ -92,7 +89,6 @@ class InfeasibleJobs:
         self._apart, self._policy = _apart(state, config, policies), config.queue_policy
         if not same or not self._apart or time_ms < self._time_ms:
             self.clear()
-            self._searched = {}
         self._time_ms = time_ms
         while self._given_up and self._given_up[0][0] <= time_ms:
             due_ms, uid = heapq.heappop(self._given_up)
@@ -104,29 +100,17 @@ class InfeasibleJobs:
 
     def renew(self, placer: Placer, told: Callable[[PlacementTry], bool]) -> bool:
         """Forget those for which a cycle would now find something else than what is recorded, which `told` says of a
-        try. False if the cycle must begin anew: the view has a job that fits now, or steps of a search count."""
+        try. False if the cycle must begin anew: a job that isn't infeasible any more was placed or searched for."""
         view, steps = placer.view, placer.search_steps
         if view.neighbours is not None:
             self.clear()
-        self._content = view.content
-        for (alike, _), jobs in list(self._alike.items()):
+        content = view.content
+        for jobs in list(self._alike.values()):
             if not _stays(placer, jobs, told):
                 self.forget(list(jobs))
-            if placer.search_steps != steps:
-                self._searched[alike] = None
-            if placer.search_steps != steps or view.content != self._content:
+            if placer.search_steps != steps or view.content != content:
                 return False
         return True
-
-    def stay(self, placer: Placer, told: Callable[[PlacementTry], bool]) -> bool:
-        """Whether all of them still are as they were at `renew`, and were so in between. While others take room, each
-        node moves to earlier reasons only; so numbers that are the same at both times always were. Room that is held
-        for reservations comes and goes."""
-        view, steps = placer.view, placer.search_steps
-        if view.content == self._content:
-            return True
-        same = view.held is None and all(_stays(placer, jobs, told) for jobs in self._alike.values())
-        return same and placer.search_steps == steps
 
     def apart_from(self, jobs: Iterable[JobRecord]) -> bool:
         """Whether none of these other jobs has another queue policy: an infeasible one separates jobs of it."""
@@ -145,8 +129,6 @@ class InfeasibleJobs:
             if not tried.told or not _fails_for_good(tried) or not _has_nothing(tried, state) or job.waits is None:
                 continue
             key = (placer.asks_the_same(job), job.waits.shortage)
-            if key[0] in self._searched:
-                continue
             self._keys[job.uid] = key
             self._moved[job.uid] = None
             self._alike.setdefault(key, {})[job.uid] = job
@@ -175,11 +157,9 @@ def _stays(placer: Placer, jobs: dict[str, JobRecord], told: Callable[[Placement
 
 
 def _fails_for_good(tried: PlacementTry) -> bool:
-    """Whether no node could ever take the first pod of a quorum. Further pods depend on where the first ones go."""
+    """Whether the nodes could never hold a quorum."""
     shortage = tried.shortage
-    if shortage is None or not shortage.infeasible or not shortage.of_nodes or tried.pieces:
-        return False
-    return not shortage.found and shortage.topology is None
+    return shortage is not None and shortage.infeasible and shortage.of_nodes and not tried.pieces
 
 
 def _has_nothing(tried: PlacementTry, state: State) -> bool:

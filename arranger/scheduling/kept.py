@@ -34,6 +34,11 @@ class KeptRankings:
             kept = self._rankings = Rankings(ClusterView.of(state), config)
         return kept
 
+    @staticmethod
+    def on(view: ClusterView, config: CycleConfig) -> Rankings:
+        """Rankings on another view, of which nothing is kept."""
+        return Rankings(view, config)
+
     def jobs(self, state: State) -> KnownJobs:
         """What is still known of the jobs in this state."""
         self._jobs.renew(state)

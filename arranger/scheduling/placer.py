@@ -15,6 +15,7 @@ from arranger.projections.devices import needs_of
 from arranger.projections.jobs import JobRecord, runs
 from arranger.projections.state import State
 from arranger.scheduling.consents import Consents
+from arranger.scheduling.empty_cluster import EmptyCluster
 from arranger.scheduling.kept import KeptRankings
 from arranger.scheduling.needs import Needs, awaits_set, free_indices, in_start_order, pods_of, quorum_needs
 from arranger.scheduling.placement_try import CycleObserver, Piece, PlacementTry, Shortage
@@ -45,6 +46,7 @@ class Placer:
         self._state = state
         self._search = QuorumSearch(self._placing)
         self._memory = QuorumMemory(self._placing)
+        self._empty = EmptyCluster(self._placing)
         self._consents = Consents(state, self._placing)
         self.view = self._placing.view
         self.shares = Shares(self.view)
@@ -104,25 +106,44 @@ class Placer:
         if again and (known := memory.failed(key)) is not None:
             tried.shortage = known
             return
-        needs = quorum_needs(job, tried.policy)
-        lack = self._beyond_quota(tried, needs) if any(tight) else None
-        shortage = self._short_of(tried, needs, lack) if lack is not None else None
-        if shortage is None:
-            shortage = self._search.place(tried, needs, None if job.placements else key)
+        shortage = self._seek(tried, alike, key, limited=any(tight))
         tried.quorum_stands = shortage is None
         if shortage is None:
             memory.keep_placed(tried)
             return
-        shortage.infeasible = self._infeasible(tried, shortage)
         tried.shortage = shortage
         if not job.placements:
             memory.keep_failed(key, shortage)
 
-    def _infeasible(self, tried: PlacementTry, shortage: Shortage) -> bool:
-        """Whether nodes can never hold the quorum. One beyond a quota or a capability waits for that, and one with
-        nodes has run on them: if its quorum has grown since, it waits."""
-        limited = shortage.quota is not None and shortage.quota.limit != LimitKind.GUARANTEES
-        return not limited and not tried.job.placements and self._memory.never_fits(tried)
+    def _seek(self, tried: PlacementTry, alike: Hashable, key: Hashable, *, limited: bool) -> Shortage | None:
+        """Place the quorum, or say why not."""
+        needs = quorum_needs(tried.job, tried.policy)
+        lack = self._beyond_quota(tried, needs) if limited else None
+        shortage = self._short_of(tried, needs, lack) if lack is not None else None
+        if (never := self._still_never(tried, needs, alike, shortage)) is not None:
+            return never
+        if shortage is None:
+            shortage = self._search.place(tried, needs, None if tried.job.placements else key)
+        return (self._never(tried, alike, shortage) or shortage) if shortage is not None else None
+
+    def _still_never(
+        self, tried: PlacementTry, needs: Needs, alike: Hashable, shortage: Shortage | None
+    ) -> Shortage | None:
+        """As `_never`, for a job that is infeasible as recorded: then nothing is searched for it."""
+        waits = tried.job.waits
+        if waits is None or not waits.shortage.infeasible:
+            return None
+        if self._placing.observer is not None and shortage is None:  # who explains it asks what lacks now, too
+            mark = self._placing.mark()
+            self._search.simply(tried, needs)
+            self._placing.undo(tried, mark)
+        return self._never(tried, alike, shortage)
+
+    def _never(self, tried: PlacementTry, alike: Hashable, shortage: Shortage | None) -> Shortage | None:
+        """Why the nodes can never hold the quorum; None if they might. One beyond a quota or a capability waits for
+        that, and one with nodes has run on them: if its quorum has grown since, it waits."""
+        limited = shortage is not None and shortage.quota is not None and shortage.quota.limit != LimitKind.GUARANTEES
+        return None if limited or tried.job.placements else self._empty.shortage(tried, alike)
 
     def alike(self, job: JobRecord) -> Hashable:
         """Everything that determines whether a job's quorum fits now, but limits."""

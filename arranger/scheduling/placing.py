@@ -1,6 +1,7 @@
 """Place pods on one cycle's view, and undo placements. The view and the quotas reflect both immediately."""
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -58,6 +59,20 @@ class Placing:
         self._mix: tuple[Typical, ...] | None = None
         #: Labels → the filters for the nodes that have one of them.
         self._labelled: dict[tuple[str, ...], Filters] = {}
+        #: What falls short on this view does so for good.
+        self._empty = False
+
+    def emptied(self, observer: CycleObserver | None) -> "Placing":
+        """The same nodes without pods and all healthy, without limits of queues and namespaces, and without complete
+        searches."""
+        found = copy(self)
+        config = CycleConfig(tried_pods=self.config.tried_pods, filter_order=self.config.filter_order)
+        found.config, found.observer, found._empty = config, observer, True
+        found.view = self.view.emptied()
+        found.filters = Filters(found.view, self.policies.filters, order=config.filter_order, ignore_health=True)
+        found.quotas, found.units = Quotas(State(), self.time_ms), Units(found)
+        found._rankings, found._mix, found._labelled = KeptRankings.on(found.view, config), (), {}
+        return found
 
     def mark(self) -> tuple[int, int]:
         """A point that `undo` can return to."""
@@ -244,13 +259,13 @@ class Placing:
         """Why the group's next pod found no node."""
         if filters is not self.filters:
             # Reasons within one of several domains are never recorded.
-            return Shortage(group, (), found, asked)
+            return Shortage(group, (), found, asked, infeasible=self._empty)
         topology = tried.lack[1] if tried.lack is not None and tried.lack[0] == group else None
         lack = self.quotas.lack(tried.job, {group: 1})
         if lack is not None and not self._lacks_nodes(tried, group, lack):
             return self.short_of_quota(tried, group, lack, found=found, asked=asked)
         reasons = self._reasons(tried, group)
-        return self.told(tried, Shortage(group, reasons, found, asked, topology=topology))
+        return self.told(tried, Shortage(group, reasons, found, asked, self._empty, topology=topology))
 
     def _lacks_nodes(self, tried: PlacementTry, group: int, lack: QuotaLack) -> bool:
         """Whether no node would take the group's next pod, and no limit keeps one from it."""
@@ -267,7 +282,7 @@ class Placing:
         """The shortage of a quorum for which the nodes have room, but no domain."""
         reasons = self._reasons(tried, group)
         found = max(level.most for level in lack.levels)
-        return self.told(tried, Shortage(group, reasons, found, lack.pods, topology=lack))
+        return self.told(tried, Shortage(group, reasons, found, lack.pods, self._empty, topology=lack))
 
     def _reasons(self, tried: PlacementTry, group: int) -> ReasonCounts:
         return self._in_domains(tried, group).reasons(tried.groups[group].shape, self.pod(tried.job, group))

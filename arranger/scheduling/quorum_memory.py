@@ -1,5 +1,5 @@
-"""One cycle's results for the quorums that it tried: the last placement, failures, and infeasible quorums. Thousands of
-jobs may wait, and many of them are identical."""
+"""One cycle's results for the quorums that it tried: the last placement, and failures. Thousands of jobs may wait, and
+many of them are identical."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -11,15 +11,11 @@ import numpy as np
 from arranger.model.job import JobSpec, PodGroup
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts
-from arranger.scheduling.filters import Filters
-from arranger.scheduling.needs import lacks_room
 from arranger.scheduling.neighbours import neighbour_of
 from arranger.scheduling.placement_try import Piece, PlacementTry, Shortage
 from arranger.scheduling.placing import Placing
-from arranger.scheduling.policies.base import PodPolicy
 from arranger.scheduling.quotas import UNLIMITED
 from arranger.scheduling.refusals import wary_groups
-from arranger.scheduling.view import ClusterView
 
 
 @dataclass(slots=True)
@@ -49,8 +45,6 @@ class QuorumMemory:
 
     def __init__(self, placing: Placing) -> None:
         self._placing = placing
-        self._empty: tuple[ClusterView, Filters] | None = None
-        self._infeasible: dict[Hashable, bool] = {}
         self._failed: dict[Hashable, tuple[int, Shortage]] = {}
         self._repeat: _Repeat | None = None
         self._last: _Last | None = None
@@ -119,29 +113,6 @@ class QuorumMemory:
                 return None
             last.job = job
         return last.tried
-
-    def never_fits(self, tried: PlacementTry) -> bool:
-        """Whether the quorum wouldn't fit the present nodes even if all were empty and healthy."""
-        alike = self.alike(tried.job, tried.groups)
-        known = self._infeasible.get(alike)
-        if known is None:
-            known = self._infeasible[alike] = self._judged_on_facts(tried.job, tried.policy, alike)
-        return known
-
-    def _judged_on_facts(self, job: JobRecord, policy: PodPolicy, alike: Hashable) -> bool:
-        """Without rules among pods the result depends on the nodes' facts alone, so it is cached: a job may wait
-        through many cycles."""
-        view, of_policies = self._placing.view, self._placing.policies.filters
-        if view.neighbours is not None:
-            return self._lacks_room(job, policy)
-        filters = tuple((of.name, of.version) for of in of_policies)
-        return view.derived(("lacks room", filters, policy.whole, alike), lambda: self._lacks_room(job, policy))
-
-    def _lacks_room(self, job: JobRecord, policy: PodPolicy) -> bool:
-        if self._empty is None:
-            view = self._placing.view.emptied()
-            self._empty = (view, Filters(view, self._placing.policies.filters, ignore_health=True))
-        return lacks_room(*self._empty, job, policy)
 
     # --- the last quorum -----------------------------------------------------------------------------------
 

@@ -474,7 +474,7 @@ class Reservations:
         permit; None if it has none. Then the try says what it lacks in the room that is open to it, and who keeps the
         rest. `may_start` says whether a job with a reservation can start without its guests."""
         job = tried.job
-        if not self._held or tried.shortage is None or not tried.shortage.of_nodes:
+        if not self._held or tried.shortage is None or not tried.shortage.of_nodes or tried.shortage.infeasible:
             return None
         in_time = self._in_time(job)
         if in_time is not None and _has_room(in_time):

@@ -130,6 +130,7 @@ const KEPT_BY: Record<string, string> = {
   Selection: "its own selection of nodes: none of them is one that it selects",
   ClosedNodes: "closed nodes: they are cordoned, not ready, or have a taint that it doesn't tolerate",
   Rules: "rules about nodes and pods: no node is left that it may use",
+  Infeasible: "the nodes: even without pods, they couldn't hold it",
   Order: "the order: it would fit, but jobs before it get the room",
   Usage: "the order: its queue used more before, so jobs of others get the room",
   Quota: "a ResourceQuota of its namespace",

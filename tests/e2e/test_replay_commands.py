@@ -409,10 +409,11 @@ def test_explain_says_a_long_reason_once_and_of_when_a_message_is(
     options = written(world.entries)
     run = Run(capsys, "explain", "j", *options, "--at", str(said))
     assert run.out.count(counted) == 1
-    assert "message   0 of 1 required pods fit; learner: as above" in run.out
-    assert "Unscheduled: 0 of 1 required pods fit; learner: as above" in run.out
+    never = "even an empty cluster of these nodes can't hold it: 0 of 1 required pods fit; learner"
+    assert f"message   {never}: as above" in run.out
+    assert f"Unscheduled: {never}: as above" in run.out
     run = Run(capsys, "explain", "j", *options)
-    assert f"learner: {counted}; even an empty cluster of these nodes can't hold it (of offset {said})\n" in run.out
+    assert f"{never}: {counted} (of offset {said})\n" in run.out
 
 
 def test_explain_tells_what_is_older_than_the_job_and_who_freed_room(
@@ -468,7 +469,9 @@ def test_explain_of_a_failed_job_says_where_stands_what_would_have_helped(
     run = Run(capsys, "explain", "j", *options)
     assert "for nvidia.com/gpu; what would have helped: arranger explain j " in run.out
     first, remedy, helped, *_ = run.out.splitlines()
-    assert first.startswith("default/j failed at 20") and ", because 0 of 1 required pods fit; " in first
+    assert (
+        first.startswith("default/j failed at 20") and ", because even an empty cluster of these nodes can't " in first
+    )
     assert remedy.startswith("  remedy    request less for a pod, ") and remedy.endswith(" submit the job again")
     assert helped == (
         f"            tried at offset {at}, this would have given it 1 pod: "
@@ -707,7 +710,7 @@ def test_explain_of_an_ended_job_speaks_of_the_past_and_of_what_it_waited_for(
     assert said == "  waited    it waited 30.0s for nodes, of which there are none"
     assert command.startswith("arranger explain waits --log ")
     run = Run(capsys, *command.split()[1:])
-    assert run.status == 0 and "Why it waits: 0 of 1 required pods fit" in run.out
+    assert run.status == 0 and "can't hold it: 0 of 1 required pods fit" in run.out
 
 
 def test_explain_leaves_out_what_changed_nothing_and_lists_it_when_asked_to(

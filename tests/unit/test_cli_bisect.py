@@ -299,6 +299,23 @@ def test_a_change_of_queues_finds_the_first_cycle_that_it_would_have_changed(
     assert "Queue rl is invalid: spec.weight" in run(capsys, *log, "--with", str(wider))[2]
 
 
+def test_an_event_before_the_creation_of_the_job_is_said_to_be_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    fitted = world.state.offset
+    world.pod("other", "n1", gpus=4)
+    world.job("late", leader=shape(gpus=4))
+    created = world.state.offset
+    log = to_file(world.entries, tmp_path / "run.log")
+    status, out, _ = run(capsys, *log, "--job", "late", "--fits")
+    assert status == 0 and f"\n{fitted:>6}  " in out
+    assert f"the job was created at offset {created} only; this is what its first spec would have got before" in out
+    assert "created at offset" not in run(capsys, *log, "--job", "late", "--blocked")[1]
+    assert run(capsys, *log, "--job", "late", "--fits", "--from", str(created))[0] == 1
+
+
 def test_a_deletion_shows_what_was_about_the_pod_after_it_too(capsys: pytest.CaptureFixture[str]) -> None:
     """The node and the job of a deleted pod were shown as if they had gone with it."""
     answer = Run(capsys, "bisect", "--log", str(DEMO), "--job", "waits-its-turn", "--fits", "-o", "json").json

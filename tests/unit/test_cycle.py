@@ -87,7 +87,8 @@ def test_every_node_is_counted_under_the_first_reason_that_keeps_the_pod_away() 
     world.node("n4", labels={"pool": "other"})
     world.node("n5", labels={"pool": "gpu"}, cpu=1, gpus=2)
     world.node("n6", labels={"pool": "gpu"}, cpu=1, gpus=6)
-    world.node("n7", labels={"pool": "gpu"}, cpu=1, gpus=8)
+    world.node("n7", labels={"pool": "gpu"}, cpu=2, gpus=8)
+    world.pod("there", "n7", cpu=1)
     job = world.job("j", leader=shape(cpu=2, gpus=8, selector={"pool": "gpu"}))
     waits = waits_of(world.cycle(), job)
     assert waits.shortage.reasons == (
@@ -104,7 +105,7 @@ def test_without_nodes_a_job_says_that_there_are_none() -> None:
     world = World()
     job = world.job("j")
     text = shortage_text(waits_of(world.cycle(), job).shortage)
-    assert text.startswith("0 of 1 required pods fit; learner: there are no nodes;")
+    assert text.endswith("can't hold it: 0 of 1 required pods fit; learner: there are no nodes")
 
 
 def test_amounts_in_reasons_read_as_people_write_them() -> None:
@@ -172,7 +173,7 @@ def test_a_quorum_that_no_empty_cluster_holds_fails_after_the_grace_and_not_befo
     job = world.job("j", leader=shape(cpu=5))
     waits = waits_of(world.cycle(), job)
     assert waits.shortage.infeasible
-    assert shortage_text(waits.shortage).endswith("; even an empty cluster of these nodes can't hold it")
+    assert shortage_text(waits.shortage).startswith("even an empty cluster of these nodes can't hold it: 0 of 1 ")
     world.pass_time(world.config.infeasible_grace_ms / 1000 - 0.001)
     assert world.cycle() == () and job.schedule_state == ScheduleState.UNSCHEDULED
     world.pass_time(0.001)

@@ -314,7 +314,7 @@ def test_a_shortage_says_how_many_pods_fit_of_which_set_the_next_is_and_what_kee
     assert shortage_text(further) == "1 of 2 further pods fit; beside it, actors: 0 of 1 nodes fit: 1 cordoned"
     never = ShortageFacts("learner", 0, 1, infeasible=True)
     assert shortage_text(never) == (
-        "0 of 1 required pods fit; learner: there are no nodes; even an empty cluster of these nodes can't hold it"
+        "even an empty cluster of these nodes can't hold it: 0 of 1 required pods fit; learner: there are no nodes"
     )
 
 
@@ -330,7 +330,7 @@ def test_a_decision_for_want_of_nodes_says_what_the_shortage_is() -> None:
     assert stage_text(decided(StageReason.UNSCHEDULABLE, StageFacts(shortage=short))) == said
     never = StageFacts(shortage=msgspec.structs.replace(short, infeasible=True))
     assert stage_text(decided(StageReason.UNSCHEDULABLE, never)) == (
-        f"{said}; even an empty cluster of these nodes can't hold it; "
+        f"even an empty cluster of these nodes can't hold it: {said}; "
         "it has been so for the whole grace period (setting infeasible_grace_s)"
     )
     incomplete = StageFacts(seconds=300, shortage=short)

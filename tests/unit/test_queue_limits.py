@@ -289,7 +289,7 @@ def test_a_quorum_that_no_nodes_can_hold_is_infeasible_whatever_is_guaranteed() 
     first = job(there, "a", "default", 5)
     there.cycle()
     assert first.waits is not None and first.waits.shortage.infeasible
-    assert shortage_text(first.waits.shortage).endswith("; even an empty cluster of these nodes can't hold it")
+    assert shortage_text(first.waits.shortage).startswith("even an empty cluster of these nodes can't hold it: 5 of 6 ")
 
 
 # --- maxRunning ---------------------------------------------------------------------------------------------

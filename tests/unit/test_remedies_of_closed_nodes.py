@@ -135,9 +135,21 @@ def test_what_lacks_room_on_any_node_is_kept_by_room() -> None:
     world = World()
     _node(world, "n1")
     _node(world, "n2", cordoned=True)
-    world.job("j", leader=shape(cpu=65))
+    world.pod("p1", "n1", cpu=1)
+    world.pod("p2", "n2", cpu=1)
+    world.job("j", leader=shape(cpu=64))
     world.cycle()
     assert _kept_by(world) == KeptBy.ROOM
+
+
+def test_what_no_node_could_hold_is_kept_by_the_nodes_however_full_or_closed_they_are() -> None:
+    world = World()
+    _node(world, "n1")
+    _node(world, "n2", cordoned=True)
+    world.pod("p1", "n1", cpu=64)
+    world.job("j", leader=shape(cpu=65))
+    world.cycle()
+    assert _kept_by(world) == KeptBy.INFEASIBLE
 
 
 def _causes(world: World) -> list[Cause]:

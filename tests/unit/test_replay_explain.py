@@ -146,7 +146,8 @@ def test_the_decisions_that_took_the_room_are_named_with_their_offsets() -> None
 
 def test_room_that_was_taken_and_given_back_is_told_as_such() -> None:
     world = World()
-    world.node("n1", gpus=4)
+    world.node("n1", gpus=8)
+    world.pod("stranger", "n1", gpus=1)
     world.job("waits", leader=shape(gpus=8), created=1)
     gone = world.job("gone", leader=shape(gpus=2), created=2)
     world.settle()
@@ -155,7 +156,8 @@ def test_room_that_was_taken_and_given_back_is_told_as_such() -> None:
     assert waiting is not None
     (taker,) = waiting.takers
     assert (taker.job, taker.since_created, taker.holds, taker.leaving) == ("default/gone", True, True, True)
-    assert waiting.holders == (), "its pods are told of with the decision that placed them"
+    told = [holder.who for holder in waiting.holders]
+    assert told == ["pod default/stranger"], "its pods are told of with the decision that placed them"
     world.pod_gone("uid-gone-learner-0")
     waiting = explained(world.entries, "waits").waiting
     assert waiting is not None
@@ -234,7 +236,8 @@ def test_a_selector_that_no_node_has_is_named() -> None:
     answer = explained(world.entries, "j", node="n2")
     assert answer.waiting is not None and answer.waiting.shortfall is not None
     short, said = answer.waiting.shortfall, "node selector doesn't match (gpu-type=h100,zone=b)"
-    assert answer.waiting.why == f"0 of 1 required pods fit; learner: 0 of 2 nodes fit: 2 {said}"
+    never = "even an empty cluster of these nodes can't hold it"
+    assert answer.waiting.why == f"{never}: 0 of 1 required pods fit; learner: 0 of 2 nodes fit: 2 {said}"
     assert short.reasons == ((Reason(ReasonKind.NODE_SELECTOR), 2),)
     assert short.closest is not None and (short.closest.text, short.closest.alike) == (said, 1)
     assert short.node is not None and short.node.refused == said
@@ -246,6 +249,8 @@ def test_of_several_nodes_that_lack_the_same_the_closest_says_how_many_are_alike
     world.node("n2", gpus=2)
     world.node("n3", gpus=2, cpu=10)
     world.node("n4", gpus=2, cordoned=True)
+    world.node("n5", gpus=4)
+    world.pod("there", "n5", gpus=4)
     world.job("j", leader=shape(gpus=4))
     waiting = explained(world.entries, "j").waiting
     assert waiting is not None and waiting.shortfall is not None and waiting.shortfall.closest is not None
@@ -1026,7 +1031,7 @@ def test_the_edit_that_something_came_of_is_told_with_what_it_changed() -> None:
 
 def test_room_that_only_this_cycle_gives_away_is_told_where_a_node_lacks_room() -> None:
     world = World()
-    world.node("n1", gpus=8)
+    world.node("n1", gpus=11)
     world.job("first", leader=shape(gpus=2), priority=9)
     world.job("j", leader=shape(gpus=3), workers=1, worker=shape(gpus=8), min_workers=1)
     waiting = explained(world.entries, "j", node="n1").waiting
@@ -1037,8 +1042,8 @@ def test_room_that_only_this_cycle_gives_away_is_told_where_a_node_lacks_room() 
         "1 of 2 required pods fit; beside it and 1 pod of other jobs that get nodes first, actors: 0 of 1 nodes fit"
     )
     assert short.closest is not None
-    assert short.closest.text == f"would take it with 5 more {GPU} (needs 8, has 3 of 8 free), {beside}"
-    assert short.node is not None and short.node.refused == f"insufficient {GPU} (needs 8, 3 free), {beside}"
+    assert short.closest.text == f"would take it with 2 more {GPU} (needs 8, has 6 of 11 free), {beside}"
+    assert short.node is not None and short.node.refused == f"insufficient {GPU} (needs 8, 6 free), {beside}"
 
 
 def test_a_pod_that_was_told_to_go_in_the_second_in_which_it_ended_is_not_said_to_have_run_still() -> None:

@@ -105,7 +105,7 @@ def test_explain_knows_max_running_max_waiting_guarantees_and_room() -> None:
         "second": KeptBy.MAX_RUNNING,
         "fourth": KeptBy.MAX_WAITING,
         "greedy": KeptBy.GUARANTEES,
-        "huge": KeptBy.ROOM,
+        "huge": KeptBy.INFEASIBLE,
     }
     assert "raise maxRunning of queue few to 2" in [one.text for one in why(there, "second").remedies]
     assert why(there, "fourth").position == why(there, "fourth").queue_length

@@ -52,16 +52,16 @@ async def test_every_stage_is_told_once() -> None:
 
 async def test_waiting_is_one_event_that_is_brought_up_to_date_when_the_kind_of_reason_changes() -> None:
     scene = Scene()
-    scene.world.node("n1", gpus=4)
+    scene.world.node("n1", gpus=8)
     job = scene.world.job("j", leader=shape(gpus=8))
-    for gpus in (4, 3, 2):
+    for gpus in (4, 5, 6):
         scene.world.pass_time(11)
-        scene.world.node("n1", gpus=gpus)
+        scene.world.pod("there", "n1", gpus=gpus)
         scene.world.cycle()
         await scene.report(job)
     ((message, count),) = scene.waiting()
     assert "at most 4 free" in message and count == 1  # other numbers alone are no news
-    scene.world.node("n1", gpus=2, cordoned=True)
+    scene.world.node("n1", gpus=8, cordoned=True)
     scene.world.cycle()
     await scene.report(job)
     ((message, count),) = scene.waiting()

@@ -89,7 +89,7 @@ def test_a_job_that_asks_for_what_no_node_has_is_told_so_until_a_node_has_it() -
     world.cycle()
     assert job.waits is not None
     text = shortage_text(job.waits.shortage)
-    assert "1 without example.com/tpu, which no node has; even an empty cluster" in text
+    assert "even an empty cluster of these nodes" in text and "1 without example.com/tpu, which no node has" in text
     world.node("n2", **{"example.com/tpu": 1})
     world.cycle()
     assert (job.placements, job.schedule_state) == ({(0, 0): "n2"}, ScheduleState.SUCCEED)

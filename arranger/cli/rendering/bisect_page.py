@@ -100,12 +100,16 @@ class BisectAnswer(msgspec.Struct):
 
     def _print_told(self, told: ToldCondition, found: FoundEvent) -> None:
         print_text(self._headline(told))
+        over = told.run.over
+        if found.event.offset < self.came and (not self.last or (not told.run.holds and over[-1][1] < self.came)):
+            then = f"this is what its first spec would have got before (--from {self.came} leaves that out)"
+            print_text(f"the job was created at offset {self.came} only; {then}")
         self._print_intervals(told, found)
         _print_found(found)
 
     def _headline(self, told: ToldCondition) -> str:
         run = told.run
-        before = "; it also held at the beginning" if run.held_before and run.began else ""
+        before = "; it also held at the beginning" if run.held_before and max(run.began, run.asked) > 0 else ""
         if not self.last:
             return f"{told.condition} from this event on, the first such event (searched: only {self._where}{before})"
         if run.holds:

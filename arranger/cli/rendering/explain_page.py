@@ -56,6 +56,7 @@ _KEPT_BY = {
     KeptBy.SELECTION: "its own selection of nodes: none of them is one that it selects",
     KeptBy.CLOSED_NODES: "closed nodes: they are cordoned, not ready, or have a taint that it doesn't tolerate",
     KeptBy.RULES: "rules about nodes and pods: no node is left that it may use",
+    KeptBy.INFEASIBLE: "the nodes: even without pods, they couldn't hold it",
     KeptBy.ORDER: "the order: it would fit, but jobs before it get the room",
     KeptBy.USAGE: "the order: its queue used more before, so jobs of others get the room",
     KeptBy.QUOTA: "a ResourceQuota of its namespace",

@@ -47,11 +47,12 @@ class CapacityHolder(msgspec.Struct, frozen=True):
     since: int = 0
 
 
-def who_has_it(story: Story, shortfall: Shortfall) -> tuple[tuple[Taker, ...], tuple[CapacityHolder, ...]]:
-    """The jobs and pods that use what the job lacks on its candidate nodes, or got it since the job's creation."""
-    resources, nodes = shortfall.resources, frozenset(shortfall.candidates)
-    if not resources:
+def who_has_it(story: Story, shortfall: Shortfall | None) -> tuple[tuple[Taker, ...], tuple[CapacityHolder, ...]]:
+    """The jobs and pods that use what the job lacks on its candidate nodes, or got it since the job's creation. Nobody
+    has what an infeasible job lacks."""
+    if shortfall is None or shortfall.infeasible or not shortfall.resources:
         return (), ()
+    resources, nodes = shortfall.resources, frozenset(shortfall.candidates)
     takers: list[Taker] = []
     decided: dict[str, set[tuple[int, int]]] = {}
     leaving = _leaving(story)

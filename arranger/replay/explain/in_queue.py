@@ -30,7 +30,8 @@ class KeptBy(StrEnum):
     ROOM: no node has room for it; RESERVED: only room that is kept for a job before it; OVERTAKEN: no node has room,
     because of a job that was behind it in the order of a cycle, and got nodes there; LEAVING: pods that leave hold
     the room. SELECTION, CLOSED_NODES and RULES: room isn't what it lacks; it selects none of the nodes, or those that
-    it selects are closed to it, or something else rules them out, such as other pods there.
+    it selects are closed to it, or something else rules them out, such as other pods there. INFEASIBLE: even without
+    pods, the nodes have too little room for it.
     PLUGIN: a group check or a permit of another package.
     ORDER: jobs before it in the order get the room; USAGE: the same, only because its queue used more before. The
     others are limits, and why it can't use its queue at all.
@@ -43,6 +44,7 @@ class KeptBy(StrEnum):
     SELECTION = "Selection"
     CLOSED_NODES = "ClosedNodes"
     RULES = "Rules"
+    INFEASIBLE = "Infeasible"
     ORDER = "Order"
     USAGE = "Usage"
     QUOTA = "Quota"
@@ -168,9 +170,9 @@ _OF_ROOM = frozenset(
 
 
 def _without_node(case: WaitingCase, shortfall: Shortfall, no_room: KeptBy) -> KeptBy:
-    """What keeps a job from all nodes: `no_room` if others hold room that it lacks, or it says whose doing that is."""
+    """What keeps a job from all nodes: `no_room` if they lack room for it, which says whose doing that is."""
     kinds = {of.kind for of, _ in shortfall.reasons} - {ReasonKind.FITS}
-    if no_room != KeptBy.ROOM or not kinds:
+    if no_room not in (KeptBy.ROOM, KeptBy.INFEASIBLE) or not kinds:
         return no_room
     closed = not kinds.isdisjoint(_OF_CLOSED) and closed_with_room(case.state, case.job, shortfall.group)
     if not kinds.isdisjoint(_OF_ROOM):

@@ -56,8 +56,8 @@ class Shortfall(msgspec.Struct, frozen=True):
     `reasons` count every node once. `candidates` are the nodes that lack only resources, and `resources` are those that
     they lack. `further`: the quorum has room, and the pods are those beyond it. `others` counts pods of other jobs that
     got room earlier in the cycle. `selector` is the pod's nodeSelector, empty unless it rules out a node. With `quota`
-    no node was checked, because a quota of the namespace is too small. `searched`, `topology`, `objection`, `no_guest`
-    and `kept_by` are as in `ShortageFacts`.
+    no node was checked, because a quota of the namespace is too small. If `infeasible`, all of it is about these nodes
+    without pods. `searched`, `topology`, `objection`, `no_guest` and `kept_by` are as in `ShortageFacts`.
     """
 
     group: str
@@ -79,6 +79,7 @@ class Shortfall(msgspec.Struct, frozen=True):
     objection: Objection | None = None
     no_guest: bool = False
     kept_by: tuple[str, ...] = ()
+    infeasible: bool = False
 
 
 def added_to(state: State, job: JobRecord, short: Shortfall) -> tuple[Added, ...]:
@@ -121,6 +122,14 @@ class ShortfallObserver(CycleObserver):
             return None
         return msgspec.structs.replace(found, searched=left.searched, no_guest=left.no_guest, kept_by=left.kept_by)
 
+    @property
+    def now(self) -> Shortfall | None:
+        """As `shortfall`, beside the present pods even if that is about the nodes without them."""
+        found = self.shortfall
+        if found is None or not found.infeasible:
+            return found
+        return next((shortfall for _, shortfall in reversed(self._found) if not shortfall.infeasible), found)
+
     def placing(self, tried: PlacementTry, group: int, **_: Any) -> None:
         """Note the job, because its pods use room when the observed job's turn comes."""
         self._served[tried.job.uid] = self._tries[tried.job.uid] = tried
@@ -139,10 +148,11 @@ class ShortfallObserver(CycleObserver):
             reasons=shortage.reasons,
             group_number=shortage.group,
             further=tried.quorum_stands,
-            others=sum(other.pods for other in self._served.values() if other is not tried),
+            others=0 if shortage.infeasible else sum(of.pods for of in self._served.values() if of is not tried),
             quota=shortage.quota,
             topology=shortage.topology,
             objection=shortage.objection,
+            infeasible=shortage.infeasible,
         )
         if shortage.of_nodes:
             shortfall = self._among_nodes(shortfall, tried, view, filters)
@@ -162,7 +172,7 @@ class ShortfallObserver(CycleObserver):
         candidates = np.flatnonzero(filters.allowed(shape, pod))
         # The resource that most candidates lack comes first.
         columns = [int(c) for c in np.argsort(-(short[candidates] > 0).sum(axis=0), kind="stable")]
-        coming = self._coming(tried)
+        coming = self._coming(tried) if not shortfall.infeasible else {}
         unselected = any(reason.kind == ReasonKind.NODE_SELECTOR for reason, _ in shortfall.reasons)
         return msgspec.structs.replace(
             shortfall,

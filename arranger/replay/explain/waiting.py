@@ -14,6 +14,7 @@ from arranger.messages.shortages import (
     beside_text,
     domains_text,
     fits_text,
+    never_text,
     no_guest_text,
     nodes_text,
     objection_text,
@@ -107,13 +108,13 @@ def explain_waiting(
     before, counted_job = tuple(waiting[: max(position - 1, 0)]), waiting[position - 1] if position else job
     untried = tuple(observer.untried) if position else None
     case = WaitingCase(
-        story, state, job, config, policies, _lack(shortfall), before, untried, given=given if position else None
+        story, state, job, config, policies, _lack(observer.now), before, untried, given=given if position else None
     )
     if recorded is not None:
         sought = _sought_then(case, recorded)
     else:
         sought = remedies(case) if state.synced and (shortfall is not None or not position) else Sought()
-    takers, holders = who_has_it(story, shortfall) if shortfall is not None else ((), ())
+    takers, holders = who_has_it(story, shortfall)
     since, earlier = blockers(case, sought.found)
     placed = placed_since(story, job)
     found = Waiting(
@@ -135,7 +136,7 @@ def explain_waiting(
         earlier=earlier,
         gets=gets,
         untried=sought.untried,
-        in_queue=in_queue(case, waiting, shortfall, _no_room(placed, since, sought.found)),
+        in_queue=in_queue(case, waiting, shortfall, _no_room(shortfall, placed, since, sought.found)),
         passed_by=once_each(placed),
     )
     return _with_room(found, case, givers)
@@ -153,7 +154,7 @@ def _sought_then(case: WaitingCase, state: State) -> Sought:
         if observer.shortfall is None:
             return Sought()
         untried = tuple(observer.untried)
-    before, lack = tuple(waiting[: max(position - 1, 0)]), _lack(observer.shortfall)
+    before, lack = tuple(waiting[: max(position - 1, 0)]), _lack(observer.now)
     still = frozenset(other.uid for other in case.ahead)
     then = replace(case, state=state, job=job, ahead=before, lack=lack, untried=untried, given=given)
     return remedies(replace(then, still_ahead=still, after=case.state))
@@ -181,9 +182,13 @@ def _with_room(found: Waiting, case: WaitingCase, givers: tuple[str, ...]) -> Wa
     )
 
 
-def _no_room(placed: Sequence[Passed], since: Sequence[Blocker], found: Sequence[Remedy]) -> KeptBy:
-    """Why no nodes have enough for the job: pods that leave still hold the room, or one of the decisions that keep the
-    job waiting gave nodes to a job behind it."""
+def _no_room(
+    short: Shortfall | None, placed: Sequence[Passed], since: Sequence[Blocker], found: Sequence[Remedy]
+) -> KeptBy:
+    """Why no nodes have enough for the job: they never could, or pods that leave still hold the room, or one of the
+    decisions that keep the job waiting gave nodes to a job behind it."""
+    if short is not None and short.infeasible:
+        return KeptBy.INFEASIBLE
     if any(one.kind == LEAVING for one in found):
         return KeptBy.LEAVING
     behind = {one.offset for one in placed if one.behind}
@@ -252,6 +257,7 @@ def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | Non
         else:
             lack = beside_text(own, others) + (quota_text(shortfall.quota) if shortfall.quota is not None else lack)
         head = fits_text(shortfall.found, shortfall.asked, further=further, searched=shortfall.searched)
+        head = f"{never_text(infeasible=shortfall.infeasible)}{head}"
         return f"{_room(job, gets) if gets else head}; {lack}{no_guest_text(no_guest=shortfall.no_guest)}"
     if not state.synced:
         return "not everything has been listed in this epoch yet, so there are no decisions"

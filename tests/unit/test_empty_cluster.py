@@ -1,0 +1,139 @@
+"""The reason of an infeasible job is that of the nodes without pods and all healthy, whoever uses them now."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arranger.events import kinds as k
+from arranger.events.facts import ShortageFacts
+from arranger.messages.shortages import shortage_text
+from arranger.model.job import Topology
+from arranger.model.pod import HostPort, PodRules
+from arranger.model.reasons import ReasonKind
+from arranger.replay.explain.in_queue import KeptBy
+from tests.unit.replay_worlds import explained
+from tests.world import World, shape
+
+
+def reason(world: World, job: str = "j") -> ShortageFacts:
+    """The recorded reason of a job after one more cycle."""
+    world.cycle()
+    record = world.state.find_job("default", job)
+    assert record is not None and record.waits is not None
+    return record.waits.shortage
+
+
+def full(**labels: str) -> World:
+    """Two nodes of which a stranger has all GPUs."""
+    world = World()
+    for name in ("n1", "n2"):
+        world.node(name, gpus=8, labels=labels)
+        world.pod(f"on-{name}", name, gpus=8)
+    return world
+
+
+def test_in_a_full_cluster_a_selector_that_no_node_has_is_to_blame_and_not_who_has_the_room() -> None:
+    world = full(pool="a")
+    world.job("j", leader=shape(gpus=8, selector={"pool": "b"}))
+    assert shortage_text(reason(world)) == (
+        "even an empty cluster of these nodes can't hold it: 0 of 1 required pods fit; "
+        "learner: 0 of 2 nodes fit: 2 node selector doesn't match"
+    )
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None and waiting.takers == waiting.holders == ()
+    assert waiting.in_queue is not None and waiting.in_queue.kept_by == KeptBy.SELECTION
+
+
+def test_in_a_full_cluster_too_large_a_gang_is_told_how_much_of_it_an_empty_one_would_hold() -> None:
+    world = full()
+    world.job("j", leader=shape(cpu=1), workers=5, worker=shape(gpus=4), min_workers=5)
+    short = reason(world)
+    assert (short.infeasible, short.group, short.found, short.asked) == (True, "actors", 5, 6)
+    assert shortage_text(short).endswith("2 insufficient nvidia.com/gpu (needs 4, at most 0 free)")
+    waiting = explained(world.entries, "j", node="n2").waiting
+    assert waiting is not None and waiting.shortfall is not None and waiting.shortfall.node is not None
+    assert waiting.shortfall.node.refused == "insufficient nvidia.com/gpu (needs 4, 0 free)"
+    assert waiting.in_queue is not None and waiting.in_queue.kept_by == KeptBy.INFEASIBLE
+
+
+def test_what_helps_is_still_found_by_what_is_free_now() -> None:
+    world = World()
+    world.node("n1", gpus=8)
+    world.pod("stranger", "n1", gpus=5)
+    world.job("j", leader=shape(gpus=9))
+    assert reason(world).infeasible
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None and waiting.shortfall is not None and waiting.shortfall.closest is not None
+    assert waiting.shortfall.closest.text == "would take it with 1 more nvidia.com/gpu (needs 9, has 8 of 8 free)"
+    assert [one.text for one in waiting.remedies] == [
+        "learner asking for 3 nvidia.com/gpu instead of 9",
+        "one more node like n1 with 9 nvidia.com/gpu",
+    ]
+
+
+def test_nodes_that_are_unhealthy_or_cordoned_are_not_to_blame() -> None:
+    world = World()
+    world.node("n1", gpus=4, ready=False)
+    world.node("n2", gpus=4, cordoned=True)
+    world.job("j", leader=shape(gpus=8))
+    [(only, nodes)] = reason(world).reasons
+    assert (only.kind, only.free, nodes) == (ReasonKind.INSUFFICIENT, 4, 2)
+
+
+def test_of_a_topology_the_domains_of_the_empty_nodes_are_counted() -> None:
+    world = World()
+    for number in range(4):
+        world.node(f"n{number}", gpus=8, labels={"rack": f"r{number // 2}"})
+        world.pod(f"on-n{number}", f"n{number}", gpus=8)
+    topologies = {"": Topology(("rack",))}
+    world.job("j", leader=shape(cpu=1), workers=3, worker=shape(gpus=8), min_workers=3, topologies=topologies)
+    text = shortage_text(reason(world))
+    assert "no rack takes all 4 pods of the job (2 racks, at most 3 fit)" in text
+
+
+def test_the_reason_does_not_change_as_pods_come_and_go() -> None:
+    world = full()
+    world.job("j", leader=shape(gpus=9))
+    assert reason(world).infeasible
+    for name in ("n1", "n2"):
+        world.pass_time(60)
+        world.pod_gone(f"uid-on-{name}")
+        assert not any(isinstance(event, k.Waits) for event in world.cycle())
+
+
+@pytest.mark.parametrize("neighbours", [False, True])
+@given(
+    gpus=st.lists(st.integers(0, 8), min_size=1, max_size=5),
+    used=st.lists(st.integers(0, 8), min_size=5, max_size=5),
+    closed=st.lists(st.sampled_from(["open", "cordoned", "unready"]), min_size=5, max_size=5),
+    asked=st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(1, 6)),
+    selects=st.booleans(),
+)
+def test_it_is_the_reason_of_a_cluster_without_pods(
+    neighbours: bool, gpus: list[int], used: list[int], closed: list[str], asked: tuple[int, int, int], selects: bool
+) -> None:
+    """Where nothing is free now as well, the job waits for the same reason as on the nodes without pods."""
+    found = []
+    for empty in (False, True):
+        world = World()
+        for number, amount in enumerate(gpus):
+            shut = "open" if empty else closed[number]
+            labels = {"half": str(number % 2), "kubernetes.io/hostname": f"n{number}"}
+            world.node(f"n{number}", gpus=amount, cordoned=shut == "cordoned", ready=shut != "unready", labels=labels)
+            if not empty and used[number]:
+                world.pod(f"on-n{number}", f"n{number}", gpus=min(used[number], amount))
+        if neighbours:
+            world.job("alone", leader=shape(cpu=1, gpus=100, rules=PodRules(host_ports=(HostPort(80),))))
+        leader, worker, workers = asked
+        selector = {"half": "1"} if selects else {}
+        world.job("j", leader=shape(gpus=leader), worker=shape(gpus=worker, selector=selector), workers=workers,
+                  min_workers=workers)  # fmt: skip
+        world.cycle()
+        record = world.state.find_job("default", "j")
+        assert record is not None
+        found.append(record.waits.shortage if record.waits is not None else None)
+    now, without = found
+    if now is not None and now.infeasible:
+        assert now == without
+    else:
+        assert without is None or not without.infeasible
