@@ -34,7 +34,7 @@ from arranger.messages.readiness import (
     stuck_slots,
     unset_text,
 )
-from arranger.messages.shortages import shortage_text
+from arranger.messages.shortages import waits_text
 from arranger.model.allocations import charges_text, encode_allocations, text_of
 from arranger.model.job import (
     BELOW_QUORUM,
@@ -384,7 +384,7 @@ def _message(state: State, job: JobRecord) -> str:
     behind = left_behind_text(state, job)
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         return _joined(_before_start(state, job, decided), behind)
-    waits = _waits(job) if job.schedule_state != ScheduleState.SUCCEED else ""
+    waits = waits_text(job) if job.schedule_state != ScheduleState.SUCCEED else ""
     below = below_quorum_text(state, job) or ending_text(state, job)
     kept = unevicted_text(state, job)
     claims = claims_text(state, job)
@@ -434,13 +434,9 @@ def _and_in_vain(job: JobRecord, said: str) -> str:
     return "; ".join(part for part in (said, in_vain_text("" if said.startswith(why) else why)) if part)
 
 
-def _waits(job: JobRecord) -> str:
-    return shortage_text(job.waits.shortage) if job.waits is not None else ""
-
-
 def _lacks(state: State, job: JobRecord) -> str:
     """Why a waiting job has no nodes, and what becomes of its request for them."""
-    return _joined(_waits(job), reserved_text(state, job), request_text(state, job))
+    return _joined(waits_text(job), reserved_text(state, job), request_text(state, job))
 
 
 def standing_text(state: State, job: JobRecord) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from arranger.events.kinds import PodGroupSeen
 from arranger.messages.prerequisites import prerequisites_text
-from arranger.messages.shortages import shortage_text
+from arranger.messages.shortages import waits_text
 from arranger.model.job import Stage
 from arranger.model.pod import GroupKind, Phase, PodGroupStatus
 from arranger.model.pods_to_place import group_uid
@@ -67,5 +67,5 @@ def _why_it_waits(state: State, job: JobRecord) -> str:
     """Why a group has no nodes; empty if it has some, or if the next cycle says so."""
     if job.placements:
         return ""
-    words = prerequisites_text(state, job) or (shortage_text(job.waits.shortage) if job.waits is not None else "")
+    words = prerequisites_text(state, job) or waits_text(job)
     return one_line(words)[:_LONGEST]

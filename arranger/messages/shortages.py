@@ -6,16 +6,33 @@ from types import MappingProxyType
 from arranger.events.facts import LevelLack, Objection, ShortageFacts, UnitLack
 from arranger.model.job import TopologyScope
 from arranger.model.near_names import did_you_mean
+from arranger.model.pod import PodShape
 from arranger.model.quantity import amount_text
 from arranger.model.quota import QuotaLack, unit_of
 from arranger.model.reasons import Reason, ReasonCounts, ReasonKind, beyond_quota, similar_resource
 from arranger.model.taints import taint_text
 from arranger.model.text import counted
+from arranger.projections.jobs import JobRecord
 
 _HOSTNAME = "kubernetes.io/hostname"
 
 
-def shortage_text(facts: ShortageFacts) -> str:
+def waits_text(job: JobRecord) -> str:
+    """Why a job, or the rest of it, waits for nodes as recorded last; empty if nothing is recorded."""
+    if job.waits is None:
+        return ""
+    shortage = job.waits.shortage
+    groups = job.spec.groups if job.spec is not None else ()
+    return shortage_text(shortage, next((selector_text(of.shape) for of in groups if of.name == shortage.group), ""))
+
+
+def selector_text(shape: PodShape) -> str:
+    """A pod's nodeSelector in words: "gpu-type=h100,zone=a"."""
+    return ",".join(f"{key}={value}" for key, value in shape.node_selector)
+
+
+def shortage_text(facts: ShortageFacts, selector: str = "") -> str:
+    """Why pods have no nodes; `selector` is the nodeSelector of the next one if known."""
     head = fits_text(facts.found, facts.asked, further=facts.further, searched=facts.searched)
     head = f"{never_text(infeasible=facts.infeasible)}{head}"
     tail = no_guest_text(no_guest=facts.no_guest)
@@ -23,7 +40,7 @@ def shortage_text(facts: ShortageFacts) -> str:
         return f"{head}; {objection_text(facts.objection)}"
     if facts.quota is not None:
         return f"{head}; {quota_text(facts.quota)}{tail}"
-    nodes = nodes_text(facts.group, facts.reasons, alone=facts.topology is not None)
+    nodes = nodes_text(facts.group, facts.reasons, alone=facts.topology is not None, selector=selector)
     if facts.topology is None:
         return f"{head}; {beside_text(facts.found)}{nodes}{tail}"
     return f"{head}; {domains_text(facts.topology, facts.group, nodes, own=facts.found, further=facts.further)}{tail}"

@@ -16,7 +16,7 @@ from arranger.model.devices import Allocation, DecidedDevices, DeviceId, Resourc
 from arranger.model.job import JobSpec, PodGroup
 from arranger.model.pod import DeviceLackKind, DeviceNeeds, DevicesAsked, NodeTerms, PodClaims, PodRules, PodShape
 from arranger.model.selectors import node_satisfies
-from arranger.projections import slot_devices
+from arranger.projections import objects, slot_devices
 from arranger.projections.device_table import Holding, Matches
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
@@ -299,43 +299,36 @@ def forget_claim(state: State, event: ObjectGone, changes: Changes) -> None:
 
 def see_template(state: State, event: d.ResourceClaimTemplateSeen, changes: Changes) -> None:
     key = (event.namespace, event.name)
-    old, state.devices.templates[key] = state.devices.templates.get(key), event
+    old = objects.put(state, event)
     if old is None or (old.uid, old.facts) != (event.uid, event.facts):
         _changed(state, changes, lambda job: _of_template(job, key))
 
 
 def forget_template(state: State, event: ObjectGone, changes: Changes) -> None:
-    key = (event.namespace, event.name)
-    known = state.devices.templates.get(key)
-    if known is not None and known.uid == event.uid:
-        del state.devices.templates[key]
-        _changed(state, changes, lambda job: _of_template(job, key))
+    if objects.drop(state, event) is not None:
+        _changed(state, changes, lambda job: _of_template(job, (event.namespace, event.name)))
 
 
 def see_slice(state: State, event: d.ResourceSliceSeen, changes: Changes) -> None:
-    old, state.devices.slices[event.name] = state.devices.slices.get(event.name), event
+    old = objects.put(state, event)
     if old is not None and (old.uid, old.resource_version) != (event.uid, event.resource_version):
         state.devices.matches.pop(old.uid, None)
     _noted(state, changes)
 
 
 def forget_slice(state: State, event: ObjectGone, changes: Changes) -> None:
-    known = state.devices.slices.get(event.name)
-    if known is not None and known.uid == event.uid:
-        del state.devices.slices[event.name]
+    if objects.drop(state, event) is not None:
         state.devices.matches.pop(event.uid, None)
         _noted(state, changes)
 
 
 def see_class(state: State, event: d.DeviceClassSeen, changes: Changes) -> None:
-    state.devices.classes[event.name] = event
+    objects.put(state, event)
     _changed(state, changes, _any)
 
 
 def forget_class(state: State, event: ObjectGone, changes: Changes) -> None:
-    known = state.devices.classes.get(event.name)
-    if known is not None and known.uid == event.uid:
-        del state.devices.classes[event.name]
+    if objects.drop(state, event) is not None:
         _changed(state, changes, _any)
 
 
@@ -362,15 +355,10 @@ def take_matches(state: State, event: d.DevicesMatched, changes: Changes) -> Non
 def forget_devices(state: State, kind: Watched) -> None:
     """Forget all objects of a kind that the API server refuses to show; without one kind, no device is allocated."""
     table = state.devices
+    objects.clear(state, kind)
     if kind == Watched.RESOURCE_SLICE:
-        table.slices.clear()
         table.matches.clear()
-    elif kind == Watched.DEVICE_CLASS:
-        table.classes.clear()
-    elif kind == Watched.RESOURCE_CLAIM_TEMPLATE:
-        table.templates.clear()
-    else:
-        table.claims.clear()
+    elif kind == Watched.RESOURCE_CLAIM:
         table.holders.clear()
         table.decided.clear()
         table.reserved.clear()

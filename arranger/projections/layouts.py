@@ -28,9 +28,9 @@ import msgspec
 from arranger.errors import LogError
 
 #: The layout that is written. It rises with every change of a snapshot's content, at most once per release, and needs a
-#: bridge from the previous layout. The first release has 10: versions before it, which were never released, wrote
-#: layouts up to 9. Their snapshots are refused by their number, and they see ours as those of a later version.
-LAYOUT = 10
+#: bridge from the previous layout. The first release has 11: versions before it, which were never released, wrote
+#: layouts up to 10. Their snapshots are refused by their number, and they see ours as those of a later version.
+LAYOUT = 11
 
 #: The fields of a snapshot, each still encoded. The first is always the number of the layout.
 Parts = list[msgspec.Raw]

@@ -7,6 +7,7 @@ import msgspec
 
 from arranger.events.kinds import ObjectGone, PriorityClassSeen
 from arranger.model.job import JobSpec
+from arranger.projections import objects
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 
@@ -33,7 +34,7 @@ def with_priority(spec: JobSpec, priority: int) -> JobSpec:
 
 def see_class(state: State, event: PriorityClassSeen, changes: Changes) -> None:
     """Record a class, and give its value to the jobs that wait for it."""
-    state.priority_classes[event.name] = event
+    objects.put(state, event)
     for job in state.jobs.values():
         spec = job.spec
         if spec is not None and not spec.priority_known and spec.priority_class == event.name:
@@ -44,6 +45,4 @@ def see_class(state: State, event: PriorityClassSeen, changes: Changes) -> None:
 
 
 def forget_class(state: State, event: ObjectGone, _changes: Changes) -> None:
-    known = state.priority_classes.get(event.name)
-    if known is not None and known.uid == event.uid:
-        del state.priority_classes[event.name]
+    objects.drop(state, event)

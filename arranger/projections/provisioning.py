@@ -96,7 +96,6 @@ def _number(pod: k.PodSeen) -> int:
 
 def forget_requests(state: State) -> None:
     """The API server doesn't show requests any more, so nobody knows of an answer."""
-    state.seen_requests.clear()
     for uid, of in state.requests.items():
         if of.decided.how == Provisioning.REQUEST:
             state.requests[uid] = msgspec.structs.replace(of, over=True)

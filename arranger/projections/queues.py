@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from arranger.events.kinds import (
+    GROUP_KINDS,
     OF_VOLUMES,
     SETTING_OF,
     LimitRangeSeen,
@@ -12,6 +13,7 @@ from arranger.events.kinds import (
     RuntimeClassSeen,
     Watched,
 )
+from arranger.projections import objects
 from arranger.projections.devices import forget_devices
 from arranger.projections.jobs import JobRecord
 from arranger.projections.namespace_terms import select_again
@@ -23,16 +25,13 @@ from arranger.projections.volumes import forget_volumes
 
 
 def see_queue(state: State, event: QueueSeen, changes: Changes) -> None:
-    old = state.queues.get(event.name)
-    state.queues[event.name] = event
+    old = objects.put(state, event)
     if old is None or (old.spec, old.faults) != (event.spec, event.faults):
         _queues_changed(state, changes)
 
 
 def forget_queue(state: State, event: ObjectGone, changes: Changes) -> None:
-    known = state.queues.get(event.name)
-    if known is not None and known.uid == event.uid:
-        del state.queues[event.name]
+    if objects.drop(state, event) is not None:
         state.queue_use.forget_deleted(state.queues.keys())
         _queues_changed(state, changes)
 
@@ -58,57 +57,45 @@ def forget_namespace(state: State, event: ObjectGone, changes: Changes) -> None:
 
 
 def see_runtime_class(state: State, event: RuntimeClassSeen, changes: Changes) -> None:
-    state.runtime_classes[event.name] = event
+    objects.put(state, event)
     resolve_runtimes(state, changes, event.name)
 
 
 def forget_runtime_class(state: State, event: ObjectGone, changes: Changes) -> None:
-    known = state.runtime_classes.get(event.name)
-    if known is not None and known.uid == event.uid:
-        del state.runtime_classes[event.name]
+    if objects.drop(state, event) is not None:
         resolve_runtimes(state, changes, event.name)
 
 
 def see_limit_range(state: State, event: LimitRangeSeen, changes: Changes) -> None:
-    state.limit_ranges.setdefault(event.namespace, {})[event.name] = event
+    objects.put(state, event)
     resolve_limits(state, {event.namespace}, changes)
 
 
 def forget_limit_range(state: State, event: ObjectGone, changes: Changes) -> None:
-    there = state.limit_ranges.get(event.namespace, {})
-    if event.name in there and there[event.name].uid == event.uid:
-        del there[event.name]
-        if not there:
-            del state.limit_ranges[event.namespace]
+    if objects.drop(state, event) is not None:
         resolve_limits(state, {event.namespace}, changes)
 
 
 def forget_refused(state: State, kind: Watched) -> None:
     """Forget all objects of an optional kind that the API server refuses to show: their present content is unknown."""
-    if kind == Watched.QUOTA:
-        state.quotas.clear()
-    elif kind == Watched.PRIORITY_CLASS:
-        state.priority_classes.clear()
-    elif kind == Watched.RUNTIME_CLASS:
-        state.runtime_classes.clear()
-        resolve_runtimes(state)
-    elif kind == Watched.LIMIT_RANGE:
-        namespaces = {*state.limit_ranges}
-        state.limit_ranges.clear()
-        resolve_limits(state, namespaces)
-    elif kind == Watched.QUEUE:
-        state.queues.clear()
-        state.tree_changed()
-    elif kind == Watched.PROVISIONING:
-        forget_requests(state)
-    elif kind == Watched.NAMESPACE:
-        state.namespaces.clear()
-        count_all(state, pods_of_others(state))
-        select_again(state)
-    elif kind in OF_VOLUMES:
+    if kind in OF_VOLUMES:
         forget_volumes(state, kind)
     elif SETTING_OF.get(kind) == "devices":
         forget_devices(state, kind)
+    elif kind in objects.KINDS and kind not in GROUP_KINDS:
+        limited = {*state.limit_ranges}
+        objects.clear(state, kind)
+        if kind == Watched.RUNTIME_CLASS:
+            resolve_runtimes(state)
+        elif kind == Watched.LIMIT_RANGE:
+            resolve_limits(state, limited)
+        elif kind == Watched.QUEUE:
+            state.tree_changed()
+        elif kind == Watched.PROVISIONING:
+            forget_requests(state)
+        elif kind == Watched.NAMESPACE:
+            count_all(state, pods_of_others(state))
+            select_again(state)
 
 
 def _queues_changed(state: State, changes: Changes) -> None:

@@ -1,14 +1,13 @@
 """The ResourceQuotas of namespaces, as observed."""
 
 from arranger.events.kinds import ObjectGone, QuotaSeen
+from arranger.projections import objects
 from arranger.projections.state import Changes, State
 
 
 def see_quota(state: State, event: QuotaSeen, changes: Changes) -> None:
     """Record a quota. A cycle can find more only if it leaves more than before."""
-    of_namespace = state.quotas.setdefault(event.namespace, {})
-    old = of_namespace.get(event.name)
-    of_namespace[event.name] = event
+    old = objects.put(state, event)
     if old is None or (old.hard, old.used, old.scopes) != (event.hard, event.used, event.scopes):
         state.job_changes += 1
         if old is not None and leaves_more(old, event):
@@ -16,11 +15,7 @@ def see_quota(state: State, event: QuotaSeen, changes: Changes) -> None:
 
 
 def forget_quota(state: State, event: ObjectGone, changes: Changes) -> None:
-    of_namespace = state.quotas.get(event.namespace, {})
-    if event.name in of_namespace and of_namespace[event.name].uid == event.uid:
-        del of_namespace[event.name]
-        if not of_namespace:
-            del state.quotas[event.namespace]
+    if objects.drop(state, event) is not None:
         state.job_changes += 1
         changes.schedulable = True
 

@@ -8,34 +8,18 @@ import contextlib
 import dataclasses
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from operator import attrgetter, itemgetter
-from typing import TypeVar
 
 import msgspec
 import numpy as np
 
-from arranger.events.devices import DeviceClassSeen, ResourceClaimSeen, ResourceClaimTemplateSeen, ResourceSliceSeen
-from arranger.events.kinds import (
-    EffectFailed,
-    LimitRangeSeen,
-    NamespaceSeen,
-    PodGroupSeen,
-    PodSeen,
-    Preempted,
-    PriorityClassSeen,
-    ProvisioningSeen,
-    QueueSeen,
-    QuotaSeen,
-    RuntimeClassSeen,
-)
-from arranger.events.volumes import ClaimSeen, CSINodeSeen, StorageClassSeen, VolumeSeen
+from arranger.events.kinds import EffectFailed, PodSeen, Preempted
 from arranger.model.decayed_usage import DecayedUsage
 from arranger.model.node import NodeFacts
 from arranger.model.pod import TERMINAL
-from arranger.model.pods_to_place import group_uid
-from arranger.projections import job_indexes
-from arranger.projections.device_table import DeviceTable, Holding, Matches
+from arranger.projections import job_indexes, objects
+from arranger.projections.device_table import Holding, Matches
 from arranger.projections.job_parts import SetRecord, SlotKey, SlotTable
 from arranger.projections.jobs import JobRecord, group_of, holds
 from arranger.projections.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot, decoded, present, undecodable
@@ -45,7 +29,6 @@ from arranger.projections.pod_columns import PodColumns, columns_of, pods_in
 from arranger.projections.queue_counts import count_all, is_other, pods_of_others
 from arranger.projections.run_times import JobKind
 from arranger.projections.state import Assumed, Forecasted, NodesRequest, Reservation, State
-from arranger.projections.volume_table import VolumeTable
 
 __all__ = ["LAYOUT", "NewerSnapshot", "UnusableSnapshot"]
 
@@ -114,42 +97,24 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     pods: PodColumns
     jobs: list[JobImage]
     assumed: tuple[Assumed, ...]  # in the order in which they end
-    quotas: tuple[QuotaSeen, ...]  # by namespace and name
+    objects: tuple[objects.Seen, ...]  # by kind, in the order of `objects.KINDS`, each as in `objects.every`
     unwatched: dict[str, int]
     cluster: str
-    priority_classes: tuple[PriorityClassSeen, ...]  # by name, as are the following
-    queues: tuple[QueueSeen, ...]
-    namespaces: tuple[NamespaceSeen, ...]
     half_life_ms: int
     decayed: tuple[DecayedImage, ...]
     run_times: tuple[RunTimesImage, ...]  # in the order in which the kinds of jobs ended last
     reservations: tuple[Reservation, ...]  # by UID of the job
     forecasts: tuple[Forecasted, ...]  # by UID of the job
-    pod_groups: tuple[PodGroupSeen, ...]  # by UID of the record
     with_volumes: bool
-    claims: tuple[ClaimSeen, ...]  # by namespace and name
-    volumes: tuple[VolumeSeen, ...]  # by name, as are the following
-    storage_classes: tuple[StorageClassSeen, ...]
-    csi_nodes: tuple[CSINodeSeen, ...]
     requests: tuple[NodesRequest, ...]  # by UID of the job
-    seen_requests: tuple[ProvisioningSeen, ...]  # by UID of the job and name
     selected_ms: tuple[tuple[tuple[str, str], int], ...]  # by namespace and name
     with_devices: bool
-    slices: tuple[ResourceSliceSeen, ...]  # by name
-    device_classes: tuple[DeviceClassSeen, ...]  # by name
-    resource_claims: tuple[ResourceClaimSeen, ...]  # by namespace and name
     matches: tuple[tuple[str, Matches], ...]  # by UID of the slice
     decided: tuple[tuple[str, Holding], ...]  # by UID of the claim, or the decision for a slot
     unread: tuple[str, ...]
-    claim_templates: tuple[ResourceClaimTemplateSeen, ...]  # by namespace and name
     heard: dict[str, int]
-    runtime_classes: tuple[RuntimeClassSeen, ...]  # by name
     orphaned: dict[str, int]
-    limit_ranges: tuple[LimitRangeSeen, ...]  # by namespace and name
 
-
-_Limits = TypeVar("_Limits", QuotaSeen, LimitRangeSeen)
-_Named = TypeVar("_Named", PriorityClassSeen, RuntimeClassSeen)
 
 #: An unchanged worker set, which isn't written.
 _UNTOUCHED = SetRecord()
@@ -178,32 +143,17 @@ def encode(state: State) -> bytes:
             pods=columns_of([state.pods[uid] for uid in sorted(state.pods)]),
             jobs=[_job_image(state.jobs[uid]) for uid in sorted(state.jobs)],
             assumed=tuple(state.assumed.values()),
-            quotas=_by_namespace(state.quotas),
-            priority_classes=_by_name(state.priority_classes),
-            runtime_classes=_by_name(state.runtime_classes),
-            limit_ranges=_by_namespace(state.limit_ranges),
-            queues=tuple(state.queues[name] for name in sorted(state.queues)),
-            namespaces=tuple(state.namespaces[name] for name in sorted(state.namespaces)),
+            objects=tuple([seen for kind in objects.KINDS for seen in objects.every(state, kind)]),
             half_life_ms=state.queue_use.half_life_ms,
             decayed=tuple(_decayed_image(name, of) for name, of in sorted(state.queue_use.decayed.items())),
             run_times=tuple(RunTimesImage(kind, times) for kind, times in state.run_times.items()),
             reservations=tuple(of for _, of in sorted(state.reservations.items())),
             forecasts=tuple(of for _, of in sorted(state.forecasts.items())),
-            pod_groups=tuple(of for _, of in sorted(state.pod_groups.items())),
-            claims=tuple(of for _, of in sorted(state.volumes.claims.items())),
-            volumes=tuple(of for _, of in sorted(state.volumes.volumes.items())),
-            storage_classes=tuple(of for _, of in sorted(state.volumes.classes.items())),
-            csi_nodes=tuple(of for _, of in sorted(state.volumes.csi_nodes.items())),
             selected_ms=tuple(sorted(state.volumes.selected_ms.items())),
             requests=tuple(of for _, of in sorted(state.requests.items())),
-            seen_requests=tuple(of[name] for _, of in sorted(state.seen_requests.items()) for name in sorted(of)),
-            slices=tuple(of for _, of in sorted(state.devices.slices.items())),
-            device_classes=tuple(of for _, of in sorted(state.devices.classes.items())),
-            resource_claims=tuple(of for _, of in sorted(state.devices.claims.items())),
             matches=tuple(sorted(state.devices.matches.items(), key=itemgetter(0))),
             decided=tuple(sorted(state.devices.decided.items(), key=itemgetter(0))),
             unread=tuple(state.devices.unread),
-            claim_templates=tuple(of for _, of in sorted(state.devices.templates.items())),
         )
     )
 
@@ -262,32 +212,10 @@ def mentions(content: bytes, name: str) -> bool:
     return msgspec.msgpack.encode(name) in content
 
 
-def _by_name(objects: Mapping[str, _Named]) -> tuple[_Named, ...]:
-    return tuple(objects[name] for name in sorted(objects))
-
-
-def _by_namespace(objects: Mapping[str, Mapping[str, _Limits]]) -> tuple[_Limits, ...]:
-    return tuple(of[name] for _, of in sorted(objects.items()) for name in sorted(of))
-
-
-def _in_namespaces(objects: Iterable[_Limits]) -> dict[str, dict[str, _Limits]]:
-    found: dict[str, dict[str, _Limits]] = {}
-    for of in objects:
-        found.setdefault(of.namespace, {})[of.name] = of
-    return found
-
-
-def _named(objects: Iterable[_Named]) -> dict[str, _Named]:
-    return {of.name: of for of in objects}
-
-
 def _state(image: StateImage) -> State:
     state = State(**{name: getattr(image, name) for name in _SAME})
-    state.quotas, state.limit_ranges = _in_namespaces(image.quotas), _in_namespaces(image.limit_ranges)
-    state.priority_classes = _named(image.priority_classes)
-    state.runtime_classes = _named(image.runtime_classes)
-    state.queues = {queue.name: queue for queue in image.queues}
-    state.namespaces = {namespace.name: namespace for namespace in image.namespaces}
+    for seen in image.objects:
+        objects.restore(state, seen)
     for node in image.nodes:
         if node.uid:
             state.nodes.see(node.name, node.uid, node.version, node.facts, time_ms=node.down_ms)
@@ -299,42 +227,26 @@ def _state(image: StateImage) -> State:
     others = pods_of_others(state)
     state.nodes.hold_all(others + Counter(_held(state)))
     count_all(state, others)
-    state.queue_use.time_ms, state.queue_use.half_life_ms = image.time_ms, image.half_life_ms
-    state.queue_use.decayed = {
-        of.queue: DecayedUsage(of.time_ms, {name: int(total, 16) for name, total in of.sums}) for of in image.decayed
-    }
+    _restore_use(state, image)
     state.run_times = {of.kind: of.times for of in image.run_times}
     state.reservations = {of.decided.job_uid: of for of in image.reservations}
     state.forecasts = {of.decided.job_uid: of for of in image.forecasts}
-    state.pod_groups = {group_uid(of.namespace, of.name, of.group_kind): of for of in image.pod_groups}
-    state.volumes = VolumeTable(
-        {(of.namespace, of.name): of for of in image.claims},
-        {of.name: of for of in image.volumes},
-        {of.name: of for of in image.storage_classes},
-        {of.name: of for of in image.csi_nodes},
-        dict(image.selected_ms),
-    )
-    _restore_devices(state, image)
+    state.volumes.selected_ms = dict(image.selected_ms)
+    state.devices.matches = dict(image.matches)
+    state.devices.unread = dict.fromkeys(image.unread)
+    for uid, holding in image.decided:
+        state.devices.put_decided(uid, holding)
     state.requests = {of.decided.job_uid: of for of in image.requests}
-    for seen in image.seen_requests:
-        state.seen_requests.setdefault(seen.job_uid, {})[seen.name] = seen
     for node in image.nodes:
         state.nodes.down_ms[state.nodes.rows[node.name]] = node.down_ms
     return state
 
 
-def _restore_devices(state: State, image: StateImage) -> None:
-    state.devices = DeviceTable(
-        {of.name: of for of in image.slices},
-        {of.name: of for of in image.device_classes},
-        matches=dict(image.matches),
-        unread=dict.fromkeys(image.unread),
-        templates={(of.namespace, of.name): of for of in image.claim_templates},
-    )
-    for claim in image.resource_claims:
-        state.devices.put_claim(claim)
-    for uid, holding in image.decided:
-        state.devices.put_decided(uid, holding)
+def _restore_use(state: State, image: StateImage) -> None:
+    state.queue_use.time_ms, state.queue_use.half_life_ms = image.time_ms, image.half_life_ms
+    for of in image.decayed:
+        sums = {name: int(total, 16) for name, total in of.sums}
+        state.queue_use.decayed[of.queue] = DecayedUsage(of.time_ms, sums)
 
 
 def _decayed_image(name: str, of: DecayedUsage) -> DecayedImage:

@@ -38,6 +38,7 @@ from arranger.model.volumes import (
     ClaimFacts,
     ClassFacts,
 )
+from arranger.projections import objects
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
@@ -235,62 +236,37 @@ def _is_asked_for(state: State, facts: ClaimFacts) -> bool:
 
 def see_claim(state: State, event: v.ClaimSeen, changes: Changes) -> None:
     key = (event.namespace, event.name)
-    old, state.volumes.claims[key] = state.volumes.claims.get(key), event
+    old = objects.put(state, event)
     state.volumes.note_selected(old, event, state.queue_use.time_ms)  # that of the entry that is being folded
     if old is None or (old.uid, old.facts) != (event.uid, event.facts):
         _changed(state, changes, _naming(state, key))
 
 
 def forget_claim(state: State, event: ObjectGone, changes: Changes) -> None:
-    key = (event.namespace, event.name)
-    known = state.volumes.claims.get(key)
-    if known is not None and known.uid == event.uid:
-        del state.volumes.claims[key]
+    if objects.drop(state, event) is not None:
+        key = (event.namespace, event.name)
         state.volumes.selected_ms.pop(key, None)
         _changed(state, changes, _naming(state, key))
 
 
 def see_by_name(state: State, event: v.SeenByName, changes: Changes) -> None:
     """A volume, a class or a CSINode is there, or has changed."""
-    old = _put(state, event)
+    old = objects.put(state, event)
     if old is None or msgspec.structs.replace(old, term=event.term, resource_version=event.resource_version) != event:
         _changed(state, changes, _of_volume(state, event.name) if isinstance(event, v.VolumeSeen) else _any)
 
 
-def _put(state: State, event: v.SeenByName) -> v.SeenByName | None:
-    """Store an object; returns the one of that name before."""
-    old: v.SeenByName | None
-    if isinstance(event, v.VolumeSeen):
-        old, state.volumes.volumes[event.name] = state.volumes.volumes.get(event.name), event
-    elif isinstance(event, v.StorageClassSeen):
-        old, state.volumes.classes[event.name] = state.volumes.classes.get(event.name), event
-    else:
-        old, state.volumes.csi_nodes[event.name] = state.volumes.csi_nodes.get(event.name), event
-    return old
-
-
 def forget_by_name(state: State, event: ObjectGone, changes: Changes) -> None:
     """A volume, a class or a CSINode is gone."""
-    there, kind = state.volumes, event.kind
-    objects: dict[str, Any] = there.volumes if kind == Watched.VOLUME else there.classes
-    objects = there.csi_nodes if kind == Watched.CSI_NODE else objects
-    known = objects.get(event.name)
-    if known is not None and known.uid == event.uid:
-        del objects[event.name]
-        _changed(state, changes, _of_volume(state, event.name) if kind == Watched.VOLUME else _any)
+    if objects.drop(state, event) is not None:
+        _changed(state, changes, _of_volume(state, event.name) if event.kind == Watched.VOLUME else _any)
 
 
 def forget_volumes(state: State, kind: Watched) -> None:
     """Forget all objects of a kind that the API server refuses to show; without one kind, none decides on nodes."""
-    there = state.volumes
     if kind == Watched.CLAIM:
-        there.selected_ms.clear()
-    {
-        Watched.CLAIM: there.claims.clear,
-        Watched.VOLUME: there.volumes.clear,
-        Watched.STORAGE_CLASS: there.classes.clear,
-        Watched.CSI_NODE: there.csi_nodes.clear,
-    }[kind]()
+        state.volumes.selected_ms.clear()
+    objects.clear(state, kind)
     resolve_again(state)
 
 

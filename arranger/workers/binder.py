@@ -17,7 +17,7 @@ from arranger.kube.cluster import PODS, ApiError, Object, Withdrawn
 from arranger.lifecycle.replacements import closed
 from arranger.logs import log_event
 from arranger.messages.prerequisites import prerequisites_text
-from arranger.messages.shortages import shortage_text
+from arranger.messages.shortages import waits_text
 from arranger.model.job import Stage
 from arranger.model.pods_to_place import SLOT, pod_of
 from arranger.model.text import one_line, rfc3339
@@ -155,7 +155,7 @@ class Binder:
         progress.told.lacking = message if job.pods_lacking else ""
         news: tuple[object, ...] = (message,)
         if not message and job.waits is not None:
-            message = shortage_text(job.waits.shortage)
+            message = waits_text(job)
             news = (*job.waits.shortage.kinds(), job.waits.shortage.infeasible)
         if not message:  # without a message, the next cycle gives it a node or a reason
             return

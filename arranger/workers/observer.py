@@ -17,35 +17,8 @@ from arranger.errors import ClockOff, EpochLost, WatchSuperseded
 from arranger.events import kinds as k
 from arranger.events.fence import Fence
 from arranger.events.log import Appended
-from arranger.kube.cluster import (
-    CLAIMS,
-    COSCHEDULING_GROUPS,
-    CSI_NODES,
-    DEVICE_CLASSES,
-    LIMIT_RANGES,
-    NAMESPACES,
-    NATIVE_GROUPS,
-    NODES,
-    PODS,
-    PRIORITY_CLASSES,
-    PROVISIONING_REQUESTS,
-    QUEUES,
-    QUOTAS,
-    RESOURCE_CLAIM_TEMPLATES,
-    RESOURCE_CLAIMS,
-    RESOURCE_SLICES,
-    RUNTIME_CLASSES,
-    STORAGE_CLASSES,
-    TYJOBS,
-    VOLCANO_GROUPS,
-    VOLUMES,
-    ApiError,
-    ClusterUnavailable,
-    Expired,
-    Object,
-    Watchable,
-    WatchEvent,
-)
+from arranger.kube.cluster import ApiError, ClusterUnavailable, Expired, Object, Watchable, WatchEvent
+from arranger.kube.sources import SOURCES
 from arranger.lifecycle.freshness import awaited_ms
 from arranger.logs import log_event
 from arranger.model.job import CleanPodPolicy
@@ -60,30 +33,6 @@ from arranger.workers.pacing import Rests
 from arranger.workers.parts import Parts
 
 _log = logging.getLogger(__name__)
-
-RESOURCES = {
-    k.Watched.NODE: NODES,
-    k.Watched.POD: PODS,
-    k.Watched.JOB: TYJOBS,
-    k.Watched.QUOTA: QUOTAS,
-    k.Watched.PRIORITY_CLASS: PRIORITY_CLASSES,
-    k.Watched.RUNTIME_CLASS: RUNTIME_CLASSES,
-    k.Watched.LIMIT_RANGE: LIMIT_RANGES,
-    k.Watched.QUEUE: QUEUES,
-    k.Watched.NAMESPACE: NAMESPACES,
-    k.Watched.COSCHEDULING_GROUP: COSCHEDULING_GROUPS,
-    k.Watched.VOLCANO_GROUP: VOLCANO_GROUPS,
-    k.Watched.NATIVE_GROUP: NATIVE_GROUPS,
-    k.Watched.CLAIM: CLAIMS,
-    k.Watched.VOLUME: VOLUMES,
-    k.Watched.STORAGE_CLASS: STORAGE_CLASSES,
-    k.Watched.CSI_NODE: CSI_NODES,
-    k.Watched.RESOURCE_SLICE: RESOURCE_SLICES,
-    k.Watched.DEVICE_CLASS: DEVICE_CLASSES,
-    k.Watched.RESOURCE_CLAIM: RESOURCE_CLAIMS,
-    k.Watched.RESOURCE_CLAIM_TEMPLATE: RESOURCE_CLAIM_TEMPLATES,
-    k.Watched.PROVISIONING: PROVISIONING_REQUESTS,
-}
 
 #: Changes this close together share one batch. The first after a silence is appended at once.
 _GATHER_S = 0.01
@@ -367,7 +316,7 @@ class Observer:
         there: set[str] = set()
         version, changed = at, 0
         more = {} if begun else {"limit": _COMPARE_PAGE}
-        async with aclosing(self._cluster.listing(RESOURCES[self._kind], at=at, **more)) as pages:
+        async with aclosing(self._cluster.listing(SOURCES[self._kind].resource, at=at, **more)) as pages:
             async for page in pages:
                 version = page.resource_version
                 await self._hold_log_to(page.items, listing=True)
@@ -404,21 +353,21 @@ class Observer:
                 until_ms, state = self._clock.now_ms(), self._follower.state
                 if not self._version or not awaited_ms(state, self._kind, self._cycles, self._lifecycle, until_ms):
                     continue
-                if await self._is_complete():
+                latest = await self._latest()
+                if not self._has(latest):  # mostly the watch soon tells of something later
+                    await self._clock.sleep(_HEAR_S)
+                    began_s += _HEAR_S  # a pause costs nothing
+                if self._has(latest) or await self._is_as_listed():  # one that has nothing to tell is compared
                     async with self._turn:
                         heard = k.WatchHeard(self._kind, self._term, until_ms)
                         await self._append([heard], cursor=self._version)
             took_s = self._clock.monotonic_s() - began_s
             rest_s = min(max(_HEAR_S, _HEAR_TIMES * took_s), _HEAR_MOST_S)
 
-    async def _is_complete(self) -> bool:
-        """Whether the log has everything that the API server has now. Mostly the watch soon tells of something later;
-        one that has nothing to tell is compared with a listing."""
-        async with aclosing(self._cluster.listing(RESOURCES[self._kind], limit=1)) as pages:
-            latest = (await anext(pages)).resource_version
-        if not self._has(latest):
-            await self._clock.sleep(_HEAR_S)
-        return self._has(latest) or await self._is_as_listed()
+    async def _latest(self) -> str:
+        """The version of the API server now."""
+        async with aclosing(self._cluster.listing(SOURCES[self._kind].resource, limit=1)) as pages:
+            return (await anext(pages)).resource_version
 
     def _has(self, version: str) -> bool:
         """Whether the watch has told of everything up to a version. Only versions that are numbers have an order."""
@@ -428,7 +377,7 @@ class Observer:
 
     async def _is_as_listed(self) -> bool:
         there: set[str] = set()
-        async with aclosing(self._cluster.listing(RESOURCES[self._kind])) as pages:
+        async with aclosing(self._cluster.listing(SOURCES[self._kind].resource)) as pages:
             async for page in pages:
                 state = self._follower.state
                 seen = [self._translation.seen(item, state) for item in page.items]
@@ -445,7 +394,7 @@ class Observer:
         for_s = min(_WATCH_S, max(1.0, due_s))
         self._hearing.begins()
         accepted = self._hearing.accepted
-        begun = self._cluster.watch(RESOURCES[self._kind], self._version, timeout_s=for_s, accepted=accepted)
+        begun = self._cluster.watch(SOURCES[self._kind].resource, self._version, timeout_s=for_s, accepted=accepted)
         async with aclosing(begun) as batches:
             async for changes in batches:
                 self._hearing.brought()

@@ -21,7 +21,7 @@ from arranger.logs import log_event
 from arranger.messages.decisions import replaced_text, scaled_text, stage_text
 from arranger.messages.prerequisites import short_text
 from arranger.messages.readiness import labels_text, unset_text
-from arranger.messages.shortages import shortage_text
+from arranger.messages.shortages import waits_text
 from arranger.model.job import ENDED, ScheduleState, Stage
 from arranger.model.pods_to_place import pod_of
 from arranger.model.reasons import Reason
@@ -263,7 +263,7 @@ class Reporter:
         kinds = (job.schedule_state, *job.waits.shortage.kinds())
         if kinds != told.waiting:
             told.waiting = kinds
-            message = shortage_text(job.waits.shortage)
+            message = waits_text(job)
             if not await self._update(job, told, _WAITING, reason="FailedScheduling", message=message):
                 told.waiting = ()
 

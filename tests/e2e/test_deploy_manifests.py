@@ -17,11 +17,11 @@ from arranger.events.kinds import OF_DEVICES, OF_VOLUMES, Watched
 from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import RESOURCE_CLAIMS, ApiError
 from arranger.kube.config import find_access
+from arranger.kube.sources import SOURCES
 from arranger.model.pod import GroupKind
 from arranger.sandbox.nodes import NodeTemplate
 from arranger.settings import Settings, load_settings
 from arranger.workers.membership import ROLES
-from arranger.workers.observer import RESOURCES
 from tests.e2e.harness import (
     Kubelets,
     Worker,
@@ -287,7 +287,7 @@ def test_no_account_may_read_secrets_or_raise_its_own_rights(kube: RealKube, ins
 def rights_on(kube: RealKube, kinds: Iterable[Watched], *subresources: str) -> set[tuple[str, str, str]]:
     """(Account, verb, resource) of every right on these kinds and subresources of resource claims."""
     verbs = ("get", "list", "watch", "create", "update", "patch", "delete")
-    resources = [(RESOURCES[kind].group, RESOURCES[kind].plural) for kind in kinds]
+    resources = [(SOURCES[kind].resource.group, SOURCES[kind].resource.plural) for kind in kinds]
     resources += [(RESOURCE_CLAIMS.group, f"{RESOURCE_CLAIMS.plural}/{of}") for of in subresources]
     asked = itertools.product(ACCOUNTS, verbs, resources)
     return {
@@ -296,7 +296,7 @@ def rights_on(kube: RealKube, kinds: Iterable[Watched], *subresources: str) -> s
 
 
 def may_watch(kinds: Iterable[Watched]) -> set[tuple[str, str, str]]:
-    return {("arranger-watcher", verb, RESOURCES[kind].plural) for verb in ("list", "watch") for kind in kinds}
+    return {("arranger-watcher", verb, SOURCES[kind].resource.plural) for verb in ("list", "watch") for kind in kinds}
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ import msgspec
 
 from arranger.events.kinds import Watched
 from arranger.events.log import Entry
+from arranger.kube.sources import SOURCES
 from arranger.plugins import Installed
 from arranger.projections import layouts
 from arranger.sandbox.history import Collection
@@ -42,7 +43,6 @@ from arranger.workers.http import Health
 from arranger.workers.identity import ClusterIdentity
 from arranger.workers.member_problems import MemberProblems
 from arranger.workers.membership import Membership
-from arranger.workers.observer import RESOURCES
 from arranger.workers.parts import Parts
 from arranger.workers.roles import END_S, Roles
 from arranger.workers.timekeeping import Timekeeper
@@ -131,7 +131,7 @@ class _Missed:
         self._site = ""
 
     def labels(self, kind: Watched) -> "_Missed":
-        self._site = f"watch {RESOURCES[kind].plural}: dropped"
+        self._site = f"watch {SOURCES[kind].resource.plural}: dropped"
         return self
 
     def inc(self, number: int) -> None:

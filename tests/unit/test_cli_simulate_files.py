@@ -12,11 +12,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from arranger.cli.inputs import device_input, volume_input
 from arranger.cli.inputs.cluster_files import FoundObject
-from arranger.cli.inputs.cluster_input import _PLAIN, described
+from arranger.cli.inputs.cluster_input import described
 from arranger.cli.main import main
-from arranger.events.kinds import Watched
 from arranger.model.quantity import amount
 from arranger.model.validation import TYJOB
 from arranger.replay.what_if.simulation import Simulation
@@ -896,13 +894,6 @@ def test_a_job_and_a_queue_of_another_scheduler_point_to_convert(
     told = capsys.readouterr().out
     assert "arranger convert makes a TYJob of a Job of batch.volcano.sh" in told
     assert "arranger convert makes a Queue of a ClusterQueue of kueue.x-k8s.io" in told
-
-
-def test_every_kind_that_a_watcher_reads_is_simulated_but_requests_to_autoscalers() -> None:
-    read = {watched for _, _, watched in _PLAIN.values()}
-    read |= {watched for _, watched in (volume_input.OBSERVED | device_input.OBSERVED).values()}
-    own = {Watched.NODE, Watched.POD, Watched.QUOTA, Watched.JOB}
-    assert set(Watched) == read | own | {Watched.PROVISIONING}
 
 
 def test_with_another_scheduler_name_other_pods_are_placed(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:

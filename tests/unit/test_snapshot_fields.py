@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 
+from arranger.events.kinds import PodGroupSeen
 from arranger.model.decayed_usage import DecayedUsage
 from arranger.model.job import Dependency
-from arranger.model.pod import PodTraits
+from arranger.model.pod import GroupKind, PodTraits
 from arranger.model.provisioning import HOLDS_FOR_LABEL
 from arranger.projections import snapshot
 from arranger.projections.device_table import DeviceTable
@@ -84,6 +85,8 @@ def another(kind: type[Any], name: str, value: Any) -> Any:
     """Another value of a field."""
     if isinstance(value, bool):
         return not value
+    if name == "pod_groups":
+        return {"some-name": filled(PodGroupSeen, pick=[*GroupKind].index(GroupKind.COSCHEDULING))}
     if name == "decayed":
         return {"some-name": DecayedUsage(7, {"cpu": 7})}
     return filled(fields(kind)[name])

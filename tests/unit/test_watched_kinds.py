@@ -6,11 +6,12 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
-from arranger.projections import fold
+from arranger.kube.sources import SOURCES
+from arranger.projections import fold, objects
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 from arranger.replay.export.pseudonyms import Pseudonyms
-from arranger.workers import observed, observer
+from arranger.workers import observed
 from arranger.workers.observed import known, projected
 from tests.values import filled
 
@@ -35,12 +36,11 @@ def after(*events: k.Event) -> State:
 
 def unknown() -> list[str]:
     """The kinds that a table doesn't have, with the table."""
-    own = {k.Watched.POD, k.Watched.JOB}
     tables = {
         "observations": {*SEEN},
         "names": {*k.SEEN},
-        "resources": {*observer.RESOURCES},
-        "translations": {*observed._PLAIN} | own,
+        "sources": {*SOURCES},
+        "tables of objects": {*objects.KINDS, k.Watched.NODE, k.Watched.POD, k.Watched.JOB},
         "deletions": {*fold._FORGET},
     }
     return [f"{kind.name} isn't among the {name}" for name, of in tables.items() for kind in EVERY if kind not in of]
@@ -83,12 +83,12 @@ def test_of_a_kind_whose_watch_is_refused_nothing_is_known(kind: k.Watched) -> N
 
 
 def test_a_kind_that_a_table_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(observed._PLAIN, k.Watched.QUOTA)
-    monkeypatch.delitem(observer.RESOURCES, k.Watched.CLAIM)
+    monkeypatch.delitem(SOURCES, k.Watched.CLAIM)
+    monkeypatch.setattr(objects, "KINDS", tuple(kind for kind in objects.KINDS if kind != k.Watched.QUOTA))
     monkeypatch.delitem(fold._FORGET, k.Watched.QUEUE)
     assert unknown() == [
-        *("CLAIM isn't among the resources", "QUOTA isn't among the translations", "QUEUE isn't among the deletions"),
-    ]
+        "CLAIM isn't among the sources", "QUOTA isn't among the tables of objects", "QUEUE isn't among the deletions",
+    ]  # fmt: skip
 
 
 def test_a_kind_whose_deletion_is_folded_by_nobody_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

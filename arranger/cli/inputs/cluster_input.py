@@ -21,33 +21,21 @@ from typing import Any
 
 import msgspec
 
-from arranger.cli.inputs import device_input, volume_input
+from arranger.cli.inputs import volume_input
 from arranger.cli.inputs.cluster_files import FoundObject
 from arranger.cli.inputs.known_fields import wrong_fields
 from arranger.cli.rendering.output import say
 from arranger.errors import UsageError
 from arranger.events import kinds as k
-from arranger.kube.cluster import PROVISIONING_REQUESTS, ApiError
-from arranger.kube.pod_groups import pod_group_seen
+from arranger.kube.cluster import ApiError
+from arranger.kube.sources import SOURCES
 from arranger.kube.times import parse_time_ms
-from arranger.kube.translate import (
-    controlling_job,
-    job_seen,
-    limit_range_seen,
-    namespace_seen,
-    node_seen,
-    pod_seen,
-    priority_class_seen,
-    queue_seen,
-    quota_seen,
-    runtime_class_seen,
-)
+from arranger.kube.translate import controlling_job, job_seen, pod_seen, quota_seen
 from arranger.model.checks import Check
 from arranger.model.job import PodGroup
-from arranger.model.names import GROUP, KIND
+from arranger.model.names import KIND
 from arranger.model.pod import TERMINAL
 from arranger.model.quantity import quantity
-from arranger.model.queue import QUEUE_KIND
 from arranger.model.quota import covers, quota_amounts, quota_scopes, unit_of, used_by
 from arranger.model.template import pod_shape, qos_class, quota_traits
 from arranger.replay.what_if.simulation import TERMS
@@ -57,25 +45,10 @@ from arranger.sandbox.admission import limit, limits_as_stored, prioritise, run_
 _PODS = "110"
 _NAMESPACE = "default"
 _DEFAULT_SCHEDULER = "default-scheduler"
-_GROUP_KIND = "PodGroup"
 #: So many names of what is left out are shown.
 _SHOWN = 5
-#: (kind, group) of the objects that have their own ways of being observed → whether they are namespaced.
-_OWN = {("Node", ""): False, ("Pod", ""): True, ("ResourceQuota", ""): True, (KIND, GROUP): True}
-#: (kind, group) of the others that are always read → whether they are namespaced, and how they are observed.
-_PLAIN: dict[tuple[str, str], tuple[bool, Callable[..., k.Event], k.Watched]] = {
-    ("PriorityClass", "scheduling.k8s.io"): (False, priority_class_seen, k.Watched.PRIORITY_CLASS),
-    ("RuntimeClass", "node.k8s.io"): (False, runtime_class_seen, k.Watched.RUNTIME_CLASS),
-    ("LimitRange", ""): (True, limit_range_seen, k.Watched.LIMIT_RANGE),
-    (QUEUE_KIND, GROUP): (False, queue_seen, k.Watched.QUEUE),
-    ("Namespace", ""): (False, namespace_seen, k.Watched.NAMESPACE),
-    **{
-        (_GROUP_KIND, str(group)): (True, partial(pod_group_seen, group), watched)
-        for group, watched in k.GROUP_WATCHES.items()
-    },
-}
-_NAMESPACED = _OWN | {of: namespaced for of, (namespaced, _, _) in _PLAIN.items()}
-_REQUESTS = (PROVISIONING_REQUESTS.kind, PROVISIONING_REQUESTS.group)
+#: (kind, group) of the objects of which some are read → their watch.
+_WATCHES = {(of.resource.kind, of.resource.group): kind for kind, of in SOURCES.items()}
 
 _ALONE = (
     "a plan depends on Nodes, Pods, PodGroups, ResourceQuotas, LimitRanges, PriorityClasses, RuntimeClasses, Queues, "
@@ -126,26 +99,28 @@ def described(
     aside = _Aside()
     known = _known(objects, aside, with_volumes=with_volumes, with_devices=with_devices)
     known = list(_with_times(_admitted(known, scheduler, priorities or {}, aside), scheduler))
-    jobs, quotas = _of(known, KIND), _of(known, "ResourceQuota")
-    uids = {
-        (job.item["metadata"]["namespace"], job.item["metadata"]["name"]): job.item["metadata"]["uid"] for job in jobs
-    }
+    jobs = [job.item["metadata"] for job in _of(known, KIND)]
+    uids = {(job["namespace"], job["name"]): job["uid"] for job in jobs}
     pods = [_owned(found, uids) for found in _of(known, "Pod")]
     for pod in pods:
         if (awaited := _awaited(pod)) and not _is_taken(pod, scheduler):
             aside.put(pod, f"waits for scheduler {awaited}, and the setting scheduler_name is {scheduler or 'empty'}")
-    seen = [_seen(node, node_seen, k.Watched.NODE) for node in _of(known, "Node")]
-    of_pods: dict[str, Any] = {"scheduler": scheduler, "with_volumes": with_volumes, "with_devices": with_devices}
-    seen += [_seen(pod, pod_seen, k.Watched.POD, **of_pods) for pod in pods]
-    seen += [_seen(job, job_seen, k.Watched.JOB, with_status=True, checks=checks) for job in jobs]
-    seen += [_seen(one, lambda item, term: quota_seen(_counted(item, pods), term), k.Watched.QUOTA) for one in quotas]
-    for of, (_, translate, watched) in _PLAIN.items():
-        seen += [_seen(found, translate, watched) for found in known if (found.kind, found.group) == of]
-    for found in _volumes(known):
-        seen.append(_seen(found, *volume_input.OBSERVED[found.kind]))
-    seen += [_seen(of, *device_input.OBSERVED[of.kind]) for of in known if of.kind in device_input.OBSERVED]
+    known = [*(of for of in known if _watch(of) not in (k.Watched.POD, *k.OF_VOLUMES)), *pods, *_volumes(known)]
+    ways: dict[k.Watched, Callable[[Object, int], k.Event]] = {of: source.observe for of, source in SOURCES.items()}
+    ways[k.Watched.POD] = partial(pod_seen, scheduler=scheduler, with_volumes=with_volumes, with_devices=with_devices)
+    ways[k.Watched.JOB] = partial(job_seen, with_status=True, checks=checks)
+    ways[k.Watched.QUOTA] = lambda item, term: quota_seen(_counted(item, pods), term)
+    seen = _observations(known, ways)
     created = [parse_time_ms(of.item["metadata"].get("creationTimestamp")) for of in known if _is_taken(of, scheduler)]
     return Described(tuple(seen), max(now_ms, max(created, default=0) + 1000), aside.found())
+
+
+def _observations(
+    known: Iterable[FoundObject], ways: Mapping[k.Watched, Callable[[Object, int], k.Event]]
+) -> list[k.Event]:
+    """The observations of objects, kind by kind in the order of these ways to observe them."""
+    order = {kind: number for number, kind in enumerate(ways)}
+    return [_seen(found, ways[_watch(found)]) for found in sorted(known, key=lambda of: order[_watch(of)])]
 
 
 class _Aside:
@@ -189,10 +164,11 @@ def _known(
     objects: Iterable[FoundObject], aside: _Aside, *, with_volumes: bool, with_devices: bool
 ) -> list[FoundObject]:
     """The objects that are read, with the values that only a server or a kubelet would add. The others go aside."""
-    kinds = _NAMESPACED | (volume_input.KINDS if with_volumes else {}) | (device_input.KINDS if with_devices else {})
+    settings = {"volumes": with_volumes, "devices": with_devices}
     known: dict[tuple[str, str, str, str], FoundObject] = {}
     for found in objects:
-        if (found.kind, found.group) not in kinds:
+        watch = _WATCHES.get((found.kind, found.group), k.Watched.PROVISIONING)
+        if watch == k.Watched.PROVISIONING or not settings.get(k.SETTING_OF.get(watch, ""), True):
             aside.put(found, _why_left_out(found))
             continue
         named = _with_name(found)
@@ -207,17 +183,22 @@ def _known(
 
 
 def _why_left_out(found: FoundObject) -> str:
-    of = (found.kind, found.group)
-    if of in volume_input.KINDS:
+    watch = _WATCHES.get((found.kind, found.group))
+    if watch in k.OF_VOLUMES:
         return "only with the setting volumes a plan depends on claims and volumes (arranger simulate --volumes true)"
-    if of in device_input.KINDS:
+    if watch in k.SETTING_OF:
         return "only with the setting devices a plan depends on devices (arranger simulate --devices true)"
-    if of == _REQUESTS:
+    if watch == k.Watched.PROVISIONING:
         return "a plan has no autoscaler"
     if found.converted:
         return f"arranger convert makes a {found.converted} of a {found.kind} of {found.group}, which a plan depends on"
-    groups = [group or "the core group" for kind, group in _NAMESPACED if kind == found.kind]
+    plain = [of for of, kind in _WATCHES.items() if kind not in (*k.SETTING_OF, k.Watched.PROVISIONING)]
+    groups = [group or "the core group" for kind, group in plain if kind == found.kind]
     return f"only {found.kind} of {' or '.join(groups)} is read: see apiVersion" if groups else _ALONE
+
+
+def _watch(found: FoundObject) -> k.Watched:
+    return _WATCHES[found.kind, found.group]
 
 
 def _of(known: Iterable[FoundObject], kind: str) -> list[FoundObject]:
@@ -286,7 +267,7 @@ def _as_created(
 
 def _volumes(objects: Iterable[FoundObject]) -> list[FoundObject]:
     """The objects that are about volumes, as they would be on a server."""
-    of_volumes = [found for found in objects if found.kind in volume_input.OBSERVED]
+    of_volumes = [found for found in objects if _watch(found) in k.OF_VOLUMES]
     try:
         return volume_input.completed(of_volumes)
     except (ValueError, TypeError, KeyError, AttributeError) as problem:
@@ -314,9 +295,9 @@ def _counted(quota: Object, pods: Iterable[FoundObject]) -> Object:
     return {**quota, "status": {"hard": hard, "used": used}}
 
 
-def _seen(found: FoundObject, translate: Callable[..., k.Event], kind: k.Watched, **options: Any) -> k.Event:
+def _seen(found: FoundObject, observe: Callable[..., k.Event]) -> k.Event:
     with _understood(found):
-        return translate(found.item, TERMS[kind], **options)
+        return observe(found.item, TERMS[_watch(found)])
 
 
 @contextmanager
@@ -359,7 +340,7 @@ def _with_name(found: FoundObject) -> FoundObject:
             raise UsageError(f"{found.where}: metadata.{field} of {found.kind} {name} must be a text")
     by_hand = _by_hand(found)
     metadata = dict(metadata)
-    if (_NAMESPACED | volume_input.KINDS | device_input.KINDS)[found.kind, found.group]:
+    if SOURCES[_watch(found)].resource.namespaced:
         metadata["namespace"] = metadata.get("namespace") or _NAMESPACE
     if by_hand:
         metadata["uid"] = "/".join((found.kind.lower(), metadata.get("namespace", ""), name))

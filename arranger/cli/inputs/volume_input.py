@@ -1,28 +1,15 @@
-"""Claims, volumes, storage classes and CSINodes in files, and what a server and the volume controller would add to
-claims that were written by hand."""
+"""What a server and the volume controller would add to claims that were written by hand."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from arranger.cli.inputs.cluster_files import FoundObject
-from arranger.events import kinds as k
-from arranger.kube.volumes import claim_seen, csi_node_seen, storage_class_seen, volume_seen
+from arranger.kube.volumes import claim_seen, storage_class_seen
 from arranger.model.volumes import BOUND
 
-_CLAIM, _VOLUME, _CLASS, _STORAGE = "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "storage.k8s.io"
-
-#: (kind, group) → whether it is namespaced.
-KINDS = {(_CLAIM, ""): True, (_VOLUME, ""): False, (_CLASS, _STORAGE): False, ("CSINode", _STORAGE): False}
-
-#: Kind → how it is observed.
-OBSERVED: dict[str, tuple[Callable[..., k.Event], k.Watched]] = {
-    _CLAIM: (claim_seen, k.Watched.CLAIM),
-    _VOLUME: (volume_seen, k.Watched.VOLUME),
-    _CLASS: (storage_class_seen, k.Watched.STORAGE_CLASS),
-    "CSINode": (csi_node_seen, k.Watched.CSI_NODE),
-}
+_CLAIM, _VOLUME, _CLASS = "PersistentVolumeClaim", "PersistentVolume", "StorageClass"
 
 
 def completed(objects: Iterable[FoundObject]) -> list[FoundObject]:

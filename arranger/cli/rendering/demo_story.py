@@ -10,7 +10,7 @@ from arranger.cli.rendering.output import duration
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.messages.decisions import stage_text
-from arranger.messages.shortages import shortage_text
+from arranger.messages.shortages import waits_text
 from arranger.model.job import Stage
 from arranger.model.pod import Phase, gpus_of
 from arranger.model.stages import StageReason
@@ -109,7 +109,7 @@ class DemoStory:
                 self._waits[job.uid] = "it waited"
                 pods = job.valid_spec.groups[0].count + job.valid_spec.min_workers
                 gang = f"{pods} pods of it start together or not at all: " if pods > 1 else ""
-                yield f"{name} waits: {gang}{shortage_text(event.shortage)}"
+                yield f"{name} waits: {gang}{waits_text(job)}"
         elif isinstance(event, k.Preempted):
             self.room_taken = True
             taken = taking(judged.offset, time_ms, event, self._state)

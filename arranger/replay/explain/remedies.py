@@ -154,12 +154,14 @@ class _Search:
         return [remedy for change in changes[:tried] for remedy in self._tried_by_steps(change)]
 
     def _tried_by_steps(self, change: Change) -> list[Remedy]:
-        found = self._tried(change)
-        return found if found or change.further is None else self._tried(change.further)
+        found, following = self._tried(change), change.further
+        while not found and following is not None:
+            found, following = self._tried(following), following.further
+        return found
 
     def least(self, family: Family) -> list[Remedy]:
         """The first change that helps, of a list in which every change does more than the one before."""
-        of, (last, found) = family, self._least(family.alone, first=family.first)
+        of, (last, found) = family, self._least(family.alone, family.early)
         while found and of.then is not None:
             of = of.then(last)
             last, less = self._least(of.alone)
@@ -181,13 +183,16 @@ class _Search:
                 found, parts = helps, fewer
         return found
 
-    def _least(self, changes: Sequence[Change], *, first: bool = False) -> tuple[int, list[Remedy]]:
-        if first and len(changes) > 1 and (enough := self._tried(changes[0])):
-            return 0, enough
-        best = self._tried(changes[-1]) if changes else []
+    def _least(self, changes: Sequence[Change], early: Sequence[int] = ()) -> tuple[int, list[Remedy]]:
+        low, high, best = 0, len(changes) - 1, list[Remedy]()
+        for at in [at for at in early if at < high]:
+            if best := self._tried(changes[at]):
+                high = at
+                break
+            low = at + 1
+        best = best or (self._tried(changes[-1]) if changes else [])
         if not best:
             return 0, []
-        low, high = int(first and len(changes) > 1), len(changes) - 1
         self._left = max(self._left, high.bit_length())  # a search that has begun is finished: else it isn't the least
         while low < high:
             middle = (low + high) // 2

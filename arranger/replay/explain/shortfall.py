@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from arranger.events.facts import Objection, UnitLack
-from arranger.messages.shortages import meant_text, node_text
+from arranger.messages.shortages import meant_text, node_text, selector_text
 from arranger.model.pod import PodShape
 from arranger.model.quantity import amount_text
 from arranger.model.quota import QuotaLack
@@ -180,7 +180,7 @@ class ShortfallObserver(CycleObserver):
             resources=tuple(name for c in columns if (short[candidates, c] > 0).any() for name, _ in asked[c]),
             candidates=tuple(view.names[row] for row in candidates.tolist()),
             node=self._asked(view, filters, shape, pod, coming),
-            selector=_selector(shape) if unselected else "",
+            selector=selector_text(shape) if unselected else "",
         )
 
     def _coming(self, tried: PlacementTry) -> dict[int, tuple[int, int]]:
@@ -208,13 +208,8 @@ class ShortfallObserver(CycleObserver):
             return NodeAnswer(self._node, "there is no such node")
         refusal = filters.refusal(shape, row, pod)
         alone = refusal.kind == ReasonKind.FITS
-        refused = "would take one pod alone" if alone else node_text(refusal, _selector(shape))
+        refused = "would take one pod alone" if alone else node_text(refusal, selector_text(shape))
         return NodeAnswer(self._node, refused + _beside(coming.get(row)))
-
-
-def _selector(shape: PodShape) -> str:
-    """A pod's nodeSelector in words: "gpu-type=h100,zone=a"."""
-    return ",".join(f"{key}={value}" for key, value in shape.node_selector)
 
 
 def _short(view: ClusterView, shape: PodShape) -> Amounts:
@@ -263,7 +258,7 @@ def _closest(
         refusal = filters.refusal(shape, row, pod)
         same = sum(filters.refusal(shape, other, pod) == refusal for other in alike[:_COMPARED])
         alone = refusal.kind == ReasonKind.FITS
-        text = "would take one pod alone" if alone else node_text(refusal, _selector(shape))
+        text = "would take one pod alone" if alone else node_text(refusal, selector_text(shape))
         return Closest(view.names[row], lacks, text + beside, same - 1)
     free = view.free_with_held[alike] == view.free_with_held[row]
     same = int((free | (request == 0)).all(axis=1).sum())

@@ -24,7 +24,7 @@ from arranger.messages.readiness import (
     reserved_text,
     unset_text,
 )
-from arranger.messages.shortages import shortage_text
+from arranger.messages.shortages import shortage_text, waits_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
 from arranger.model.node import NodeFacts
 from arranger.model.pod import STOPPED, GroupAsked, GroupKind, Phase
@@ -115,7 +115,7 @@ def told_of(state: State, job: JobRecord) -> str:
     if before := prerequisites_text(state, job):
         return before
     waits = why_it_waits(job)
-    waiting = shortage_text(waits.shortage) if waits is not None else standing_text(state, job)
+    waiting = waits_text(job) if waits is not None else standing_text(state, job)
     if waits is not None and (reserved := reserved_text(state, job)):
         waiting = f"{waiting}; {reserved}"
     below = below_quorum_text(state, job) or ending_text(state, job)

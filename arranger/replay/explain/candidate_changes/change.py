@@ -32,7 +32,8 @@ class Change:
     taking: str = ""
     #: The names of the nodes that it adds to the cluster and that no node had.
     added: frozenset[str] = frozenset()
-    #: The same with one step more. It is tried only if this change doesn't help: no remedy names a needless step.
+    #: The same with one step more, or what does more. It is tried only if this change doesn't help: no remedy names a
+    #: needless step.
     further: "Change | None" = None
 
 
@@ -70,8 +71,8 @@ class Family:
     together: Join | None = None
     #: The changes grow from first to last; only the first one that is enough is wanted.
     least: bool = False
-    #: With `least`: the first change may be enough where the later ones aren't, although they do more.
-    first: bool = False
+    #: With `least`: the places, ascending, of changes that may be enough where later ones, which do more, aren't.
+    early: tuple[int, ...] = ()
     #: With `least`: what is sought next, with the change at that place.
     then: Callable[[int], "Family"] | None = None
     #: With `least`: the last change is wanted too where it takes room from fewer jobs.

@@ -9,10 +9,12 @@ from arranger.replay.explain.candidate_changes.job import (
     as_guest,
     fewer_workers,
     looser_topologies,
+    meant_selectors,
     own_edits,
     raised_quotas,
     shorter_runs,
     smaller_requests,
+    without_selectors,
 )
 from arranger.replay.explain.candidate_changes.nodes import more_nodes, node_families, refusals
 from arranger.replay.explain.candidate_changes.occupants import capacity, departed, leaving, other_pods, users_of_quota
@@ -45,7 +47,8 @@ def families(case: WaitingCase) -> Iterator[Family]:
         return
     misspelt = bool(respelt(case)[1])
     if misspelt:
-        yield Family(more_nodes(case), least=True, first=True)
+        yield _nodes(case)
+    yield Family(list(meant_selectors(case)))
     yield Family(list(refusals(case)), least=True)
     yield Family(list(shorter_runs(case)), least=True)
     yield Family(list(as_guest(case)))
@@ -61,10 +64,17 @@ def families(case: WaitingCase) -> Iterator[Family]:
     yield Family(capacity(case), join_all("capacity", "when these end: "))
     yield from _in_turn(case)
     yield Family(fewer_workers(case), least=True)
+    yield Family(list(without_selectors(case)))
     yield Family(list(looser_topologies(case)))
     yield Family(list(smaller_requests(case)))
     if not misspelt:
-        yield Family(more_nodes(case), least=True, first=True)
+        yield _nodes(case)
+
+
+def _nodes(case: WaitingCase) -> Family:
+    """One node more, or as many as pods have none, may help where more of them would all go to a job ahead."""
+    assert case.lack is not None
+    return Family(more_nodes(case), least=True, early=tuple(sorted({0, case.lack.missing - 1})))
 
 
 def _beyond_quota(case: WaitingCase) -> Iterator[Family]:

@@ -1,19 +1,24 @@
 """Changes to the job's spec and requests, and to its namespace's quotas."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
 
 import msgspec
+import numpy as np
 
 from arranger.events import kinds as k
-from arranger.model.job import GANG, Stage, TopologyMode, TopologyScope
+from arranger.model.accelerators import is_accelerator
+from arranger.model.job import GANG, LEADER_GROUP, PodGroup, Stage, TopologyMode, TopologyScope
+from arranger.model.near_names import near_names
 from arranger.model.quantity import amount_text
 from arranger.model.quota import unit_of
 from arranger.model.tyjob import refused_change
 from arranger.replay.explain.candidate_changes.case import WaitingCase
-from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, reverting
+from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, names_text, reverting
 from arranger.replay.reading.edits import changed, told_from_before
 from arranger.replay.what_if import hypothesis
-from arranger.scheduling import quorum_lacks
+from arranger.scheduling import ClusterView, quorum_lacks
 
 
 def own_edits(case: WaitingCase) -> Iterator[Change]:
@@ -100,20 +105,105 @@ def looser_topologies(case: WaitingCase) -> Iterator[Change]:
 
 
 def smaller_requests(case: WaitingCase) -> Iterator[Change]:
-    """Lower the pods' requests to what the closest node has free."""
+    """Lower the requests to what the closest node has free: those of the group that finds no node, then those of all
+    groups that ask for more; or else those of all groups to what enough nodes have free for each pod of the quorum."""
     spec, lack = case.spec, case.lack
-    if lack is None or not lack.lacks or case.job.stage != Stage.PENDING or any(not free for _, _, free in lack.lacks):
+    if lack is None or not lack.lacks or case.job.stage != Stage.PENDING:
         return
-    group = spec.groups[lack.group]
-    less = {name: free for name, _, free in lack.lacks}
-    requests = tuple((name, less.get(name, value)) for name, value in group.shape.requests)
-    smaller = msgspec.structs.replace(group, shape=msgspec.structs.replace(group.shape, requests=requests))
-    groups = (*spec.groups[: lack.group], smaller, *spec.groups[lack.group + 1 :])
-    said = ", ".join(
-        f"{amount_text(name, free)} {name} instead of {amount_text(name, need)}" for name, need, free in lack.lacks
-    )
-    seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, groups=groups))
-    yield Change("spec", f"{group.name} asking for {said}", (seen,))
+    free = {name: free for name, _, free in lack.lacks if free}
+    found = []
+    if len(free) == len(lack.lacks):
+        found = [_asking_for(case, free, [spec.groups[lack.group]])]
+        if (of_all := _asking_for(case, free, spec.groups)).text != found[0].text:
+            found.append(of_all)
+    if len(lack.lacks) == 1 and (most := _for_each(case, lack.lacks[0][0])):
+        found.append(_asking_for(case, {lack.lacks[0][0]: most}, spec.groups))
+    if found:
+        yield reduce(lambda further, change: replace(change, further=further), reversed(found))
+
+
+def _asking_for(case: WaitingCase, most: Mapping[str, int], groups: Sequence[PodGroup]) -> Change:
+    """Let no pod of these groups ask for more than so much of a resource."""
+    spec, whose, told, changed = case.spec, list[str](), dict[str, None](), list[PodGroup]()
+    for group in spec.groups:
+        less = {name: of for name, of in group.shape.requests if group in groups and of > most.get(name, of)}
+        if less:
+            whose.append(group.name)
+            requests = tuple((name, most[name] if name in less else value) for name, value in group.shape.requests)
+            shape = msgspec.structs.replace(group.shape, requests=requests)
+            changed.append(msgspec.structs.replace(group, shape=shape))
+        else:
+            changed.append(group)
+        for name, value in less.items():
+            told[f"{amount_text(name, most[name])} {name} instead of {amount_text(name, value)}"] = None
+    seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, groups=tuple(changed)))
+    return Change("spec", f"{names_text(whose)} asking for {', '.join(told)}", (seen,))
+
+
+def _for_each(case: WaitingCase, name: str) -> int:
+    """The largest amount of an accelerator that enough nodes have free for each pod of the quorum; 0 for none."""
+    view, spec = ClusterView(case.state.nodes), case.spec
+    whole = case.policies.pod_policy(case.job, case.config).whole
+    pods = (spec.total_workers if whole else spec.min_workers) + spec.groups[LEADER_GROUP].count
+    column = view.column(name)
+    asked = [value for group in spec.groups for of, value in group.shape.requests if of == name]
+    if column is None or not is_accelerator(name) or not all(asked):
+        return 0
+    free = view.free[:, column].clip(min=0)
+    sizes = {int(of) // share for of in np.unique(free) for share in range(1, min(pods, int(of)) + 1)}
+    return max([of for of in sizes if 0 < of < max(asked) and (free // of).sum() >= pods], default=0)
+
+
+def meant_selectors(case: WaitingCase) -> Iterator[Change]:
+    """Select by labels that nodes have, which were probably meant by those that no node has."""
+    there = _labels(case)
+    meant = {of: _meant_label(*of, there) for of in _unknown_labels(case, there)}
+    if any(meant.values()):
+        yield _selecting_by(case, meant)
+
+
+def without_selectors(case: WaitingCase) -> Iterator[Change]:
+    """Don't select by labels that no node has."""
+    if wrong := _unknown_labels(case, _labels(case)):
+        yield _selecting_by(case, dict.fromkeys(wrong))
+
+
+def _labels(case: WaitingCase) -> dict[str, dict[str, None]]:
+    """Key → the values of the nodes' labels."""
+    there: dict[str, dict[str, None]] = {}
+    for row in case.state.nodes.by_name().tolist():
+        for key, value in case.state.nodes.facts[row].labels:
+            there.setdefault(key, {})[value] = None
+    return there
+
+
+def _unknown_labels(case: WaitingCase, there: Mapping[str, Mapping[str, None]]) -> dict[tuple[str, str], None]:
+    """The labels by which pods select and that no node has; none once the job can't change any more."""
+    groups = case.spec.groups if case.job.stage == Stage.PENDING else ()
+    return {of: None for group in groups for of in group.shape.node_selector if of[1] not in there.get(of[0], {})}
+
+
+def _meant_label(key: str, value: str, there: Mapping[str, Mapping[str, None]]) -> tuple[str, str] | None:
+    """The label of a node that was probably meant by one that no node has."""
+    if key in there:
+        values = near_names(value, there[key], digits=True) or (list(there[key]) if len(there[key]) == 1 else [])
+        return (key, values[0]) if values else None
+    return next(((of, value) for of in near_names(key, there, most=3) if value in there[of]), None)
+
+
+def _selecting_by(case: WaitingCase, instead: Mapping[tuple[str, str], tuple[str, str] | None]) -> Change:
+    """Let all pods select by other labels, or not by these."""
+    groups = []
+    for group in case.spec.groups:
+        selector = {of: None for one in group.shape.node_selector if (of := instead.get(one, one)) is not None}
+        shape = msgspec.structs.replace(group.shape, node_selector=tuple(sorted(selector)))
+        groups.append(msgspec.structs.replace(group, shape=shape))
+    seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(case.spec, groups=tuple(groups)))
+    told = [
+        f"nodeSelector {f'{of[0]}={of[1]} instead of' if of is not None else 'without'} {key}={value}"
+        for (key, value), of in instead.items()
+    ]
+    return Change("spec", " and ".join(told), (seen,))
 
 
 def raised_quotas(case: WaitingCase) -> Iterator[Change]:

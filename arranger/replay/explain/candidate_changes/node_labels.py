@@ -1,5 +1,6 @@
 """The labels of nodes that a job reads: those that it asks for, and former ones that a node lost."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -9,6 +10,9 @@ from arranger.model.pod import NodeTerms, PodShape
 from arranger.model.selectors import node_satisfies
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.cluster_context import Turn
+
+#: Labels that say what a node is: another value would be false.
+_TELLS_WHAT_IT_IS = re.compile(r"(beta\.|node\.|topology\.|failure-domain\.beta\.)?kubernetes\.io/")
 
 #: A step in words, and the turn that it reverts (None if none is known) with that turn in words.
 LabelStep = tuple[str, Turn | None, str]
@@ -38,9 +42,10 @@ def selected(name: str, facts: NodeFacts, shape: PodShape, turns: Sequence[Turn]
     node but did before, with the former values of the labels that this reads."""
     labels, steps = dict(facts.labels), list[LabelStep]()
     desired = {key: value for key, value in shape.node_selector if labels.get(key) != value}
-    if desired:
+    lost = _lost(turns, desired)
+    if desired and (lost is not None or not any(key in labels or _TELLS_WHAT_IT_IS.match(key) for key in desired)):
         said = ",".join(f"{key}={value}" for key, value in desired.items())
-        steps.append((f"label {name} {said}", _lost(turns, desired), f"{name} lost the label {said}"))
+        steps.append((f"label {name} {said}", lost, f"{name} lost the label {said}"))
         facts = msgspec.structs.replace(facts, labels=tuple(sorted({**labels, **desired}.items())))
     if shape.required_terms is not None and not may_run_on(shape, name, dict(facts.labels)):
         before, more = restored(name, facts, turns, _keys(shape.required_terms))

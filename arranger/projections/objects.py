@@ -1,0 +1,154 @@
+"""The objects of each watched kind that the projection has as they were observed last, in one table of tables.
+
+Nodes, pods and TYJobs aren't among them: the projection makes more of these. What a change of an object means for jobs
+stands where the kind is folded (`volumes`, `devices`, `queues` and others); who only looks for objects, compares them,
+lists or forgets them, reads this table.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from arranger.events.devices import DeviceClassSeen, ResourceClaimSeen, ResourceClaimTemplateSeen, ResourceSliceSeen
+from arranger.events.kinds import (
+    GROUP_KINDS,
+    LimitRangeSeen,
+    NamespaceSeen,
+    ObjectGone,
+    PodGroupSeen,
+    PriorityClassSeen,
+    ProvisioningSeen,
+    QueueSeen,
+    QuotaSeen,
+    RuntimeClassSeen,
+    Watched,
+    watch_of,
+)
+from arranger.events.volumes import ClaimSeen, CSINodeSeen, StorageClassSeen, VolumeSeen
+from arranger.model.pods_to_place import group_uid
+from arranger.projections.state import State
+
+#: An object of such a kind, as it was observed.
+Seen = (
+    QuotaSeen
+    | PriorityClassSeen
+    | QueueSeen
+    | NamespaceSeen
+    | PodGroupSeen
+    | ClaimSeen
+    | VolumeSeen
+    | StorageClassSeen
+    | CSINodeSeen
+    | ProvisioningSeen
+    | ResourceSliceSeen
+    | DeviceClassSeen
+    | ResourceClaimSeen
+    | ResourceClaimTemplateSeen
+    | RuntimeClassSeen
+    | LimitRangeSeen
+)
+
+
+def _name(event: Any) -> str:
+    name: str = event.name
+    return name
+
+
+def _name_in_namespace(event: Any) -> tuple[str, str]:
+    return event.namespace, event.name
+
+
+def _group(event: Any) -> str:
+    kind = GROUP_KINDS[event.kind] if type(event) is ObjectGone else event.group_kind
+    return group_uid(event.namespace, event.name, kind)
+
+
+class _Kept(NamedTuple):
+    """Where the state has the objects of a kind. `key` is the key of an observation or a deletion there. With `within`,
+    the state has a table for each value of this attribute of them, and none that is empty."""
+
+    table: Callable[[State], dict[Any, Any]]
+    key: Callable[[Any], Any] = _name
+    within: str = ""
+
+
+_KEPT: dict[Watched, _Kept] = {
+    Watched.QUOTA: _Kept(lambda state: state.quotas, within="namespace"),
+    Watched.LIMIT_RANGE: _Kept(lambda state: state.limit_ranges, within="namespace"),
+    Watched.PROVISIONING: _Kept(lambda state: state.seen_requests, within="job_uid"),
+    Watched.PRIORITY_CLASS: _Kept(lambda state: state.priority_classes),
+    Watched.RUNTIME_CLASS: _Kept(lambda state: state.runtime_classes),
+    Watched.QUEUE: _Kept(lambda state: state.queues),
+    Watched.NAMESPACE: _Kept(lambda state: state.namespaces),
+    **dict.fromkeys(GROUP_KINDS, _Kept(lambda state: state.pod_groups, _group)),
+    Watched.CLAIM: _Kept(lambda state: state.volumes.claims, _name_in_namespace),
+    Watched.VOLUME: _Kept(lambda state: state.volumes.volumes),
+    Watched.STORAGE_CLASS: _Kept(lambda state: state.volumes.classes),
+    Watched.CSI_NODE: _Kept(lambda state: state.volumes.csi_nodes),
+    Watched.RESOURCE_SLICE: _Kept(lambda state: state.devices.slices),
+    Watched.DEVICE_CLASS: _Kept(lambda state: state.devices.classes),
+    Watched.RESOURCE_CLAIM: _Kept(lambda state: state.devices.claims, _name_in_namespace),
+    Watched.RESOURCE_CLAIM_TEMPLATE: _Kept(lambda state: state.devices.templates, _name_in_namespace),
+}
+
+#: The kinds of these objects.
+KINDS = tuple(_KEPT)
+
+
+def find(state: State, event: Seen | ObjectGone) -> Any:
+    """The object of the same kind and name as an observed or a deleted one; None if the projection has none."""
+    kept, table = _of(state, event)
+    return table.get(kept.key(event))
+
+
+def put(state: State, event: Seen) -> Any:
+    """Have an object as it was observed; returns it as it was before, None if it wasn't there."""
+    kept, table = _of(state, event, make=True)
+    key = kept.key(event)
+    old, table[key] = table.get(key), event
+    return old
+
+
+def restore(state: State, event: Seen) -> None:
+    """As `put`, with what follows from resource claims: which devices they have, and for whom they were made."""
+    if isinstance(event, ResourceClaimSeen):
+        state.devices.put_claim(event)
+    else:
+        put(state, event)
+
+
+def drop(state: State, event: ObjectGone) -> Any:
+    """Forget a deleted object; returns it as it was. None if the projection has none, or another one of that name."""
+    known = find(state, event)
+    if known is None or known.uid != event.uid:
+        return None
+    kept, table = _of(state, event)
+    del table[kept.key(event)]
+    if kept.within and not table:
+        del kept.table(state)[getattr(event, kept.within)]
+    return known
+
+
+def clear(state: State, kind: Watched) -> None:
+    """Forget all objects of a kind."""
+    _KEPT[kind].table(state).clear()
+
+
+def every(state: State, kind: Watched) -> Iterator[Any]:
+    """The objects of a kind, in a fixed order."""
+    kept = _KEPT[kind]
+    for _, of in sorted(kept.table(state).items()):
+        if kept.within:
+            yield from (each for _, each in sorted(of.items()))
+        elif kind not in GROUP_KINDS or of.group_kind == GROUP_KINDS[kind]:
+            yield of
+
+
+def _of(state: State, event: Any, *, make: bool = False) -> tuple[_Kept, dict[Any, Any]]:
+    kind = watch_of(event)
+    assert kind is not None, event
+    kept = _KEPT[kind]
+    table = kept.table(state)
+    if not kept.within:
+        return kept, table
+    outer = getattr(event, kept.within)
+    return kept, table.setdefault(outer, {}) if make else table.get(outer, {})
