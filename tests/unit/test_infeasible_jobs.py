@@ -109,13 +109,21 @@ def test_where_some_pods_fit_the_reason_is_that_of_nodes_without_pods_whoever_co
     assert not any(isinstance(event, k.Waits) for event in found) and tries == 3, job
 
 
-def test_nothing_is_searched_for_a_job_that_is_infeasible_as_recorded() -> None:
-    config = msgspec.structs.replace(_CONFIG, search_steps=2_000)
-    world, cycles = World(config=config), Cycles()
+_SEARCHING = msgspec.structs.replace(_CONFIG, search_steps=2_000)
+
+
+def searched() -> World:
+    """A gang of two worker sets that ten nodes can't hold, for which a cycle would search."""
+    world = World(config=_SEARCHING)
     for number in range(10):
         world.node(f"n{number}", cpu=8)
     workers = [("a", 10, shape(cpu=6)), ("b", 10, shape(cpu=6))]
     world.job("h", leader=shape(cpu=1), workers=workers, min_workers=20, priority=1)
+    return world
+
+
+def test_nothing_is_searched_for_a_job_that_is_infeasible_as_recorded() -> None:
+    world, cycles, config = searched(), Cycles(), _SEARCHING
     steps = []
     for _ in range(2):
         begun = taken(world, cycles, config)[0][0]
@@ -127,12 +135,7 @@ def test_nothing_is_searched_for_a_job_that_is_infeasible_as_recorded() -> None:
 
 
 def test_one_that_is_searched_for_again_lets_the_cycle_begin_anew() -> None:
-    config = msgspec.structs.replace(_CONFIG, search_steps=2_000)
-    world, cycles = World(config=config), Cycles()
-    for number in range(10):
-        world.node(f"n{number}", cpu=8)
-    workers = [("a", 10, shape(cpu=6)), ("b", 10, shape(cpu=6))]
-    job = world.job("h", leader=shape(cpu=1), workers=workers, min_workers=20, priority=1)
+    world, cycles, config = searched(), Cycles(), _SEARCHING
     taken(world, cycles, config)
     assert taken(world, cycles, config)[0] == ()
     for number in range(10, 20):
@@ -140,7 +143,7 @@ def test_one_that_is_searched_for_again_lets_the_cycle_begin_anew() -> None:
         world.pod(f"p{number}", f"n{number}", cpu=4)
     found = taken(world, cycles, config)[0]
     [waits] = [event for event in found if isinstance(event, k.Waits)]
-    assert waits.job_uid == job.uid and not waits.shortage.infeasible
+    assert waits.job_uid == "uid-h" and not waits.shortage.infeasible
 
 
 def test_jobs_that_a_namespace_shuts_out_do_not_count_as_waiting_while_namespaces_are_listed_again() -> None:
