@@ -78,5 +78,4 @@ WATCHED: dict[type, Watched] = {
     ResourceClaimTemplateSeen: Watched.RESOURCE_CLAIM_TEMPLATE,
 }
 
-SeenByName = ResourceSliceSeen | DeviceClassSeen
-Observation = SeenByName | ResourceClaimSeen | ResourceClaimTemplateSeen | DevicesMatched
+ObjectSeen = ResourceSliceSeen | DeviceClassSeen | ResourceClaimSeen | ResourceClaimTemplateSeen

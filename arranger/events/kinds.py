@@ -430,9 +430,11 @@ class PodsTried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Pod
 
 
 _OfTheLog = EpochBegun | WatchClaimed | ListingBegun | ListingEnded | WatchHeard | WatchRefused
-_OfJobsAndNodes = NodeSeen | PodSeen | JobSeen | PodGroupSeen | ProvisioningSeen
+_OfJobsAndNodes = NodeSeen | PodSeen | JobSeen
 _OfLimits = QuotaSeen | PriorityClassSeen | RuntimeClassSeen | LimitRangeSeen | QueueSeen | NamespaceSeen
-Observation = _OfTheLog | _OfJobsAndNodes | _OfLimits | volumes.Observation | devices.Observation | ObjectGone
+#: Observations of objects of which the projection has no more than what was observed.
+ObjectSeen = PodGroupSeen | ProvisioningSeen | _OfLimits | volumes.ObjectSeen | devices.ObjectSeen
+Observation = _OfTheLog | _OfJobsAndNodes | ObjectSeen | devices.DevicesMatched | ObjectGone
 _OfScheduling = CycleTaken | Placed | Preempted | Reserved | StartForecast | Waits
 Decision = _OfScheduling | StageDecided | WorkersReplaced | NodesRequested
 Outcome = EffectFailed | PodsTried

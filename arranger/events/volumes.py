@@ -58,4 +58,4 @@ WATCHED: dict[type, Watched] = {
 }
 
 SeenByName = VolumeSeen | StorageClassSeen | CSINodeSeen
-Observation = ClaimSeen | SeenByName
+ObjectSeen = ClaimSeen | SeenByName

@@ -17,13 +17,21 @@ from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import ACTIVE, Replacement, Stage
 from arranger.model.names import GROUP_PREFIX, POD_PREFIX
-from arranger.projections import dependencies, devices, job_indexes, placeholders, placements, provisioning, volumes
+from arranger.projections import (
+    dependencies,
+    devices,
+    job_indexes,
+    object_changes,
+    placeholders,
+    placements,
+    provisioning,
+    volumes,
+)
 from arranger.projections.awaited_room import (
     await_room,
     node_changed,
     pod_left,
     pods_tried,
-    quota_changed,
     spec_changed,
     take_room,
 )
@@ -38,20 +46,7 @@ from arranger.projections.ownership import disowned, is_own
 from arranger.projections.pod_groups import follow_member, forget_group, forget_groups, see_group
 from arranger.projections.pods_to_place import follow_pod
 from arranger.projections.preemption import freed_by, no_victims, taken_by
-from arranger.projections.priorities import forget_class, see_class
 from arranger.projections.queue_counts import hold_pod, is_other, release_pod, same_use
-from arranger.projections.queues import (
-    forget_limit_range,
-    forget_namespace,
-    forget_queue,
-    forget_refused,
-    forget_runtime_class,
-    see_limit_range,
-    see_namespace,
-    see_queue,
-    see_runtime_class,
-)
-from arranger.projections.quotas import forget_quota, see_quota
 from arranger.projections.slots import assumed_of, forget_assumed, refuse_slot
 from arranger.projections.state import Changes, Forecasted, Reservation, State, Verdict
 
@@ -291,7 +286,7 @@ class _Fold(JobLife):
             return
         self.state.unwatched[event.kind] = event.code
         self.state.listed[event.kind] = False
-        forget_refused(self.state, event.kind)
+        object_changes.forget_refused(self.state, event.kind)
         forget_groups(self, offset, event.kind)
         self.state.job_changes += 1
         self.changes.schedulable = True
@@ -465,18 +460,6 @@ def _observed(apply: Callable[[State, Any, Changes], None]) -> Callable[[_Fold, 
     return _of_groups(_on_state(apply))
 
 
-def _before(
-    note: Callable[[State, Any, Changes], None], apply: Callable[[State, Any, Changes], None]
-) -> Callable[[State, Any, Changes], None]:
-    """The fold of an observation, after `note` has compared it with the state."""
-
-    def noted(state: State, event: Any, changes: Changes) -> None:
-        note(state, event, changes)
-        apply(state, event, changes)
-
-    return noted
-
-
 def _of_groups(apply: Callable[[_Fold, int, Any], None]) -> Callable[[_Fold, int, Any], None]:
     """The same for an observation that changes records."""
 
@@ -523,21 +506,16 @@ def _start_forecast(fold: _Fold, offset: int, event: k.StartForecast) -> None:
 
 #: Watch → how the deletion of one of its objects is folded, if it is of the current term.
 _FORGET: dict[k.Watched, Callable[[_Fold, int, Any], None]] = {
+    **{kind: _on_state(forget) for kind, forget in object_changes.GONE.items()},
     k.Watched.NODE: _Fold.node_gone,
     k.Watched.POD: _Fold.pod_gone,
     k.Watched.JOB: _Fold.job_gone,
-    k.Watched.QUOTA: _on_state(_before(quota_changed, forget_quota)),
-    k.Watched.PRIORITY_CLASS: _on_state(forget_class),
-    k.Watched.LIMIT_RANGE: _on_state(forget_limit_range),
-    k.Watched.RUNTIME_CLASS: _on_state(forget_runtime_class),
-    k.Watched.QUEUE: _on_state(forget_queue),
-    k.Watched.NAMESPACE: _on_state(forget_namespace),
     k.Watched.PROVISIONING: provisioning.forget_request,
     **dict.fromkeys(k.GROUP_KINDS, forget_group),
-    **{kind: _on_state(forget) for kind, forget in (volumes.GONE | devices.GONE).items()},
 }
 
 _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
+    **{kind: _observed(see) for kind, see in object_changes.SEEN.items()},
     k.EpochBegun: _Fold.epoch_begun,
     k.WatchClaimed: _Fold.claimed,
     k.ListingBegun: _only_recorded,
@@ -546,14 +524,7 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.NodeSeen: _Fold.node_seen,
     k.PodSeen: placeholders.followed(_Fold.pod_seen),
     k.JobSeen: _Fold.job_seen,
-    k.QuotaSeen: _observed(_before(quota_changed, see_quota)),
-    k.PriorityClassSeen: _observed(see_class),
-    k.LimitRangeSeen: _observed(see_limit_range),
-    k.RuntimeClassSeen: _observed(see_runtime_class),
-    k.QueueSeen: _observed(see_queue),
-    k.NamespaceSeen: _observed(see_namespace),
     k.PodGroupSeen: _of_groups(see_group),
-    **{kind: _observed(apply) for kind, apply in (volumes.SEEN | devices.SEEN).items()},
     k.ObjectGone: _Fold.gone,
     DevicesMatched: lambda fold, _, event: devices.take_matches(fold.state, event, fold.changes),
     **provisioning.applied(_of_groups),

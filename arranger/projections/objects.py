@@ -2,50 +2,17 @@
 
 Nodes, pods and TYJobs aren't among them: the projection makes more of these. What a change of an object means for jobs
 stands where the kind is folded (`volumes`, `devices`, `queues` and others); who only looks for objects, compares them,
-lists or forgets them, reads this table.
+lists or forgets them, reads this table. A kind that isn't in it has its objects in `State.plain`.
 """
 
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from arranger.events.devices import DeviceClassSeen, ResourceClaimSeen, ResourceClaimTemplateSeen, ResourceSliceSeen
-from arranger.events.kinds import (
-    GROUP_KINDS,
-    LimitRangeSeen,
-    NamespaceSeen,
-    ObjectGone,
-    PodGroupSeen,
-    PriorityClassSeen,
-    ProvisioningSeen,
-    QueueSeen,
-    QuotaSeen,
-    RuntimeClassSeen,
-    Watched,
-    watch_of,
-)
-from arranger.events.volumes import ClaimSeen, CSINodeSeen, StorageClassSeen, VolumeSeen
+from arranger.events.devices import ResourceClaimSeen
+from arranger.events.kinds import GROUP_KINDS, ObjectGone, ObjectSeen, Watched, watch_of
 from arranger.model.pods_to_place import group_uid
-from arranger.projections.state import State
-
-#: An object of such a kind, as it was observed.
-Seen = (
-    QuotaSeen
-    | PriorityClassSeen
-    | QueueSeen
-    | NamespaceSeen
-    | PodGroupSeen
-    | ClaimSeen
-    | VolumeSeen
-    | StorageClassSeen
-    | CSINodeSeen
-    | ProvisioningSeen
-    | ResourceSliceSeen
-    | DeviceClassSeen
-    | ResourceClaimSeen
-    | ResourceClaimTemplateSeen
-    | RuntimeClassSeen
-    | LimitRangeSeen
-)
+from arranger.projections.state import Changes, State
 
 
 def _name(event: Any) -> str:
@@ -64,19 +31,19 @@ def _group(event: Any) -> str:
 
 class _Kept(NamedTuple):
     """Where the state has the objects of a kind. `key` is the key of an observation or a deletion there. With `within`,
-    the state has a table for each value of this attribute of them, and none that is empty."""
+    the state has a table for each value of that, and none that is empty."""
 
     table: Callable[[State], dict[Any, Any]]
     key: Callable[[Any], Any] = _name
-    within: str = ""
+    within: Callable[[Any], Any] | None = None
 
 
+#: Where objects are of which nobody asks for more than the one of a name.
+_PLAIN = _Kept(lambda state: state.plain, within=watch_of)
 _KEPT: dict[Watched, _Kept] = {
-    Watched.QUOTA: _Kept(lambda state: state.quotas, within="namespace"),
-    Watched.LIMIT_RANGE: _Kept(lambda state: state.limit_ranges, within="namespace"),
-    Watched.PROVISIONING: _Kept(lambda state: state.seen_requests, within="job_uid"),
-    Watched.PRIORITY_CLASS: _Kept(lambda state: state.priority_classes),
-    Watched.RUNTIME_CLASS: _Kept(lambda state: state.runtime_classes),
+    Watched.QUOTA: _Kept(lambda state: state.quotas, within=attrgetter("namespace")),
+    Watched.LIMIT_RANGE: _Kept(lambda state: state.limit_ranges, within=attrgetter("namespace")),
+    Watched.PROVISIONING: _Kept(lambda state: state.seen_requests, within=attrgetter("job_uid")),
     Watched.QUEUE: _Kept(lambda state: state.queues),
     Watched.NAMESPACE: _Kept(lambda state: state.namespaces),
     **dict.fromkeys(GROUP_KINDS, _Kept(lambda state: state.pod_groups, _group)),
@@ -91,16 +58,26 @@ _KEPT: dict[Watched, _Kept] = {
 }
 
 #: The kinds of these objects.
-KINDS = tuple(_KEPT)
+KINDS = tuple([kind for kind in Watched if kind not in (Watched.NODE, Watched.POD, Watched.JOB)])
 
 
-def find(state: State, event: Seen | ObjectGone) -> Any:
+def see(state: State, event: ObjectSeen, _changes: Changes) -> None:
+    """Fold an observation from which nothing else follows."""
+    put(state, event)
+
+
+def forget(state: State, event: ObjectGone, _changes: Changes) -> None:
+    """Fold a deletion from which nothing else follows."""
+    drop(state, event)
+
+
+def find(state: State, event: ObjectSeen | ObjectGone) -> Any:
     """The object of the same kind and name as an observed or a deleted one; None if the projection has none."""
     kept, table = _of(state, event)
     return table.get(kept.key(event))
 
 
-def put(state: State, event: Seen) -> Any:
+def put(state: State, event: ObjectSeen) -> Any:
     """Have an object as it was observed; returns it as it was before, None if it wasn't there."""
     kept, table = _of(state, event, make=True)
     key = kept.key(event)
@@ -108,7 +85,7 @@ def put(state: State, event: Seen) -> Any:
     return old
 
 
-def restore(state: State, event: Seen) -> None:
+def restore(state: State, event: ObjectSeen) -> None:
     """As `put`, with what follows from resource claims: which devices they have, and for whom they were made."""
     if isinstance(event, ResourceClaimSeen):
         state.devices.put_claim(event)
@@ -123,32 +100,37 @@ def drop(state: State, event: ObjectGone) -> Any:
         return None
     kept, table = _of(state, event)
     del table[kept.key(event)]
-    if kept.within and not table:
-        del kept.table(state)[getattr(event, kept.within)]
+    if kept.within is not None and not table:
+        del kept.table(state)[kept.within(event)]
     return known
 
 
 def clear(state: State, kind: Watched) -> None:
     """Forget all objects of a kind."""
-    _KEPT[kind].table(state).clear()
+    kept = _KEPT.get(kind)
+    if kept is not None:
+        kept.table(state).clear()
+    else:
+        state.plain.pop(kind, None)
 
 
 def every(state: State, kind: Watched) -> Iterator[Any]:
     """The objects of a kind, in a fixed order."""
-    kept = _KEPT[kind]
-    for _, of in sorted(kept.table(state).items()):
-        if kept.within:
+    kept = _KEPT.get(kind)
+    table = kept.table(state) if kept is not None else state.plain.get(kind, {})
+    for _, of in sorted(table.items()):
+        if kept is not None and kept.within is not None:
             yield from (each for _, each in sorted(of.items()))
         elif kind not in GROUP_KINDS or of.group_kind == GROUP_KINDS[kind]:
             yield of
 
 
-def _of(state: State, event: Any, *, make: bool = False) -> tuple[_Kept, dict[Any, Any]]:
+def _of(state: State, event: ObjectSeen | ObjectGone, *, make: bool = False) -> tuple[_Kept, dict[Any, Any]]:
     kind = watch_of(event)
     assert kind is not None, event
-    kept = _KEPT[kind]
+    kept = _KEPT.get(kind, _PLAIN)
     table = kept.table(state)
-    if not kept.within:
+    if kept.within is None:
         return kept, table
-    outer = getattr(event, kept.within)
+    outer = kept.within(event)
     return kept, table.setdefault(outer, {}) if make else table.get(outer, {})

@@ -5,7 +5,7 @@ As with pods, a class that changes later, or is deleted, changes no job that has
 
 import msgspec
 
-from arranger.events.kinds import ObjectGone, PriorityClassSeen
+from arranger.events.kinds import PriorityClassSeen
 from arranger.model.job import JobSpec
 from arranger.projections import objects
 from arranger.projections.jobs import JobRecord
@@ -42,7 +42,3 @@ def see_class(state: State, event: PriorityClassSeen, changes: Changes) -> None:
             changes.jobs[job.uid] = None
             changes.schedulable = True
             state.job_changes += 1
-
-
-def forget_class(state: State, event: ObjectGone, _changes: Changes) -> None:
-    objects.drop(state, event)

@@ -3,9 +3,6 @@
 from collections.abc import Callable
 
 from arranger.events.kinds import (
-    GROUP_KINDS,
-    OF_VOLUMES,
-    SETTING_OF,
     LimitRangeSeen,
     NamespaceSeen,
     ObjectGone,
@@ -14,14 +11,11 @@ from arranger.events.kinds import (
     Watched,
 )
 from arranger.projections import objects
-from arranger.projections.devices import forget_devices
 from arranger.projections.jobs import JobRecord
 from arranger.projections.namespace_terms import select_again
-from arranger.projections.provisioning import forget_requests
-from arranger.projections.queue_counts import count_all, count_jobs, pods_of_others
+from arranger.projections.queue_counts import count_jobs
 from arranger.projections.runtime_classes import resolve_limits, resolve_runtimes
 from arranger.projections.state import Changes, State
-from arranger.projections.volumes import forget_volumes
 
 
 def see_queue(state: State, event: QueueSeen, changes: Changes) -> None:
@@ -74,28 +68,6 @@ def see_limit_range(state: State, event: LimitRangeSeen, changes: Changes) -> No
 def forget_limit_range(state: State, event: ObjectGone, changes: Changes) -> None:
     if objects.drop(state, event) is not None:
         resolve_limits(state, {event.namespace}, changes)
-
-
-def forget_refused(state: State, kind: Watched) -> None:
-    """Forget all objects of an optional kind that the API server refuses to show: their present content is unknown."""
-    if kind in OF_VOLUMES:
-        forget_volumes(state, kind)
-    elif SETTING_OF.get(kind) == "devices":
-        forget_devices(state, kind)
-    elif kind in objects.KINDS and kind not in GROUP_KINDS:
-        limited = {*state.limit_ranges}
-        objects.clear(state, kind)
-        if kind == Watched.RUNTIME_CLASS:
-            resolve_runtimes(state)
-        elif kind == Watched.LIMIT_RANGE:
-            resolve_limits(state, limited)
-        elif kind == Watched.QUEUE:
-            state.tree_changed()
-        elif kind == Watched.PROVISIONING:
-            forget_requests(state)
-        elif kind == Watched.NAMESPACE:
-            count_all(state, pods_of_others(state))
-            select_again(state)
 
 
 def _queues_changed(state: State, changes: Changes) -> None:

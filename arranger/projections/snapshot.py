@@ -14,7 +14,7 @@ from operator import attrgetter, itemgetter
 import msgspec
 import numpy as np
 
-from arranger.events.kinds import EffectFailed, PodSeen, Preempted
+from arranger.events.kinds import EffectFailed, ObjectSeen, PodSeen, Preempted
 from arranger.model.decayed_usage import DecayedUsage
 from arranger.model.node import NodeFacts
 from arranger.model.pod import TERMINAL
@@ -97,7 +97,7 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     pods: PodColumns
     jobs: list[JobImage]
     assumed: tuple[Assumed, ...]  # in the order in which they end
-    objects: tuple[objects.Seen, ...]  # by kind, in the order of `objects.KINDS`, each as in `objects.every`
+    objects: tuple[ObjectSeen, ...]  # by kind, in the order of `objects.KINDS`, each as in `objects.every`
     unwatched: dict[str, int]
     cluster: str
     half_life_ms: int

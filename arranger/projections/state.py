@@ -6,6 +6,8 @@ of the state: it only saves its readers a full scan.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
@@ -37,6 +39,7 @@ from arranger.projections.queue_use import QueueUse
 from arranger.projections.run_times import RunTimes
 from arranger.projections.volume_table import VolumeTable
 
+_NONE: Mapping[str, Any] = MappingProxyType({})
 #: No decision is made until these kinds are listed.
 _NEEDED = (Watched.NODE, Watched.POD, Watched.JOB)
 
@@ -151,9 +154,8 @@ class State:
     verdicts: dict[str, list[int]] = field(default_factory=dict)
     #: Namespace → name → ResourceQuota; only namespaces that have one.
     quotas: dict[str, dict[str, QuotaSeen]] = field(default_factory=dict)
-    #: By name.
-    priority_classes: dict[str, PriorityClassSeen] = field(default_factory=dict)
-    runtime_classes: dict[str, RuntimeClassSeen] = field(default_factory=dict)
+    #: The objects of each kind of which only the name is asked for: kind → name → object; only kinds that have some.
+    plain: dict[Watched, dict[str, Any]] = field(default_factory=dict)
     #: Namespace → name → LimitRange; only namespaces that have one.
     limit_ranges: dict[str, dict[str, LimitRangeSeen]] = field(default_factory=dict)
     #: By name, as observed; `queue_tree` also has the queue `default` if nobody created it.
@@ -204,6 +206,16 @@ class State:
     def __repr__(self) -> str:
         # Short, because asyncio calls it when a coroutine returned a state, and a whole cluster takes a second.
         return f"<State at offset {self.offset} of epoch {self.epoch}>"
+
+    @property
+    def priority_classes(self) -> Mapping[str, PriorityClassSeen]:
+        """By name."""
+        return self.plain.get(Watched.PRIORITY_CLASS, _NONE)
+
+    @property
+    def runtime_classes(self) -> Mapping[str, RuntimeClassSeen]:
+        """By name."""
+        return self.plain.get(Watched.RUNTIME_CLASS, _NONE)
 
     @property
     def synced(self) -> bool:

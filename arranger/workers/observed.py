@@ -27,7 +27,7 @@ _ORDER: dict[str, int] = {
     Stage.FAILED: 3,
 }
 
-Seen = k.NodeSeen | k.PodSeen | k.JobSeen | objects.Seen
+Seen = k.NodeSeen | k.PodSeen | k.JobSeen | k.ObjectSeen
 #: Claims are changed by appliers, each in the version that was observed: an outdated one would be refused without end.
 _WRITTEN = (v.ClaimSeen, d.ResourceClaimSeen, d.ResourceClaimTemplateSeen)
 #: The fields in which two observations may differ that say the same.

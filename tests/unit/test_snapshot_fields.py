@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 
-from arranger.events.kinds import PodGroupSeen
+from arranger.events.kinds import PodGroupSeen, PriorityClassSeen, Watched
 from arranger.model.decayed_usage import DecayedUsage
 from arranger.model.job import Dependency
 from arranger.model.pod import GroupKind, PodTraits
@@ -87,6 +87,8 @@ def another(kind: type[Any], name: str, value: Any) -> Any:
         return not value
     if name == "pod_groups":
         return {"some-name": filled(PodGroupSeen, pick=[*GroupKind].index(GroupKind.COSCHEDULING))}
+    if name == "plain":
+        return {Watched.PRIORITY_CLASS: {"some-name": filled(PriorityClassSeen)}}
     if name == "decayed":
         return {"some-name": DecayedUsage(7, {"cpu": 7})}
     return filled(fields(kind)[name])

@@ -36,9 +36,10 @@ from arranger.scheduling import BUILT_IN, Policies
 #: For how long after a preemption room is sought that became free by itself.
 HORIZON_MS = 3_600_000
 #: After a look in vain, the next one comes once the time since the preemption has grown by this part: a cycle for each
-#: change of a busy hour would take long.
-LOOK_AGAIN_AFTER = 0.01
+#: change of a busy hour would take long. It is as many times larger as more preemptions than `FEW` are followed.
+LOOK_AGAIN_AFTER, FEW = 0.01, 8
 #: So many times, what may free room or a limit is looked at at once all the same: others may have it a moment later.
+#: Of many preemptions, each has its part of that.
 _AT_ONCE = 1000
 
 

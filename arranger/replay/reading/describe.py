@@ -465,6 +465,7 @@ def _runtime_class(event: k.RuntimeClassSeen, _state: State | None) -> str:
 
 
 _WORDS: dict[type, Any] = {
+    **dict.fromkeys(k.SEEN.values(), lambda _event, _state: "is there"),
     k.EpochBegun: lambda event, _: f"epoch {event.epoch}: {event.reason}{_of_cluster(event.cluster)}",
     k.WatchClaimed: lambda event, _: f"{event.watcher} watches{_of_cluster(event.cluster)}",
     k.ListingBegun: lambda event, _: "a listing of all of them begins",
