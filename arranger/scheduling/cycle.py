@@ -55,22 +55,34 @@ def take_cycle(
 
 
 def turn_of(
-    state: State, uid: str, config: CycleConfig, time_ms: int, *, policies: Policies = BUILT_IN, further: bool = False
+    state: State,
+    uid: str,
+    config: CycleConfig,
+    time_ms: int,
+    *,
+    policies: Policies = BUILT_IN,
+    too_large: TooLarge | None = None,
 ) -> PlacementTry | None:
-    """What a cycle would do for one job's quorum (with `further`: for the whole job), after serving the jobs before it.
-
-    None if the job isn't in the queue.
-    """
-    tries = turns_to(state, uid, config, time_ms, policies=policies, further=further)
+    """What a cycle would do for one job's quorum, after serving the jobs before it. None if the job isn't in the queue,
+    or, with `too_large`, certainly gets no nodes."""
+    tries = turns_to(state, uid, config, time_ms, policies=policies, too_large=too_large)
     return next((tried for tried in tries if tried.job.uid == uid), None)
 
 
 def turns_to(
-    state: State, uid: str, config: CycleConfig, time_ms: int, *, policies: Policies = BUILT_IN, further: bool = False
+    state: State,
+    uid: str,
+    config: CycleConfig,
+    time_ms: int,
+    *,
+    policies: Policies = BUILT_IN,
+    further: bool = False,
+    too_large: TooLarge | None = None,
 ) -> list[PlacementTry]:
     """What a cycle would do for the jobs before this one and for its quorum (with `further`: for the whole job).
 
-    Empty if the job isn't in the queue. The result doesn't depend on the jobs behind it, so they are skipped.
+    Empty if the job isn't in the queue. The result doesn't depend on the jobs behind it, so they are skipped. With
+    `too_large`, those that certainly get no nodes are skipped too.
     """
     jobs = queue.waiting_jobs(state, time_ms, by_qos=config.qos_order)
     if not state.synced or all(job.uid != uid for job in jobs):
@@ -84,6 +96,7 @@ def turns_to(
             state,
             PreemptionSearch(state, config, placer, jobs, policies=policies, time_ms=time_ms),
             Reservations(state, config, placer, jobs, time_ms=time_ms),
+            too_large,
         )
         tries = _take_turns(placer, turns, room, until=uid, further=further)
     return tries

@@ -26,7 +26,7 @@ from arranger.replay.explain.awaited import What
 from arranger.replay.explain.job_index import JobIndex
 from arranger.replay.explain.placement_explanations import ExplanationObserver
 from arranger.replay.explain.remedies import TRIES
-from arranger.scheduling.cycle import VERSIONS, take_cycle, turn_of
+from arranger.scheduling.cycle import VERSIONS, take_cycle, turns_to
 from tests.commands import Run, to_file
 from tests.unit.replay_worlds import (
     GPU,
@@ -734,7 +734,8 @@ def test_looking_for_remedies_leaves_the_state_as_it_is_and_each_one_undoes_what
             assert all(remedy.undone for remedy in answer.waiting.remedies if remedy.undoes), "each event has words"
             assert all(remedy.pods > 0 for remedy in answer.waiting.remedies if answer.waiting.position)
             config = job_histories.around.config
-            attempt = turn_of(state, uid, config, state.time_ms, further=True)
+            tries = turns_to(state, uid, config, state.time_ms, further=True)
+            attempt = next((one for one in tries if one.job.uid == uid), None)
             assert answer.waiting.gets == (attempt.pods if attempt is not None else 0)
 
 

@@ -27,7 +27,7 @@ from arranger.projections.state import Changes, State
 from arranger.replay.explain.taken_room import RoomTaking, taking
 from arranger.replay.ledger.guests import GuestStays, Stay
 from arranger.replay.ledger.waits import quorum_gpus
-from arranger.replay.ledger.without import Lost, Taken, fits_by_amounts, without, would_be_placed
+from arranger.replay.ledger.without import FreeAmounts, Lost, Taken, without, would_be_placed
 from arranger.replay.reading.describe import victims_of
 from arranger.replay.reading.history import Span, config_in
 from arranger.replay.reading.verdicts import ACCEPTED, Judged, fold_noting
@@ -36,8 +36,9 @@ from arranger.scheduling import BUILT_IN, Policies
 #: For how long after a preemption room is sought that became free by itself.
 HORIZON_MS = 3_600_000
 #: After a look in vain, the next one comes once the time since the preemption has grown by this part: a cycle for each
-#: change of a busy hour would take long. It is as many times larger as more preemptions than `FEW` are followed.
-LOOK_AGAIN_AFTER, FEW = 0.01, 8
+#: change of a busy hour would take long. It is as many times larger as more preemptions than `FEW` are followed, and
+#: after a cycle up to so many times: of twenty preemptions, each has some ten cycles in an hour.
+LOOK_AGAIN_AFTER, FEW, CYCLES_APART = 0.01, 8, 250
 #: So many times, what may free room or a limit is looked at at once all the same: others may have it a moment later.
 #: Of many preemptions, each has its part of that.
 _AT_ONCE = 1000
@@ -77,7 +78,7 @@ class _Watched(msgspec.Struct):
     seen: k.JobSeen
     next_ms: int = 0
     looking: bool = True
-    at_once: int = _AT_ONCE
+    at_once: float = _AT_ONCE
 
 
 class OfQueue(msgspec.Struct):
@@ -145,6 +146,8 @@ class PreemptionLedger:
         self._waits: dict[str, _Watched] = {}
         #: The changes of nodes and jobs at the last look.
         self._changes = (-1, -1)
+        #: What is free in the present state, once somebody asks.
+        self._free: FreeAmounts | None = None
 
     @property
     def found(self) -> list[Aftermath]:
@@ -264,38 +267,43 @@ class PreemptionLedger:
         """Look at the times up to the next entry at which a victim would have ended: nothing else happens then."""
         state = self.state
         while self._ends and self._ends[0] <= until_ms:
-            end_ms = heapq.heappop(self._ends)
-            self.state = state.as_of(end_ms)
-            for one in self._watched:
-                after_ms = end_ms - one.found.taking.time_ms
-                if one.looking and 0 < after_ms <= HORIZON_MS and self._placed_without(one):
-                    one.looking, one.found.free_ms = False, after_ms
-        self.state = state
+            self.state = state.as_of(heapq.heappop(self._ends))
+            self._look_at_all(at_once=True)
+        self.state, self._free = state, None
 
     def _look(self, *, at_once: bool) -> None:
         """Whether the room of a preemption would be free now without it, for its beneficiary. `at_once`: something may
         have become free."""
-        now_ms, changes = self.state.time_ms, (self.state.nodes.changes, self.state.job_changes)
-        same, self._changes = changes == self._changes, changes
-        for one in self._watched if not same else ():
-            taken = one.found.taking
-            if not one.looking or now_ms <= taken.time_ms:
-                continue
-            if now_ms - taken.time_ms > HORIZON_MS:
-                one.looking = False
-            elif now_ms < one.next_ms and not (at_once and one.at_once):
-                continue
-            elif self._placed_without(one):
-                one.looking, one.found.free_ms = False, now_ms - taken.time_ms
-            else:
-                one.at_once -= now_ms < one.next_ms
-                one.next_ms = now_ms + int((now_ms - taken.time_ms) * LOOK_AGAIN_AFTER)
+        changes = (self.state.nodes.changes, self.state.job_changes)
+        if changes != self._changes:
+            self._changes = changes
+            self._look_at_all(at_once=at_once)
 
-    def _placed_without(self, one: _Watched) -> bool:
-        """Whether the beneficiary would get its quorum now, without this preemption and those after it."""
+    def _look_at_all(self, *, at_once: bool) -> None:
+        now_ms, self._free = self.state.time_ms, None
+        looking = [one for one in self._watched if one.looking and now_ms > one.found.taking.time_ms]
+        part = max(len(looking) / FEW, 1)
+        for one in looking:
+            after_ms = now_ms - one.found.taking.time_ms
+            if after_ms > HORIZON_MS:
+                one.looking = False
+            elif now_ms < one.next_ms and not (at_once and one.at_once >= part):
+                continue
+            elif (placed := self._placed_without(one)) is True:
+                one.looking, one.found.free_ms = False, after_ms
+            else:
+                cost = part if placed is None else min(part**6, CYCLES_APART)
+                one.at_once -= cost if now_ms < one.next_ms else 0
+                one.next_ms = now_ms + int(after_ms * LOOK_AGAIN_AFTER * cost)
+
+    def _placed_without(self, one: _Watched) -> bool | None:
+        """Whether the beneficiary would get its quorum now, without this preemption and those after it; None if that
+        was found without a cycle."""
         of = without(self.state, self._taken[one.number :])
-        if not fits_by_amounts(self.state, of, one.spec):
-            return False
+        if self._free is None:
+            self._free = FreeAmounts(self.state)
+        if not self._free.fit(of, one.spec):
+            return None
         return would_be_placed(self.state, of, one.seen, self._config, self._policies)
 
 

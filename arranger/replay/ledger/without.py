@@ -25,7 +25,7 @@ from arranger.projections.queue_use import JOBS
 from arranger.projections.slots import forget_assumed
 from arranger.projections.state import Assumed, Changes, State
 from arranger.replay.what_if.hypothesis import job_gone, pods_gone, retold, supposed
-from arranger.scheduling import Policies, turn_of
+from arranger.scheduling import Policies, TooLarge, turn_of
 
 #: For how long the pods that are put back stay, in milliseconds: longer than any cycle looks.
 _FOR_EVER_MS = 1 << 60
@@ -150,26 +150,37 @@ def used_by(state: State, uid: str) -> Iterator[tuple[SlotKey | None, str, Reque
 # --- by amounts --------------------------------------------------------------------------------------------
 
 
-def fits_by_amounts(state: State, of: Without, spec: JobSpec) -> bool:
-    """Whether a quorum fits the free amounts of the nodes that take pods: if not, no cycle places it."""
-    nodes = state.nodes
-    rows = nodes.by_name()
-    free = nodes.free()[rows]
-    at = {nodes.names[row]: number for number, row in enumerate(rows.tolist())}
+class FreeAmounts:
+    """What the nodes that take pods have free in a state, for all preemptions that are looked at in it."""
 
-    def put(node: str, requests: Requests, sign: int) -> None:
-        if node in at:
-            amounts = nodes.vector(requests)
-            free[at[node]][: len(amounts)] += sign * amounts
+    def __init__(self, state: State) -> None:
+        nodes = state.nodes
+        rows = [row for row in nodes.by_name().tolist() if nodes.facts[row].ready and not nodes.facts[row].cordoned]
+        self._state = state
+        self._free = nodes.free()[rows]
+        self._at = {nodes.names[row]: number for number, row in enumerate(rows)}
+        #: Job UID → what it uses there, as (node's number, amounts).
+        self._used: dict[str, list[tuple[int, Amounts]]] = {}
 
-    for uid in of.gone:
-        for _, node, requests in used_by(state, uid):
-            put(node, requests, 1)
-    for pod in of.kept:
-        put(pod.node, pod.requests, -1)
-    takes = [nodes.facts[row].ready and not nodes.facts[row].cordoned for row in rows.tolist()]
-    vectors = [nodes.vector(group.shape.requests) for group in spec.groups]
-    return fits_amounts(spec, free[np.array(takes, bool)], vectors)
+    def fit(self, of: Without, spec: JobSpec) -> bool:
+        """Whether a quorum fits: if not, no cycle places it."""
+        nodes, free = self._state.nodes, self._free.copy()
+        for uid in of.gone:
+            for number, amounts in self._used_by(uid):
+                free[number][: len(amounts)] += amounts
+        for pod in of.kept:
+            if pod.node in self._at:
+                amounts = nodes.vector(pod.requests)
+                free[self._at[pod.node]][: len(amounts)] -= amounts
+        return fits_amounts(spec, free, [nodes.vector(group.shape.requests) for group in spec.groups])
+
+    def _used_by(self, uid: str) -> list[tuple[int, Amounts]]:
+        found = self._used.get(uid)
+        if found is None:
+            used = used_by(self._state, uid)
+            found = [(self._at[node], self._state.nodes.vector(of)) for _, node, of in used if node in self._at]
+            self._used[uid] = found
+        return found
 
 
 def fits_amounts(spec: JobSpec, free: Amounts, vectors: list[Amounts]) -> bool:
@@ -183,14 +194,16 @@ def fits_amounts(spec: JobSpec, free: Amounts, vectors: list[Amounts]) -> bool:
     for number in sorted(range(len(least)), key=lambda one: -int(vectors[one].sum())):
         columns = np.flatnonzero(vectors[number])
         pods = least[number]
-        for row in free if len(columns) else ():
-            count = min(int((np.maximum(row[columns], 0) // vectors[number][columns]).min()), pods)
-            row[columns] -= count * vectors[number][columns]
-            pods -= count
-            if not pods:
-                break
-        if pods and len(columns):
+        if not len(columns):
+            continue
+        asked = vectors[number][columns]
+        takes = np.maximum(free[:, columns], 0) // asked
+        counts = takes.min(axis=1)
+        # The first nodes take as many as they can, until all pods have one.
+        counts = np.minimum(counts, np.maximum(pods - (np.cumsum(counts) - counts), 0))
+        if counts.sum() < pods:
             return False
+        free[:, columns] -= counts[:, None] * asked
     return True
 
 
@@ -201,7 +214,8 @@ def would_be_placed(state: State, of: Without, seen: k.JobSeen, config: CycleCon
     """Whether a cycle would give the beneficiary, as it was `seen`, its quorum, without taking room from others."""
     config = msgspec.structs.replace(policies.usable(config), preemption=None)
     fork = _supposed(state, of, seen)
-    tried = turn_of(fork, _AGAIN + seen.uid, config, fork.time_ms, policies=policies)
+    too_large = TooLarge([job for job in fork.jobs.values() if job.active])
+    tried = turn_of(fork, _AGAIN + seen.uid, config, fork.time_ms, policies=policies, too_large=too_large)
     return tried is not None and tried.quorum_stands and tried.preempted is None
 
 
