@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from enum import StrEnum
 
-from arranger.events.facts import StageFacts
+from arranger.events.facts import ShortageFacts, StageFacts
 from arranger.events.kinds import PodSeen, StageDecided
 from arranger.messages.decisions import container_text
 from arranger.model.job import Stage
@@ -97,6 +97,11 @@ _OF_PODS = {
 _FEWER = "need fewer pods at once (minWorkersNum, minCount)"
 
 
+def _absent(short: ShortageFacts | None) -> list[str]:
+    """The resources that no node has."""
+    return list(dict.fromkeys(of.name for of, _ in short.reasons if of.absent)) if short is not None else []
+
+
 def _of_room(facts: StageFacts) -> str:
     """For a job that got no nodes."""
     short, rules = facts.shortage, _OF_NODES | _OF_PODS
@@ -105,6 +110,8 @@ def _of_room(facts: StageFacts) -> str:
     if short is not None and kinds and kinds <= {*rules}:
         fewer = f"{_FEWER}, " if short.found and not kinds.isdisjoint(_OF_PODS) else ""  # else fewer don't fit either
         return f"{fewer}correct {ruled_out} of its pods, or add nodes that match"
+    if absent := _absent(short):
+        return f"correct the request of {few(absent, 3)}, which no node has, or add nodes that have it"
     less = f"request less for a pod, {_FEWER}, or add nodes that hold it"
     return f"{less}, or correct {ruled_out} of its pods" if ruled_out else less
 

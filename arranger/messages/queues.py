@@ -58,13 +58,13 @@ def condition_text(name: str, problem: QueueProblem | None, *, closed: str) -> s
     return f"{text}: arranger queue open {closed} opens {'it' if closed == name else 'that one'}"
 
 
-def passed_text(queue: str, policy: str, key: str, *, behind: bool) -> str:
-    """Why a job was placed before a waiting one: it is of another `queue`, it was `behind` and fit, its turn came first
-    by the `policy` of their queue (empty for seniority), or by the `key` in words."""
+def passed_text(queue: str, policy: str, key: str, *, behind: bool, took: bool = False) -> str:
+    """Why a job was placed before a waiting one: it is of another `queue`, it was `behind` and fit, or `took` the room
+    from others, its turn came first by the `policy` of their queue (empty for seniority), or by the `key` in words."""
     if queue:
         return f"the turns of its own queue {queue}"
     if behind:
-        return "room for it, although it was behind"
+        return f"room {'that others gave it' if took else 'for it'}, although it was behind"
     return f"its turn by {policy}, or what was reserved for it" if policy else key
 
 

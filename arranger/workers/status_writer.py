@@ -57,8 +57,8 @@ _FIRST_APART_S = (0.005, 0.03)
 _WAITING_AGAIN_S = 0.25
 #: How long a status takes is averaged over about so many. Paced by the last one alone, some would come in bursts.
 _AVERAGED = 16
-#: Jobs up to this position in the queue get a new status when it changes, and so do those that leave the queue. For all
-#: jobs that would be a storm.
+#: Jobs up to this position in the queue have it in their status, and get a new one when it changes. For all jobs that
+#: would be a storm, and a position of a while ago is false.
 _NEAR = 10
 #: The order of the queue is computed at most this often, or for a job that it lacks, and in a large cluster at most in
 #: half a percent of the time. If that took longer than `_QUEUE_AT_ONCE_S`, the next time it is spread.
@@ -87,8 +87,9 @@ class QueuePositions:
         self._asked = asyncio.Event()
 
     def of(self, state: State, job: JobRecord) -> int | None:
-        """The position of a job without any nodes, from 1; None if it isn't in the queue, or no cycle has tried it:
-        most jobs get nodes by their first one, and of jobs that come at once, not all are known before it."""
+        """The position of a job without any nodes, from 1 to `_NEAR`; None if it is behind these or isn't in the queue,
+        or no cycle has tried it: most jobs get nodes by their first one, and of jobs that come at once, not all are
+        known before it."""
         if job.waits is None or job.placements or job.ended or job.suspended or queue_out_of_reach(state, job):
             return None
         if self._clock.monotonic_s() >= (self._again_s if job.uid in self._positions else self._again_of_new_s):
@@ -101,7 +102,8 @@ class QueuePositions:
                     self._rank(Steps(self._order()).finish())
                 finally:
                     self._took(self._clock.monotonic_s() - began_s)
-        return self._positions.get(job.uid)
+        position = self._positions.get(job.uid)
+        return position if position is not None and position <= _NEAR else None
 
     async def run(self) -> None:
         """Work out the positions in a long queue whenever they are asked for and it is time, until cancelled."""
@@ -192,7 +194,7 @@ class StatusWriter:
         digest = status_digest(status)
         unseen = digest == progress.digest and not self._settled(look, now_s)
         status[QUEUE_POSITION] = position = self.positions.of(state, job)
-        moved = position != progress.position and (position is None or position <= _NEAR)
+        moved = position != progress.position
         if (digest == job.seen.status_digest or unseen) and not moved:
             self._reports.reported(job, progress.told)
             return True

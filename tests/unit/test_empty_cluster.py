@@ -42,6 +42,7 @@ def test_in_a_full_cluster_a_selector_that_no_node_has_is_to_blame_and_not_who_h
     waiting = explained(world.entries, "j").waiting
     assert waiting is not None and waiting.takers == waiting.holders == ()
     assert waiting.in_queue is not None and waiting.in_queue.kept_by == KeptBy.SELECTION
+    assert [one.text for one in waiting.remedies] == ["one more node like n2 with the label pool=b"]
 
 
 def test_in_a_full_cluster_too_large_a_gang_is_told_how_much_of_it_an_empty_one_would_hold() -> None:
@@ -52,7 +53,8 @@ def test_in_a_full_cluster_too_large_a_gang_is_told_how_much_of_it_an_empty_one_
     assert shortage_text(short).endswith("2 insufficient nvidia.com/gpu (needs 4, at most 0 free)")
     waiting = explained(world.entries, "j", node="n2").waiting
     assert waiting is not None and waiting.shortfall is not None and waiting.shortfall.node is not None
-    assert waiting.shortfall.node.refused == "insufficient nvidia.com/gpu (needs 4, 0 free)"
+    beside = "beside 2 pods of its own that the same cycle puts there, if nothing else ran there"
+    assert waiting.shortfall.node.refused == f"insufficient nvidia.com/gpu (needs 4, 0 free), {beside}"
     assert waiting.in_queue is not None and waiting.in_queue.kept_by == KeptBy.INFEASIBLE
 
 
@@ -64,7 +66,9 @@ def test_what_helps_is_still_found_by_what_is_free_now() -> None:
     assert reason(world).infeasible
     waiting = explained(world.entries, "j").waiting
     assert waiting is not None and waiting.shortfall is not None and waiting.shortfall.closest is not None
-    assert waiting.shortfall.closest.text == "would take it with 1 more nvidia.com/gpu (needs 9, has 8 of 8 free)"
+    assert waiting.shortfall.closest.text == (
+        "would take it with 1 more nvidia.com/gpu (needs 9, has 8 of 8 free), if nothing else ran there"
+    )
     assert [one.text for one in waiting.remedies] == [
         "learner asking for 3 nvidia.com/gpu instead of 9",
         "one more node like n1 with 9 nvidia.com/gpu",

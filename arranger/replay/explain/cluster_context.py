@@ -75,6 +75,8 @@ class Placement(msgspec.Struct, frozen=True):
     #: Where the job and those that the stories are about stood in the order of its cycle; empty if none of those waited
     #: for nodes, None if the order isn't known.
     order: Order | None = None
+    #: Other jobs gave room for it.
+    took_room: bool = False
 
     def pod_name(self, slot: SlotKey) -> str:
         """The name of the pod of a slot of its job, which it may have placed."""

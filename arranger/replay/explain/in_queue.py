@@ -246,7 +246,7 @@ def _in_its_cycle(placement: Placement, job: JobRecord) -> tuple[str, str, bool]
         return None
     behind, key = other.position > own.position, by_seniority(other.seniority, own.seniority)
     elsewhere = other.queue if other.queue != own.queue else ""
-    return other.queue, passed_text(elsewhere, other.policy, key, behind=behind), behind
+    return other.queue, passed_text(elsewhere, other.policy, key, behind=behind, took=placement.took_room), behind
 
 
 def _as_they_are(state: State, job: JobRecord, placement: Placement, *, later: bool) -> tuple[str, str, bool]:
@@ -261,4 +261,4 @@ def _as_they_are(state: State, job: JobRecord, placement: Placement, *, later: b
     key = "it came earlier" if unknown else "this one asked for no nodes then"
     if priority > own:
         key = f"priority {priority} against {own}"
-    return queue, passed_text(elsewhere, "", key, behind=behind), behind
+    return queue, passed_text(elsewhere, "", key, behind=behind, took=placement.took_room), behind

@@ -324,6 +324,7 @@ class JobHistories:
         taken = self._taken.pop(judged.offset, None)
         if judged.verdict != ACCEPTED or placement is None:
             return
+        placement = msgspec.structs.replace(placement, took_room=isinstance(judged.event, k.Preempted))
         self.around.placements.setdefault(placement.job_uid, []).append(placement)
         story = self.stories.get(placement.job_uid)
         if story is None:

@@ -172,14 +172,15 @@ class ShortfallObserver(CycleObserver):
         candidates = np.flatnonzero(filters.allowed(shape, pod))
         # The resource that most candidates lack comes first.
         columns = [int(c) for c in np.argsort(-(short[candidates] > 0).sum(axis=0), kind="stable")]
-        coming = self._coming(tried) if not shortfall.infeasible else {}
+        coming = self._coming(tried) if not shortfall.infeasible else _own(tried)
         unselected = any(reason.kind == ReasonKind.NODE_SELECTOR for reason, _ in shortfall.reasons)
+        alone = _ALONE if shortfall.infeasible else ""
         return msgspec.structs.replace(
             shortfall,
-            closest=_closest(view, filters, shape, pod, coming),
+            closest=_closest(view, filters, shape, pod, coming, alone=alone),
             resources=tuple(name for c in columns if (short[candidates, c] > 0).any() for name, _ in asked[c]),
             candidates=tuple(view.names[row] for row in candidates.tolist()),
-            node=self._asked(view, filters, shape, pod, coming),
+            node=self._asked(view, filters, shape, pod, coming, alone=alone),
             selector=selector_text(shape) if unselected else "",
         )
 
@@ -199,17 +200,20 @@ class ShortfallObserver(CycleObserver):
         shape: PodShape,
         pod: Neighbour,
         coming: Mapping[int, tuple[int, int]],
+        *,
+        alone: str,
     ) -> NodeAnswer | None:
-        """Why the pod can't use the requested node."""
+        """Why the pod can't use the requested node; what it has free is said to be so `alone`."""
         if not self._node:
             return None
         row = view.node_index.rows().get(self._node)
         if row is None:
             return NodeAnswer(self._node, "there is no such node")
         refusal = filters.refusal(shape, row, pod)
-        alone = refusal.kind == ReasonKind.FITS
-        refused = "would take one pod alone" if alone else node_text(refusal, selector_text(shape))
-        return NodeAnswer(self._node, refused + _beside(coming.get(row)))
+        fits = refusal.kind == ReasonKind.FITS
+        refused = "would take one pod alone" if fits else node_text(refusal, selector_text(shape))
+        of_amounts = refusal.kind == ReasonKind.INSUFFICIENT and not refusal.absent
+        return NodeAnswer(self._node, refused + _beside(coming.get(row)) + (alone if of_amounts else ""))
 
 
 def _short(view: ClusterView, shape: PodShape) -> Amounts:
@@ -227,6 +231,18 @@ def _by_column(view: ClusterView, shape: PodShape) -> dict[int, list[tuple[str, 
     return found
 
 
+#: Of the nodes as they would be without pods.
+_ALONE = ", if nothing else ran there"
+
+
+def _own(tried: PlacementTry) -> dict[int, tuple[int, int]]:
+    """Row → the try's pods there, and none of others."""
+    found: dict[int, tuple[int, int]] = {}
+    for piece in tried.pieces:
+        found[piece.row] = (found.get(piece.row, (0, 0))[0] + len(piece.indices), 0)
+    return found
+
+
 def _beside(coming: tuple[int, int] | None) -> str:
     """In words, the job's own pods and those of others that this cycle puts on a node."""
     told = zip(coming or (0, 0), ("its own", "other jobs"), strict=True)
@@ -235,11 +251,17 @@ def _beside(coming: tuple[int, int] | None) -> str:
 
 
 def _closest(
-    view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbour, coming: Mapping[int, tuple[int, int]]
+    view: ClusterView,
+    filters: Filters,
+    shape: PodShape,
+    pod: Neighbour,
+    coming: Mapping[int, tuple[int, int]],
+    *,
+    alone: str,
 ) -> Closest | None:
     """Of the nodes that lack only resources, the one that lacks the fewest of them, then the smallest part of the need.
     If something else rules out every node, the first node with room, or else the first by name. `coming` is row → the
-    job's own pods and those of others that this cycle puts there."""
+    job's own pods and those of others that this cycle puts there. What a node has free is said to be so `alone`."""
     if not len(view):
         return None
     request, short = view.request(shape), _short(view, shape)
@@ -257,12 +279,13 @@ def _closest(
     if ruled_out[row] or not lacks:
         refusal = filters.refusal(shape, row, pod)
         same = sum(filters.refusal(shape, other, pod) == refusal for other in alike[:_COMPARED])
-        alone = refusal.kind == ReasonKind.FITS
-        text = "would take one pod alone" if alone else node_text(refusal, selector_text(shape))
+        fits = refusal.kind == ReasonKind.FITS
+        text = "would take one pod alone" if fits else node_text(refusal, selector_text(shape))
         return Closest(view.names[row], lacks, text + beside, same - 1)
     free = view.free_with_held[alike] == view.free_with_held[row]
     same = int((free | (request == 0)).all(axis=1).sum())
-    return Closest(view.names[row], lacks, _with_more(view, shape, row, lacks) + beside, same - 1)
+    text = _with_more(view, shape, row, lacks) + beside + (alone if any(of in view.known for of, *_ in lacks) else "")
+    return Closest(view.names[row], lacks, text, same - 1)
 
 
 def _with_more(view: ClusterView, shape: PodShape, row: int, lacks: Sequence[tuple[str, int, int]]) -> str:

@@ -1,12 +1,13 @@
 """Changes to nodes: the end of an avoidance, and repaired, restored and additional nodes."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
 import numpy as np
 
 from arranger.model.node import NodeFacts, Taint
+from arranger.model.pod import PodShape
 from arranger.model.quantity import amount_text
 from arranger.model.taints import kept_off_by_cordon, taint_text, untolerated
 from arranger.projections.openness import open_to
@@ -30,6 +31,7 @@ _CORDON_TAINTS = ("node.kubernetes.io/unschedulable",)
 _HEALTH_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 #: The maximum number of added nodes.
 _NODES_MORE = 1024
+_HOSTNAME = "kubernetes.io/hostname"
 _NODE_KINDS = ("uncordon", "taint", "label", "ready")
 _NODES_TOGETHER = {
     "uncordon": "uncordon ",
@@ -215,13 +217,48 @@ def _shrunk_nodes(case: WaitingCase) -> Iterator[Change]:
             yield Change("capacity", f"{had} on {name}", (seen,), turn.offset, f"{name} shrank {said}", name)
 
 
-def _alike(case: WaitingCase) -> Iterator[str]:
-    """The nodes that the pod may run on but for other pods there, by name."""
+def _alike(case: WaitingCase) -> list[str]:
+    """The nodes that the pod may run on but for other pods there, by name; if there are none, those that it could
+    select if they had the labels of its nodeSelector."""
     nodes, shape = case.state.nodes, case.shape
-    for row in nodes.by_name().tolist():
-        facts, name = nodes.facts[row], nodes.names[row]
-        if open_to(facts, shape) and may_run_on(shape, name, dict(facts.labels)):
-            yield name
+    there = [
+        (nodes.names[row], nodes.facts[row]) for row in nodes.by_name().tolist() if open_to(nodes.facts[row], shape)
+    ]
+    found = [name for name, facts in there if may_run_on(shape, name, dict(facts.labels))]
+    if not found and _HOSTNAME not in dict(shape.node_selector):
+        desired = dict(shape.node_selector)
+        found = [name for name, facts in there if may_run_on(shape, name, {**dict(facts.labels), **desired})]
+    return found
+
+
+def _largest(case: WaitingCase, asked: Mapping[str, int]) -> str:
+    """The largest node that the pod may run on, for these amounts; "" for none."""
+    lack, nodes = case.lack, case.state.nodes
+    best = ((-1, 0.0), "")
+    for name in (sorted(lack.candidates) if lack is not None else ()) or _alike(case):
+        there = dict(nodes.facts[nodes.rows[name]].allocatable)
+        parts = [there.get(of, 0) / value for of, value in asked.items()]
+        best = max(best, ((sum(part >= 1 for part in parts), sum(parts)), name))
+    return best[1]
+
+
+def _for_pod(case: WaitingCase, like: str, asked: Mapping[str, int], shape: PodShape) -> tuple[NodeFacts, str]:
+    """The facts of a node like this one that would take a pod, and it in words."""
+    facts = case.state.nodes.facts[case.state.nodes.rows[like]]
+    there, labels = dict(facts.allocatable), dict(facts.labels)
+    more_of = tuple((of, value) for of, value in asked.items() if there.get(of, 0) < value)
+    desired = [(key, value) for key, value in shape.node_selector if labels.get(key) != value]
+    larger = msgspec.structs.replace(
+        facts,
+        allocatable=tuple(sorted({**there, **dict(more_of)}.items())),
+        labels=tuple(sorted({**labels, **dict(desired)}.items())),
+    )
+    parts = [amounts_text(more_of)] if more_of else []
+    if desired:
+        named = ",".join(f"{key}={value}" for key, value in desired)
+        parts.append(f"the label{'s' if len(desired) > 1 else ''} {named}")
+    words = f"like {like}{' with ' if parts else ''}{' and '.join(parts)}"
+    return larger, words + unknown_text(case, [of for of, _ in more_of if "/" in of])
 
 
 def more_nodes(case: WaitingCase) -> Sequence[Change]:
@@ -231,21 +268,12 @@ def more_nodes(case: WaitingCase) -> Sequence[Change]:
     assert lack is not None
     spec, words = respelt(case)
     changed = (hypothesis.job_seen(case.job, state, spec),) if words else ()
-    asked = {**dict(spec.groups[lack.group].shape.requests), "pods": 1}
-    best = ((-1, 0.0), "")
-    for name in sorted(lack.candidates) or _alike(case):
-        there = dict(state.nodes.facts[state.nodes.rows[name]].allocatable)
-        parts = [there.get(of, 0) / value for of, value in asked.items()]
-        best = max(best, ((sum(part >= 1 for part in parts), sum(parts)), name))
-    like = best[1]
+    shape = spec.groups[lack.group].shape
+    asked = {**dict(shape.requests), "pods": 1}
+    like = _largest(case, asked)
     if not like:
         return ()
-    facts = state.nodes.facts[state.nodes.rows[like]]
-    there = dict(facts.allocatable)
-    more_of = tuple((of, value) for of, value in asked.items() if there.get(of, 0) < value)
-    larger = msgspec.structs.replace(facts, allocatable=tuple(sorted({**there, **dict(more_of)}.items())))
-    kind = f"like {like}" + (f" with {amounts_text(more_of)}" if more_of else "")
-    kind += unknown_text(case, [of for of, _ in more_of if "/" in of])
+    larger, kind = _for_pod(case, like, asked, shape)
 
     def more(count: int) -> Change:
         names = [f"supposed-{one}" for one in range(count)]
