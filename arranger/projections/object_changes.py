@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from arranger.events import kinds as k
-from arranger.events.kinds import GROUP_KINDS, OF_VOLUMES, SETTING_OF, Watched
+from arranger.events.kinds import OF_VOLUMES, SETTING_OF, Watched
 from arranger.projections import devices, objects, queues, volumes
 from arranger.projections.awaited_room import quota_changed
 from arranger.projections.devices import forget_devices
@@ -67,7 +67,7 @@ def forget_refused(state: State, kind: Watched) -> None:
         forget_volumes(state, kind)
     elif SETTING_OF.get(kind) == "devices":
         forget_devices(state, kind)
-    elif kind in objects.KINDS and kind not in GROUP_KINDS:
+    elif kind in objects.KINDS:
         limited = {*state.limit_ranges}
         objects.clear(state, kind)
         if kind == Watched.RUNTIME_CLASS:

@@ -24,6 +24,12 @@ def _name_in_namespace(event: Any) -> tuple[str, str]:
     return event.namespace, event.name
 
 
+def _plain_name(event: Any) -> str:
+    """The name, with its namespace if the kind has any."""
+    namespace = getattr(event, "namespace", "")
+    return f"{namespace}/{event.name}" if namespace else _name(event)
+
+
 def _group(event: Any) -> str:
     kind = GROUP_KINDS[event.kind] if type(event) is ObjectGone else event.group_kind
     return group_uid(event.namespace, event.name, kind)
@@ -39,7 +45,7 @@ class _Kept(NamedTuple):
 
 
 #: Where objects are of which nobody asks for more than the one of a name.
-_PLAIN = _Kept(lambda state: state.plain, within=watch_of)
+_PLAIN = _Kept(lambda state: state.plain, _plain_name, watch_of)
 _KEPT: dict[Watched, _Kept] = {
     Watched.QUOTA: _Kept(lambda state: state.quotas, within=attrgetter("namespace")),
     Watched.LIMIT_RANGE: _Kept(lambda state: state.limit_ranges, within=attrgetter("namespace")),
@@ -106,12 +112,12 @@ def drop(state: State, event: ObjectGone) -> Any:
 
 
 def clear(state: State, kind: Watched) -> None:
-    """Forget all objects of a kind."""
+    """Forget all objects of a kind, but PodGroups: the records of pods have these."""
     kept = _KEPT.get(kind)
-    if kept is not None:
-        kept.table(state).clear()
-    else:
+    if kept is None:
         state.plain.pop(kind, None)
+    elif kind not in GROUP_KINDS:
+        kept.table(state).clear()
 
 
 def every(state: State, kind: Watched) -> Iterator[Any]:

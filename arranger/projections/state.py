@@ -154,7 +154,8 @@ class State:
     verdicts: dict[str, list[int]] = field(default_factory=dict)
     #: Namespace → name → ResourceQuota; only namespaces that have one.
     quotas: dict[str, dict[str, QuotaSeen]] = field(default_factory=dict)
-    #: The objects of each kind of which only the name is asked for: kind → name → object; only kinds that have some.
+    #: The objects of each kind of which only the name is asked for: kind → name → object, the name with its
+    #: namespace if the kind has any; only kinds that have some.
     plain: dict[Watched, dict[str, Any]] = field(default_factory=dict)
     #: Namespace → name → LimitRange; only namespaces that have one.
     limit_ranges: dict[str, dict[str, LimitRangeSeen]] = field(default_factory=dict)

@@ -21,6 +21,7 @@ _PLACES = {
     """A ConfigMap is there."""
 
     term: int
+    namespace: str
     name: str
     uid: str
     resource_version: str
@@ -36,7 +37,9 @@ _OfTheLog = ''',
             "    Watched.CLAIM: ",
             """    Watched.CONFIG_MAP: ObjectSource(
         c.CONFIG_MAPS,
-        lambda item, term: ConfigMapSeen(term, *[item["metadata"][of] for of in ("name", "uid", "resourceVersion")]),
+        lambda item, term: ConfigMapSeen(
+            term, *[item["metadata"][of] for of in ("namespace", "name", "uid", "resourceVersion")]
+        ),
     ),
     Watched.CLAIM: """,
         ),
@@ -46,7 +49,7 @@ _OfTheLog = ''',
         ('"limits": "', '"config": "config", "limits": "'),
         (
             "    k.LimitRangeSeen: {",
-            '    k.ConfigMapSeen: {"name": _named("config"), **_UIDS},\n    k.LimitRangeSeen: {',
+            '    k.ConfigMapSeen: {"name": _named("config"), **_NAMESPACED},\n    k.LimitRangeSeen: {',
         ),
     ],
 }
