@@ -10,24 +10,19 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from arranger.events.devices import ResourceClaimSeen
-from arranger.events.kinds import GROUP_KINDS, ObjectGone, ObjectSeen, Watched, watch_of
+from arranger.events.kinds import GROUP_KINDS, SEEN, ObjectGone, ObjectSeen, Watched, watch_of
 from arranger.model.pods_to_place import group_uid
 from arranger.projections.state import Changes, State
 
-
-def _name(event: Any) -> str:
-    name: str = event.name
-    return name
-
-
-def _name_in_namespace(event: Any) -> tuple[str, str]:
-    return event.namespace, event.name
+_name = attrgetter("name")
+_name_in_namespace = attrgetter("namespace", "name")
 
 
 def _plain_name(event: Any) -> str:
     """The name, with its namespace if the kind has any."""
     namespace = getattr(event, "namespace", "")
-    return f"{namespace}/{event.name}" if namespace else _name(event)
+    name: str = event.name
+    return f"{namespace}/{name}" if namespace else name
 
 
 def _group(event: Any) -> str:
@@ -45,26 +40,28 @@ class _Kept(NamedTuple):
 
 
 #: Where objects are of which nobody asks for more than the one of a name.
-_PLAIN = _Kept(lambda state: state.plain, _plain_name, watch_of)
+_PLAIN = _Kept(attrgetter("plain"), _plain_name, watch_of)
 _KEPT: dict[Watched, _Kept] = {
-    Watched.QUOTA: _Kept(lambda state: state.quotas, within=attrgetter("namespace")),
-    Watched.LIMIT_RANGE: _Kept(lambda state: state.limit_ranges, within=attrgetter("namespace")),
-    Watched.PROVISIONING: _Kept(lambda state: state.seen_requests, within=attrgetter("job_uid")),
-    Watched.QUEUE: _Kept(lambda state: state.queues),
-    Watched.NAMESPACE: _Kept(lambda state: state.namespaces),
-    **dict.fromkeys(GROUP_KINDS, _Kept(lambda state: state.pod_groups, _group)),
-    Watched.CLAIM: _Kept(lambda state: state.volumes.claims, _name_in_namespace),
-    Watched.VOLUME: _Kept(lambda state: state.volumes.volumes),
-    Watched.STORAGE_CLASS: _Kept(lambda state: state.volumes.classes),
-    Watched.CSI_NODE: _Kept(lambda state: state.volumes.csi_nodes),
-    Watched.RESOURCE_SLICE: _Kept(lambda state: state.devices.slices),
-    Watched.DEVICE_CLASS: _Kept(lambda state: state.devices.classes),
-    Watched.RESOURCE_CLAIM: _Kept(lambda state: state.devices.claims, _name_in_namespace),
-    Watched.RESOURCE_CLAIM_TEMPLATE: _Kept(lambda state: state.devices.templates, _name_in_namespace),
+    Watched.QUOTA: _Kept(attrgetter("quotas"), within=attrgetter("namespace")),
+    Watched.LIMIT_RANGE: _Kept(attrgetter("limit_ranges"), within=attrgetter("namespace")),
+    Watched.PROVISIONING: _Kept(attrgetter("seen_requests"), within=attrgetter("job_uid")),
+    Watched.QUEUE: _Kept(attrgetter("queues")),
+    Watched.NAMESPACE: _Kept(attrgetter("namespaces")),
+    **dict.fromkeys(GROUP_KINDS, _Kept(attrgetter("pod_groups"), _group)),
+    Watched.CLAIM: _Kept(attrgetter("volumes.claims"), _name_in_namespace),
+    Watched.VOLUME: _Kept(attrgetter("volumes.volumes")),
+    Watched.STORAGE_CLASS: _Kept(attrgetter("volumes.classes")),
+    Watched.CSI_NODE: _Kept(attrgetter("volumes.csi_nodes")),
+    Watched.RESOURCE_SLICE: _Kept(attrgetter("devices.slices")),
+    Watched.DEVICE_CLASS: _Kept(attrgetter("devices.classes")),
+    Watched.RESOURCE_CLAIM: _Kept(attrgetter("devices.claims"), _name_in_namespace),
+    Watched.RESOURCE_CLAIM_TEMPLATE: _Kept(attrgetter("devices.templates"), _name_in_namespace),
 }
 
 #: The kinds of these objects.
 KINDS = tuple([kind for kind in Watched if kind not in (Watched.NODE, Watched.POD, Watched.JOB)])
+#: How an object is observed → where it is. Quotas come with each of many pods.
+_KEPT_SEEN: dict[type, _Kept] = {SEEN[kind]: _KEPT.get(kind, _PLAIN) for kind in KINDS}
 
 
 def see(state: State, event: ObjectSeen, _changes: Changes) -> None:
@@ -132,11 +129,14 @@ def every(state: State, kind: Watched) -> Iterator[Any]:
 
 
 def _of(state: State, event: ObjectSeen | ObjectGone, *, make: bool = False) -> tuple[_Kept, dict[Any, Any]]:
-    kind = watch_of(event)
-    assert kind is not None, event
-    kept = _KEPT.get(kind, _PLAIN)
+    kept = _KEPT.get(event.kind, _PLAIN) if type(event) is ObjectGone else _KEPT_SEEN[type(event)]
     table = kept.table(state)
     if kept.within is None:
         return kept, table
     outer = kept.within(event)
-    return kept, table.setdefault(outer, {}) if make else table.get(outer, {})
+    inner = table.get(outer)
+    if inner is None:
+        inner = {}
+        if make:
+            table[outer] = inner
+    return kept, inner
