@@ -1,7 +1,7 @@
 """Where a cycle stops placing a job: the pod that fits no node, the reasons, and the node that lacks the least."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -172,40 +172,24 @@ class ShortfallObserver(CycleObserver):
         candidates = np.flatnonzero(filters.allowed(shape, pod))
         # The resource that most candidates lack comes first.
         columns = [int(c) for c in np.argsort(-(short[candidates] > 0).sum(axis=0), kind="stable")]
-        coming = self._coming(tried) if not shortfall.infeasible else _own(tried)
+        # Nobody else is on the nodes of an empty cluster.
+        beside = [tried] if shortfall.infeasible else self._served.values()
+        next_pod = _NextPod(view, filters, shape, pod, _coming(tried, beside), _ALONE if shortfall.infeasible else "")
         unselected = any(reason.kind == ReasonKind.NODE_SELECTOR for reason, _ in shortfall.reasons)
-        alone = _ALONE if shortfall.infeasible else ""
         return msgspec.structs.replace(
             shortfall,
-            closest=_closest(view, filters, shape, pod, coming, alone=alone),
+            closest=_closest(next_pod),
             resources=tuple(name for c in columns if (short[candidates, c] > 0).any() for name, _ in asked[c]),
             candidates=tuple(view.names[row] for row in candidates.tolist()),
-            node=self._asked(view, filters, shape, pod, coming, alone=alone),
+            node=self._asked(next_pod),
             selector=selector_text(shape) if unselected else "",
         )
 
-    def _coming(self, tried: PlacementTry) -> dict[int, tuple[int, int]]:
-        """Row → the job's pods, and those of others, that this cycle puts there: they use room but don't exist yet."""
-        found: dict[int, tuple[int, int]] = {}
-        for other in self._served.values():
-            for piece in other.pieces:
-                (own, others), pods = found.get(piece.row, (0, 0)), len(piece.indices)
-                found[piece.row] = (own + pods, others) if other is tried else (own, others + pods)
-        return found
-
-    def _asked(
-        self,
-        view: ClusterView,
-        filters: Filters,
-        shape: PodShape,
-        pod: Neighbour,
-        coming: Mapping[int, tuple[int, int]],
-        *,
-        alone: str,
-    ) -> NodeAnswer | None:
-        """Why the pod can't use the requested node; what it has free is said to be so `alone`."""
+    def _asked(self, of: "_NextPod") -> NodeAnswer | None:
+        """Why the pod can't use the requested node."""
         if not self._node:
             return None
+        view, filters, shape, pod, coming, alone = of
         row = view.node_index.rows().get(self._node)
         if row is None:
             return NodeAnswer(self._node, "there is no such node")
@@ -235,11 +219,25 @@ def _by_column(view: ClusterView, shape: PodShape) -> dict[int, list[tuple[str, 
 _ALONE = ", if nothing else ran there"
 
 
-def _own(tried: PlacementTry) -> dict[int, tuple[int, int]]:
-    """Row → the try's pods there, and none of others."""
+class _NextPod(NamedTuple):
+    """The pod that finds no node, and where. `coming` is row → the job's own pods and those of others that this cycle
+    puts there; what a node has free is said to be so `alone`."""
+
+    view: ClusterView
+    filters: Filters
+    shape: PodShape
+    pod: Neighbour
+    coming: Mapping[int, tuple[int, int]]
+    alone: str
+
+
+def _coming(tried: PlacementTry, tries: Iterable[PlacementTry]) -> dict[int, tuple[int, int]]:
+    """Row → the try's pods, and those of others, that a cycle puts there: they use room but don't exist yet."""
     found: dict[int, tuple[int, int]] = {}
-    for piece in tried.pieces:
-        found[piece.row] = (found.get(piece.row, (0, 0))[0] + len(piece.indices), 0)
+    for other in tries:
+        for piece in other.pieces:
+            (own, others), pods = found.get(piece.row, (0, 0)), len(piece.indices)
+            found[piece.row] = (own + pods, others) if other is tried else (own, others + pods)
     return found
 
 
@@ -250,18 +248,10 @@ def _beside(coming: tuple[int, int] | None) -> str:
     return f", beside {' and '.join(parts)} that the same cycle puts there" if parts else ""
 
 
-def _closest(
-    view: ClusterView,
-    filters: Filters,
-    shape: PodShape,
-    pod: Neighbour,
-    coming: Mapping[int, tuple[int, int]],
-    *,
-    alone: str,
-) -> Closest | None:
+def _closest(of: _NextPod) -> Closest | None:
     """Of the nodes that lack only resources, the one that lacks the fewest of them, then the smallest part of the need.
-    If something else rules out every node, the first node with room, or else the first by name. `coming` is row → the
-    job's own pods and those of others that this cycle puts there. What a node has free is said to be so `alone`."""
+    If something else rules out every node, the first node with room, or else the first by name."""
+    view, filters, shape, pod, coming, alone = of
     if not len(view):
         return None
     request, short = view.request(shape), _short(view, shape)
@@ -284,7 +274,9 @@ def _closest(
         return Closest(view.names[row], lacks, text + beside, same - 1)
     free = view.free_with_held[alike] == view.free_with_held[row]
     same = int((free | (request == 0)).all(axis=1).sum())
-    text = _with_more(view, shape, row, lacks) + beside + (alone if any(of in view.known for of, *_ in lacks) else "")
+    text = (
+        _with_more(view, shape, row, lacks) + beside + (alone if any(name in view.known for name, *_ in lacks) else "")
+    )
     return Closest(view.names[row], lacks, text, same - 1)
 
 
