@@ -47,7 +47,7 @@ def command(target: str | None, settings: Settings, output: str, **options: Any)
     preemption, and without those after it: a scheduling cycle is asked, with its limits, guarantees and reservations,
     for at most an hour ahead. It is an estimate: a job that gave all its room would have ended when its deadline or its
     expectedRuntimeSeconds said, and all other jobs end when they did. Of many preemptions at once, each is looked at in
-    larger steps, so the time may be too long, up to three times. A preemption was needless if that came within ten
+    larger steps, so the time may be too long, up to 3.5 times. A preemption was needless if that came within ten
     minutes (or --within), and the job's GPUs would have waited for it no longer than the GPU time that was lost. To
     find all this, the command reads the log to its end.
 
