@@ -20,3 +20,8 @@ class NodeFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cordoned: bool
     labels: tuple[tuple[str, str], ...] = ()
     taints: tuple[Taint, ...] = ()
+
+    @property
+    def takes_pods(self) -> bool:
+        """Whether new pods may come: the node is ready and not cordoned. Taints aren't looked at: they say whose."""
+        return self.ready and not self.cordoned

@@ -32,7 +32,7 @@ def open_to(facts: NodeFacts, shape: PodShape) -> bool:
 
 def open_to_all(facts: NodeFacts) -> bool:
     """Whether a node is ready, not cordoned and without a taint, as most of thousands are."""
-    return facts.ready and not facts.cordoned and not facts.taints
+    return facts.takes_pods and not facts.taints
 
 
 def _closed(

@@ -9,6 +9,7 @@ surplus.
 """
 
 import math
+from collections import deque
 from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain, groupby
@@ -206,14 +207,14 @@ class Candidates:
         taken: Collection[str],
         *,
         nodes: dict[str, None] | None = None,
-        own_first: bool = False,
+        near_first: bool = False,
     ) -> Iterator[Candidate]:
         """The candidates for a quorum that requests `asked`, in order, each only while its queue may give more.
 
         `placed` is what queues' own jobs got in this cycle, `taken` the jobs by UID that can't give room any more,
         because they got nodes or gave room in it. With `nodes`, only jobs that have pods on them are candidates,
-        and of their surplus what is there. With `own_first`, as many of the quorum's own queue come before all others,
-        on any nodes, as bring it down to its share.
+        and of their surplus what is there. With `near_first`, as many of the quorum's own queue, and of those that
+        share a parent with it, come before all others, on any nodes, as bring these down to their shares.
         """
         self.kept_by_shares = False
         own, queue = self._standing_of(job)
@@ -221,61 +222,63 @@ class Candidates:
         if rules is None:
             return
         line = self.line(job, asked, placed) if self._reclaims(rules, queue) else None
-        first = self._down_to_share(job, line, taken) if line is not None and own_first else []
+        first = list(self._down_to_shares(job, rules, line, taken)) if line is not None and near_first else []
         yield from first
         done = {(of.job.uid, of.kind) for of in first}
         givers = self._queues(queue, line)
         may = [of for of in self._begun if _gives(of, queue, own, givers) and of.job.uid not in taken]
         if nodes is not None:
             may = [of for of in may if not nodes.keys().isdisjoint(of.job.placements.values())]
-        for candidate in self._in_order(may, rules, queue, line, nodes):
-            if (candidate.job.uid, candidate.kind) not in done:
-                yield candidate
+        yield from self._in_order(may, rules, queue, line, nodes=nodes, done=done)
 
     def _in_order(
-        self, may: list[_Begun], rules: Preemption, queue: str, line: "ShareLine | None", nodes: dict[str, None] | None
+        self,
+        may: list[_Begun],
+        rules: Preemption,
+        queue: str,
+        line: "ShareLine | None",
+        *,
+        nodes: dict[str, None] | None = None,
+        done: Container[tuple[str, PreemptionKind]] = (),
     ) -> Iterator[Candidate]:
-        """The candidates among these jobs for a quorum of a queue, as in `of`."""
+        """The candidates among these jobs for a quorum of a queue, as in `of`, without those that are done."""
         if rules.surplus == _ALLOWED:
             for of in may:
-                if units := _on(nodes, of.job, self._surplus(of)):
+                if (of.job.uid, PreemptionKind.SURPLUS) not in done and (
+                    units := _on(nodes, of.job, self._surplus(of))
+                ):
                     yield from self._within(line, self._candidate(of, PreemptionKind.SURPLUS, units, queue))
-        if line is not None:
-            yield from self._whole([of for of in may if of.queue != queue], PreemptionKind.RECLAIM, queue, line)
-        if rules.priority == _ALLOWED:
-            yield from self._whole([of for of in may if of.queue == queue], PreemptionKind.PRIORITY, queue, line)
+        own = [of for of in may if of.queue == queue]
+        for kind, allowed, jobs in (
+            (PreemptionKind.RECLAIM, line is not None, [of for of in may if of.queue != queue]),
+            (PreemptionKind.PRIORITY, rules.priority == _ALLOWED, own),
+        ):
+            if allowed:
+                yield from self._whole([of for of in jobs if (of.job.uid, kind) not in done], kind, queue, line)
 
-    def _down_to_share(self, job: JobRecord, line: "ShareLine", taken: Container[str]) -> list[Candidate]:
-        """The first candidates of a quorum's own queue with which no other queue is closed to it any more because its
-        own would be above its share; the line knows what they give."""
-        queue, found = queue_of(self._state, job), list[Candidate]()
-        for candidate, amounts in self._of_own(job, taken):
-            if not any(line.own_above(name) for name in self._lowest if name != queue):
-                break
-            line.own_gives(amounts)
-            found.append(candidate)
-        return found
-
-    def _of_own(self, job: JobRecord, taken: Container[str]) -> Iterator[tuple[Candidate, Amounts]]:
-        """The candidates of a quorum's own queue, in order, each with what it gives beside those before it."""
+    def _down_to_shares(
+        self, job: JobRecord, rules: Preemption, line: "ShareLine", taken: Container[str]
+    ) -> Iterator[Candidate]:
+        """The first candidates below each queue on a quorum's way, the nearest first, with which no jobs of others are
+        closed to the quorum any more because that queue would be above its share; the line knows what they give."""
         own, queue = self._standing_of(job)
-        rules, given = self.rules(queue), dict[str, Amounts]()
-        if rules is None or self._lowest.get(queue, own) >= own:
-            return
-        may = [of for of in self._begun if of.queue == queue and of.priority < own and of.job.uid not in taken]
-        if rules.surplus == _ALLOWED:
-            for of in may:
-                if units := self._surplus(of):
-                    candidate = self._candidate(of, PreemptionKind.SURPLUS, units, queue)
-                    given[of.job.uid] = candidate.amounts
-                    yield candidate, candidate.amounts
-        if rules.priority == _ALLOWED:
-            for candidate in self._whole(may, PreemptionKind.PRIORITY, queue, None):
-                before = given.get(candidate.job.uid, _NOTHING)
-                yield candidate, {one: amount - before.get(one, 0) for one, amount in candidate.amounts.items()}
+        done: set[tuple[str, PreemptionKind]] = set()
+        for name in line.way:
+            if not line.closes(name, self._lowest):
+                continue
+            below = {
+                of: None for of in self._lowest if of == queue or (line.is_below(of, name) and line.may_reclaim(of))
+            }
+            may = [of for of in self._begun if _gives(of, queue, own, below) and of.queue in below]
+            may = [of for of in may if of.job.uid not in taken]
+            candidates = self._in_order(may, rules, queue, line, done=done)
+            while line.closes(name, self._lowest) and (candidate := next(candidates, None)) is not None:
+                line.gives(candidate)
+                done.add((candidate.job.uid, candidate.kind))
+                yield candidate
 
-    def own_helps(self, job: JobRecord, asked: Amounts, placed: Use) -> bool:
-        """Whether jobs of other queues are candidates only once some of the quorum's own queue have given room."""
+    def near_helps(self, job: JobRecord, asked: Amounts, placed: Use) -> bool:
+        """Whether jobs of other queues are candidates only once some that are nearer in the tree have given room."""
         _, queue = self._standing_of(job)
         line, beyond = self.line(job, asked, placed), self.line_beyond(job, asked, placed)
         return len(self._queues(queue, beyond)) > len(self._queues(queue, line))
@@ -335,10 +338,14 @@ class Candidates:
         return ShareLine(self._state, queue, asked, placed, standing=self._shares, spare=lambda: self._spare)
 
     def line_beyond(self, job: JobRecord, asked: Amounts, placed: Use) -> "ShareLine":
-        """As `line`, once all of the quorum's own queue that may give room have done so."""
-        line = self.line(job, asked, placed)
+        """As `line`, once all of the quorum's own queue that may give room have done so, and of those that share a
+        parent with it as many as bring it down to its share."""
+        line, (own, queue) = self.line(job, asked, placed), self._standing_of(job)
         if line.is_above:
-            line.own_gives(self._all_of_own(*self._standing_of(job)))
+            line.near_give(queue, self._all_of_own(own, queue))
+        if line.is_above and (rules := self.rules(queue)) is not None:
+            deque(self._down_to_shares(job, rules, line, ()), maxlen=0)
+            line.forget_others()
         return line
 
     def _all_of_own(self, own: int, queue: str) -> Amounts:
@@ -496,11 +503,13 @@ class ShareLine:
         more: Use = {name: {one: -amount for one, amount in of.items()} for name, of in placed.items()}
         #: What queues and those below them use, with what this cycle placed.
         self._used = less(state.queue_totals, more, tree.paths)
-        #: What of that candidates have given.
+        #: What of that candidates have given: of queues on the quorum's way those whose giving opens others to it.
         self._given: Use = {}
         self._spare = spare
         #: What whole jobs have given, without their surplus.
         self._given_whole: Use = {}
+        #: UID → what a job has given as surplus.
+        self._given_surplus: dict[str, Amounts] = {}
         #: Other queue → as in `_reclaimed_from`.
         self._others: dict[str, list[str]] = {}
         self._amounts = asked
@@ -519,12 +528,43 @@ class ShareLine:
         """Whether the quorum's queue, or one above it, would be above its share with the quorum."""
         return bool(self._above)
 
-    def own_gives(self, amounts: Amounts) -> None:
-        """Some of the quorum's own queue give so much to it."""
-        for name in self._way:
-            _add(self._given, name, amounts, 1)
+    @property
+    def way(self) -> tuple[str, ...]:
+        """The quorum's queue and those above it."""
+        return self._way
+
+    def closes(self, name: str, queues: Iterable[str]) -> bool:
+        """Whether one of these queues is closed to the quorum because another, on its way, would be above its share."""
+        return name in self._above and any(not self.is_below(queue, name) for queue in queues)
+
+    def is_below(self, queue: str, name: str) -> bool:
+        """Whether a queue is another one or below it."""
+        return name in self._paths.get(queue, ())
+
+    def gives(self, candidate: Candidate) -> None:
+        """A candidate gives its room, and so brings down all queues that are on its way and on the quorum's."""
+        self.near_give(candidate.queue, self._net(candidate))
+        if not candidate.kind.whole:
+            self._given_surplus[candidate.job.uid] = candidate.amounts
+
+    def near_give(self, queue: str, amounts: Amounts) -> None:
+        """As `gives`, for so much of a queue."""
+        for name in self._paths.get(queue, ()):
+            if name in self._way:
+                _add(self._given, name, amounts, 1)
         self._above = self._ways_above()
         self._others.clear()
+
+    def forget_others(self) -> None:
+        """Forget what candidates have given of queues that aren't on the quorum's way."""
+        self._given = {name: self._given[name] for name in self._way if name in self._given}
+        self._given_whole.clear()
+        self._given_surplus.clear()
+
+    def _net(self, candidate: Candidate) -> Amounts:
+        """What a candidate gives beside what its job has given as surplus."""
+        before = self._given_surplus.get(candidate.job.uid, _NOTHING) if candidate.kind.whole else _NOTHING
+        return {of: amount - before.get(of, 0) for of, amount in candidate.amounts.items()}
 
     def own_above(self, queue: str) -> bool:
         """Whether a queue on the quorum's way, but not on that of another queue, would be above its share with it."""
@@ -576,11 +616,14 @@ class ShareLine:
         whole = candidate.kind == PreemptionKind.RECLAIM
         if not self.may_reclaim(candidate.queue) or (whole and not self._may_reclaim_whole(candidate.queue)):
             return False
-        for name in self._paths.get(candidate.queue, ()):
-            _add(self._given, name, candidate.amounts, 1)
+        amounts = self._net(candidate)
+        for name in self._others[candidate.queue]:
+            _add(self._given, name, amounts, 1)
             if whole:
                 _add(self._given_whole, name, candidate.amounts, 1)
                 _add(self._given_whole, name, candidate.surplus, -1)
+        if not whole:
+            self._given_surplus[candidate.job.uid] = candidate.amounts
         return True
 
 

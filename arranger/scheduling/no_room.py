@@ -164,7 +164,7 @@ def _comes(state: State, job: JobRecord, config: CycleConfig, time_ms: int, poli
 def _line(candidates: Candidates, preempting: Preempting, job: JobRecord, asked: Amounts) -> ShareLine:
     """The line for a quorum that lacks room. Others are closed to it if its queue would be above its share with all
     that it has, unless there is too little room even without those that could bring it down."""
-    if candidates.own_helps(job, asked, {}) and not preempting.fits_without_candidates(job, asked):
+    if candidates.near_helps(job, asked, {}) and not preempting.fits_without_candidates(job, asked):
         return candidates.line_beyond(job, asked, {})
     return candidates.line(job, asked, {})
 

@@ -290,9 +290,9 @@ class PreemptionSearch:
         """As `_least_harm`. If worker sets differ, other workers than the first ones may be placed, and may request
         more: then nobody gives room whose queue could give it to those that were asked for alone."""
         for _ in range(_ASKED):
-            outcome = self._least_harm(job, asked, taken, helpful, own_first=False)
-            if outcome is None and self._candidates.own_helps(job, asked, self._use):
-                outcome = self._least_harm(job, asked, taken, helpful, own_first=True)
+            outcome = self._least_harm(job, asked, taken, helpful, near_first=False)
+            if outcome is None and self._candidates.near_helps(job, asked, self._use):
+                outcome = self._least_harm(job, asked, taken, helpful, near_first=True)
             if outcome is None:
                 return None
             asked = sum_of(job, expand(self._placer.placed_pods(outcome.tried)))
@@ -302,19 +302,21 @@ class PreemptionSearch:
         return None
 
     def _is_within(self, job: JobRecord, asked: Amounts, victims: Iterable[Unit]) -> bool:
-        """Whether a quorum that requests `asked` and these victims leave its own queue within its share, if some are of
-        other queues."""
+        """Whether a quorum that requests `asked` and these victims leave the queues on its way within their shares,
+        below the first of them that each of the other queues shares."""
         queues = {unit.candidate.queue: None for unit in victims if unit.candidate.reclaimed}
         if not queues:
             return True
-        line = self._candidates.line(job, asked, self._use)
+        line, given = self._candidates.line(job, asked, self._use), dict[str, tuple[Candidate, set[SlotKey]]]()
         for unit in victims:
-            if not unit.candidate.reclaimed:
-                line.own_gives(sum_of(unit.candidate.job, unit.slots))
+            if not unit.candidate.kind.of_guest:
+                given.setdefault(unit.candidate.job.uid, (unit.candidate, set()))[1].update(unit.slots)
+        for of, slots in given.values():
+            line.near_give(of.queue, sum_of(of.job, slots))
         return not any(line.own_above(queue) for queue in queues)
 
     def _least_harm(
-        self, job: JobRecord, asked: Amounts, taken: Collection[str], helpful: dict[str, None], *, own_first: bool
+        self, job: JobRecord, asked: Amounts, taken: Collection[str], helpful: dict[str, None], *, near_first: bool
     ) -> RoomOutcome | None:
         """Who gives room to a quorum that requests `asked`, without the jobs in `taken`; None if nobody does.
 
@@ -324,23 +326,23 @@ class PreemptionSearch:
         If pods that leave change nothing but room, only those on the `helpful` nodes are asked at all.
         """
         only = helpful if self._vacating.by_room_alone else None
-        outcome = self._once(job, asked, taken, only, own_first=own_first)
+        outcome = self._once(job, asked, taken, only, near_first=near_first)
         if outcome is not None or not self._candidates.kept_by_shares:
             return outcome
         others = self._candidates.jobs_of_others(job, asked, self._use, taken)
         free = self._vacating.helpful_nodes(job, others)
         for nodes in (free, *[[node] for node in free[:_NODES]]) if free else ():
-            outcome = self._once(job, asked, taken, dict.fromkeys(nodes), own_first=own_first)
+            outcome = self._once(job, asked, taken, dict.fromkeys(nodes), near_first=near_first)
             if outcome is not None:
                 return outcome
         return None
 
     def _once(
-        self, job: JobRecord, asked: Amounts, taken: Collection[str], nodes: dict[str, None] | None, *, own_first: bool
+        self, job: JobRecord, asked: Amounts, taken: Collection[str], nodes: dict[str, None] | None, *, near_first: bool
     ) -> RoomOutcome | None:
         """One search among the candidates on these nodes, None for all."""
-        candidates = self._candidates.of(job, asked, self._use, taken, nodes=nodes, own_first=own_first)
-        if not own_first:
+        candidates = self._candidates.of(job, asked, self._use, taken, nodes=nodes, near_first=near_first)
+        if not near_first:
             return least_harm(self._placer, self._vacating, job, candidates)
         return RoomSearch(self._placer, self._vacating, job).among(candidates)
 

@@ -1,10 +1,11 @@
 """What the cluster offers to the jobs of all queues: shares divide it, and guarantees are kept from it.
 
-It is what the ready nodes have, without what pods of other programs hold there: that is nobody's share and fulfils no
-guarantee, as in KAI's division of resources. So it stays the same while a job ends, whichever of its pods have ended,
-and whichever still hold their room. What jobs hold on a node beyond what it has now is in the offer too, as it is in
-their use: on a node that isn't ready, has lost a GPU, or whose device plugin restarts. So they take nothing from the
-other nodes, and lose no share for it.
+It is what the open nodes have, those that are ready and not cordoned, whatever their taints: nodes of GPUs often have
+one that all of their pods tolerate. What pods of other programs hold there is nobody's share and fulfils no guarantee,
+as in KAI's division of resources. So the offer stays the same while a job ends, whichever of its pods have ended, and
+whichever still hold their room. What jobs hold on a node beyond what it offers is in the offer too, as it is in their
+use: on a node that isn't open, has lost a GPU, or whose device plugin restarts. So they take nothing from the other
+nodes, and lose no share for it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -22,19 +23,18 @@ from arranger.projections.state import State
 
 def offered(state: State, time_ms: int) -> Mapping[str, int]:
     """Resource → the amount, in its unit, of every resource that some present node has. What a node had once counts no
-    more: a projection that began at a snapshot doesn't know of it. What is held
-    beyond a ready node's amounts is offered, and what pods hold that should be gone by `time_ms` (milliseconds since
-    1970) isn't."""
+    more: a projection that began at a snapshot doesn't know of it. What is held beyond an open node's amounts is
+    offered, and what pods hold that should be gone by `time_ms` (milliseconds since 1970) isn't."""
     nodes, others = state.nodes, state.queue_use.others
-    ready = remembered(nodes.facts_version, "ready", lambda: _ready(nodes))
+    opened = remembered(nodes.facts_version, "open to all", lambda: _open(nodes))
     found = dict(remembered(nodes.facts_version, "offered", lambda: _provided(nodes)))
     _add(found, state.queue_use.others_total.items(), -1)
-    behind = [pod for pod in _left_behind(state, time_ms) if pod.node in ready]
+    behind = [pod for pod in _left_behind(state, time_ms) if pod.node in opened]
     for pod in behind:
         _add(found, pod.requests, -1)
-    held = _held_where_short(state, ready, others, behind)
+    held = _held_where_short(state, opened, others, behind)
     for name, amounts in held.items():
-        there = nodes.allocatable[nodes.rows[name]] if name in ready else np.zeros(len(nodes.columns), np.int64)
+        there = nodes.allocatable[nodes.rows[name]] if name in opened else np.zeros(len(nodes.columns), np.int64)
         for resource, amount in amounts.items():
             if resource in found:
                 found[resource] += max(amount - int(there[nodes.columns[resource]]), 0)
@@ -48,13 +48,15 @@ def _left_behind(state: State, time_ms: int) -> Iterator[PodSeen]:
 
 
 def _held_where_short(
-    state: State, ready: Set[str], others: Mapping[str, Mapping[str, int]], behind: Iterable[PodSeen]
+    state: State, opened: Set[str], others: Mapping[str, Mapping[str, int]], behind: Iterable[PodSeen]
 ) -> Mapping[str, dict[str, int]]:
-    """Node → what pods of other programs, those left behind and slots of jobs hold there, of the nodes that have less
-    than is used there: not ready, or overbooked."""
+    """Node → what pods of other programs, those left behind and slots of jobs hold there, of the nodes that offer less
+    than is used there: not open, or overbooked."""
     nodes = state.nodes
     over = _overbooked(nodes)
-    short = {name: row for name, row in nodes.rows.items() if nodes.holders[row] and (name not in ready or row in over)}
+    short = {
+        name: row for name, row in nodes.rows.items() if nodes.holders[row] and (name not in opened or row in over)
+    }
     held = {name: dict(others.get(name, _NOTHING)) for name in short}
     for pod in behind:
         if pod.node in held:
@@ -105,15 +107,15 @@ def _held_on(state: State, names: Set[str]) -> Iterator[tuple[str, Requests]]:
 
 
 def _provided(nodes: NodeTable) -> Mapping[str, int]:
-    """The resources that some present node has, with the amounts of the ready ones."""
+    """The resources that some present node has, with the amounts of the open ones."""
     rows, facts = nodes.by_name(), nodes.facts
     has = nodes.allocatable[rows]
-    sums = has[np.array([facts[row].ready for row in rows.tolist()], np.bool_)].sum(axis=0).tolist()
+    sums = has[np.array([facts[row].takes_pods for row in rows.tolist()], np.bool_)].sum(axis=0).tolist()
     columns = [(name, column) for name, column in nodes.columns.items() if name not in (NOWHERE, PODS)]
     return {name: sums[column] for name, column in columns if has[:, column].any()}
 
 
-def _ready(nodes: NodeTable) -> frozenset[str]:
-    """The names of the ready nodes."""
+def _open(nodes: NodeTable) -> frozenset[str]:
+    """The names of the open nodes."""
     names, facts = nodes.names, nodes.facts
-    return frozenset([names[row] for row in nodes.by_name().tolist() if facts[row].ready])
+    return frozenset([names[row] for row in nodes.by_name().tolist() if facts[row].takes_pods])

@@ -152,8 +152,8 @@ def could_take(state: State, config: CycleConfig, time_ms: int) -> Iterator[tupl
 
 def misjudged_offer(state: State, time_ms: int) -> str:
     """How what the nodes offer to queues differs from what it is, added up node by node; empty if it doesn't. On a node
-    that has less than is used there, what jobs hold is in it, so that nobody loses a share for that; except where all
-    their pods have ended, for the moment until they have."""
+    that has or offers less than is used there, what jobs hold is in it, so that nobody loses a share for that; except
+    where all their pods have ended, for the moment until they have."""
     ours, others = defaultdict[str, Counter[str]](Counter), defaultdict[str, Counter[str]](Counter)
     for job in state.jobs.values():
         for (group, _), node in job.placements.items():
@@ -165,14 +165,14 @@ def misjudged_offer(state: State, time_ms: int) -> str:
             others[pod.node].update(dict(pod.requests))
     for uid in hanging(state, time_ms, 0):
         pod, facts = state.pods[uid], state.nodes.facts_of(state.pods[uid].node)
-        if leaves(state, pod) and facts is not None and facts.ready:  # its room is nobody's
+        if leaves(state, pod) and facts is not None and facts.ready and not facts.cordoned:  # its room is nobody's
             others[pod.node].update(dict(pod.requests))
     total, offer = Counter[str](), offered(state, time_ms)
     for name, row in state.nodes.rows.items():
         facts, amounts = state.nodes.facts_of(name), state.nodes.amounts(row)
         if all(used <= others[name][of] for of, (used, _) in amounts.items() if of != "pods"):
             ours.pop(name, None)
-        has = dict(facts.allocatable) if facts is not None and facts.ready else {}
+        has = dict(facts.allocatable) if facts is not None and facts.ready and not facts.cordoned else {}
         short = not has or any(used > has.get(of, 0) for of, (used, _) in amounts.items() if of != "pods")
         for of in offer:
             left = has.get(of, 0) - others[name][of]
@@ -313,7 +313,7 @@ def _above_its_share(
     state: State, cycle: k.CycleTaken, job: JobRecord, event: k.Preempted, before: Sequence[Decision]
 ) -> str:
     """The first queue on a job's way that its quorum lifts above its share, below all that it shares with a queue that
-    it reclaims from; empty if none. What jobs of its own queue give it is that of the queue no more."""
+    it reclaims from; empty if none. What jobs below a queue on its way give it is that of this queue no more."""
     standing = _shares(state, cycle)
     used, asked = _use(state, before, all_pods=False), Counter[str]()
     for group, _ in expand(event.placed.pods):
@@ -322,7 +322,7 @@ def _above_its_share(
     for victim in event.victims:
         of = state.jobs[victim.job_uid]
         queues[name_of(state, of)] = None
-        if name_of(state, of) == own and not victim.kind.of_guest:
+        if not victim.kind.of_guest:
             _count(state, used, of, expand(victim.pods), -1)
     ways = [way_of(state, queue) for queue in queues if queue != own]
     for name in way_of(state, own):

@@ -435,8 +435,8 @@ def test_nobody_leaves_only_to_bring_a_queue_down_to_its_share(room: str, kind: 
     assert [one.kind for one in why if others[0].uid in one.jobs] == [kind]
 
 
-def test_a_queue_above_the_jobs_own_is_named_that_would_be_above_its_share() -> None:
-    """What another queue below the same parent would give doesn't bring the parent down to its share."""
+def organisation() -> World:
+    """A queue of 16 of 32 GPUs with two below it, of 12 and 4; 8 GPUs are used by the smaller one."""
     of = World(config=CONFIG)
     of.node("n0", cpu=64, gpus=32)
     of.watch_queues()
@@ -444,18 +444,59 @@ def test_a_queue_above_the_jobs_own_is_named_that_would_be_above_its_share() -> 
     of.queue("vision", parent="org", weight=3)
     of.queue("robots", parent="org")
     of.queue("batch")
+    return of
+
+
+def test_a_queue_above_the_jobs_own_is_named_that_would_be_above_its_share() -> None:
+    """The other queue below the same parent can't bring it down to its share."""
+    of = organisation()
     large = running(of, "large", 22, of_queue="batch")
-    robots = running(of, "robots", 8, of_queue="robots")
+    robots = running(of, "robots", 8, of_queue="robots", preemptible=False)
     mine = waiting(of, "mine", 12, of_queue="vision")
     assert preempted(of) is None
     of.settle()
     why = why_no_room(of.state, mine, of.config, of.now_ms, lacks=None, infeasible=False, short=["nvidia.com/gpu"])
     assert [(one.kind, one.jobs, one.above) for one in why] == [
-        (NoRoomKind.TOO_LITTLE, (robots.uid,), ""),
+        (NoRoomKind.NOT_PREEMPTIBLE, (robots.uid,), ""),
         (NoRoomKind.ABOVE_SHARE, (large.uid,), "org"),
     ]
     [_, told] = [takes_none_text(TakesNone(one.kind, one.jobs, 0, one.above), lambda _: "") for one in why]
     assert told == "queue org would be above its share, so nothing is reclaimed from uid-large"
+
+
+def test_a_queue_below_the_same_parent_brings_it_down_to_its_share() -> None:
+    """Otherwise a queue that uses nothing of its share could take nothing: its sibling alone has too little room, and
+    with that the parent would be above its share."""
+    of = organisation()
+    batch = [running(of, f"batch{number}", 1, of_queue="batch") for number in range(22)]
+    robots = [running(of, f"robots{number}", 1, of_queue="robots", priority=9) for number in range(8)]
+    mine = waiting(of, "mine", 12, of_queue="vision")
+    decision = preempted(of)
+    assert decision is not None
+    assert [victim.kind for victim in decision.victims] == ["Reclaim"] * 10
+    of.settle()
+    assert mine.stage == Stage.RUNNING
+    assert sum(job.stage == Stage.RUNNING for job in robots) == 4
+    assert sum(job.stage == Stage.RUNNING for job in batch) == 16
+    of.settle()
+    assert preempted(of) is None
+
+
+def test_surplus_that_a_job_gave_is_not_counted_again_when_all_of_it_leaves() -> None:
+    """Else a queue would seem to have come down to its share, and a job that is within its own would wait."""
+    of = World(config=CONFIG)
+    of.node("n0", cpu=64, gpus=24)
+    of.watch_queues()
+    of.queue("a")
+    of.queue("b", deserved=(("nvidia.com/gpu", 9),))
+    running(of, "elastic", 6, least=3, of_queue="a", priority=1)
+    later = [running(of, f"later{number}", 3, of_queue="a", priority=2) for number in range(6)]
+    mine = waiting(of, "mine", 9, of_queue="b")
+    decision = preempted(of)
+    assert decision is not None
+    of.settle()
+    assert mine.stage == Stage.RUNNING
+    assert sum(job.stage == Stage.RUNNING for job in later) == 5
 
 
 @pytest.mark.parametrize("limit", [{"max_running": 1}, {"capability": (("nvidia.com/gpu", 4),)}])

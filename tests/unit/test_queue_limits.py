@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from arranger.events import kinds as k
 from arranger.messages.shortages import kind_text, quota_text, shortage_text
 from arranger.model.job import ScheduleState, Stage
+from arranger.model.node import Taint
 from arranger.model.queue import QueueSpec, QueueState
 from arranger.model.quota import LimitKind, QuotaLack
 from arranger.model.reasons import Reason, ReasonKind
@@ -230,8 +231,9 @@ def test_room_that_no_node_has_in_one_piece_lacks_on_nodes_whatever_is_guarantee
 
 
 def test_room_on_a_closed_node_lacks_on_nodes_whatever_is_guaranteed() -> None:
+    """Its amounts are offered, because there may be jobs that tolerate its taint."""
     there = world(gpus=4)
-    there.node("n2", cpu=256, gpus=8, cordoned=True)
+    there.node("n2", cpu=256, gpus=8, taints=(Taint("kept", "", "NoSchedule"),))
     there.queue("rl", guarantee=((GPU, 6),))
     job(there, "first", "default", 3)
     there.cycle()

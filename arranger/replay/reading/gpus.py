@@ -53,7 +53,7 @@ def _open(nodes: NodeTable) -> NDArray[np.bool_]:
     known: NDArray[np.bool_] | None = notes.get(_open)
     if known is None:
         facts = [nodes.facts[row] for row in nodes.by_name().tolist()]
-        known = notes[_open] = np.array([of.ready and not of.cordoned for of in facts], dtype=np.bool_)
+        known = notes[_open] = np.array([of.takes_pods for of in facts], dtype=np.bool_)
     return known
 
 

@@ -143,7 +143,7 @@ def _totals(state: State, waiting: int) -> OverviewTotals:
         jobs={str(stage): stages[stage] for stage in Stage if stages[stage]},
         waiting=waiting,
         nodes=len(facts),
-        nodes_open=sum(of.ready and not of.cordoned for of in facts),
+        nodes_open=sum(of.takes_pods for of in facts),
         gpus=gpus.gpus,
         gpus_used=gpus.used,
         gpus_idle=gpus.idle,
