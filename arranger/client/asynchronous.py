@@ -32,9 +32,9 @@ from arranger.errors import ArrangerError, UsageError
 from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import PODS, TYJOBS, ApiError, ClusterUnavailable, Expired, Object
 from arranger.kube.config import find_access, find_namespace
-from arranger.model.job import Stage
+from arranger.model.job import MAX_WORKERS, Stage
 from arranger.model.text import few
-from arranger.model.validation import MAX_WORKERS, scaled_set
+from arranger.model.validation import scaled_set
 from arranger.settings import SERVER_VARIABLE
 from arranger.web.naming import camel
 from arranger.web.remote import Remote

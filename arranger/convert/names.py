@@ -3,8 +3,8 @@
 import hashlib
 import re
 
+from arranger.model.fields import DNS_LABEL
 from arranger.model.queue import MAX_QUEUE_NAME
-from arranger.model.schema import DNS_LABEL
 
 
 def label(text: str) -> str:

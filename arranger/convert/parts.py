@@ -11,9 +11,10 @@ from arranger.convert.rights import host_access
 from arranger.convert.scheduler_keys import MOST_SECONDS, PREEMPTIBLE, instead_of, keeps_room
 from arranger.convert.templates import Json, Template
 from arranger.convert.whole_input import Flavor, Input
+from arranger.model.fields import DNS_LABEL
 from arranger.model.names import MAX_NAMES_LENGTH
 from arranger.model.queue import MAX_QUEUE_NAME
-from arranger.model.schema import DNS_LABEL, definition
+from arranger.model.schema import definition
 
 #: What the API server writes.
 OF_THE_SERVER = (

@@ -10,7 +10,7 @@ from arranger.convert.templates import Json
 from arranger.convert.whole_input import Totals, is_resource
 from arranger.model.pod_rules import quantity
 from arranger.model.quantity import amount, exact
-from arranger.model.queue_rules import MAX_WEIGHT
+from arranger.model.queue import MAX_WEIGHT
 
 #: Finalizers by which a controller of the source keeps a queue that is in use.
 _IN_USE = "kueue.x-k8s.io/resource-in-use"

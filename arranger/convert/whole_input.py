@@ -17,8 +17,7 @@ from arranger.model.checks import items
 from arranger.model.pod_rules import amounts_of_nodes, quantity
 from arranger.model.quantity import amount
 from arranger.model.quantity import quantity as as_written
-from arranger.model.queue import MAX_DEPTH
-from arranger.model.queue_rules import MAX_WEIGHT
+from arranger.model.queue import MAX_DEPTH, MAX_WEIGHT
 from arranger.model.schema import definition
 
 KUEUE = "kueue.x-k8s.io"

@@ -4,9 +4,17 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from arranger.model.faults import Fault, FaultKind
+from arranger.model.fields import ChangesUntil, declared
+from arranger.model.job import JobSpec
 from arranger.model.names import LABEL_PREFIX
 from arranger.model.near_names import near_names
 from arranger.model.text import one_line
+
+#: The fields of a TYJob that may be changed at any time, beside some of its worker sets.
+_CHANGEABLE = (
+    *[each.name for each in declared(JobSpec) if each.field.changes == ChangesUntil.EVER],
+    *("replicas", "scaledSet"),
+)
 
 #: Limit of the message for one wrong field, in characters: it quotes the user's text.
 _LIMIT = 300
@@ -184,10 +192,8 @@ _WORDS: Mapping[FaultKind, str] = MappingProxyType(
             "Invalid value: worker set '{name}' would start after itself: its startAfter is '{value}'"
         ),
         _K.IMMUTABLE: (
-            "can't be changed once the job has started or ended: delete the job and create it again; only terminating, "
-            "suspend, priority, preemptible, minWorkersNum, replicas, scaledSet, activeDeadlineSeconds, "
-            "expectedRuntimeSeconds, startGraceSeconds, ttlSecondsAfterFinished, keepFailedPods, and counts, minCount "
-            "and restart of worker sets can be changed"
+            "can't be changed once the job has started or ended: delete the job and create it again; only "
+            f"{', '.join(_CHANGEABLE)}, and counts, minCount and restart of worker sets can be changed"
         ),
         _K.OWN_PARENT: "Invalid value: a queue can't be its own parent",
         _K.ABOVE_THE_AMOUNT: "Invalid value: {name} must not be above {fields}, which is {limit}, but is {value}",

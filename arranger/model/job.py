@@ -7,10 +7,13 @@ pods. These records are written to the log, so they are small, and the meaning o
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
+from arranger.model.fields import ChangesUntil, DnsLabel, Flag, ManifestField, OneOf, Text, Whole
 from arranger.model.pod import DeclaredNeeds, Failure, PodShape, QosClass
+from arranger.model.queue import MAX_QUEUE_NAME
 
 #: Group number of the leader; worker set `i` of the spec is group `i + 1`.
 LEADER_GROUP = 0
@@ -18,6 +21,12 @@ LEADER_GROUP = 0
 #: The grace period that Kubernetes sets, in seconds, and the longest that counts: what is longer means "never".
 DEFAULT_GRACE_S = 30
 MAX_GRACE_S = 365 * 86_400
+
+#: How many restarts a job allows that doesn't say.
+DEFAULT_RESTART_LIMIT = 3
+
+#: The maximum number of workers of one job, all sets together.
+MAX_WORKERS = 10_000
 
 #: The pod policy under which a job's quorum is all of its pods.
 GANG = "Gang"
@@ -292,61 +301,193 @@ def _add_awaited(groups: Sequence[PodGroup], number: int | None, least: list[int
 
 
 class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A valid TYJob's spec. `groups[0]` is the leader, `groups[1:]` the worker sets in the order given. In a job
-    without a leader, `groups[0]` has no name and the count 0.
+    """A valid TYJob's spec. Times are in seconds."""
 
-    `queue_policy` and `pod_policy` are empty if the job names none and the configured default applies. `ttl_s` is how
-    long an ended job is kept, `deadline_s` how long it may be active; seconds, None for no limit.
-    `leader_service`: workers reach the leader by a fixed name, whatever its address. `scaled` is the group that the
-    scale subresource counts; 0 without worker sets. A job that names a `priority_class` has the priority of that; in an
-    observation it isn't known, and 0. `keep_failed`: how many failed pods of the leader, and of each worker set, stay
-    for their logs after other pods took their slots. `after` are the jobs that it waits for, in the order given.
-    `success` are the groups whose end is that of the job: the leader, or worker sets. `queue` is empty if the job names
-    none. `preemptible`: it may be preempted for other jobs. `expected_s` is how long it is expected to run from its
-    start, in seconds; None if it doesn't say. `image` identifies the image that the job mainly runs: a digest of its
-    name, "" if it isn't known. `preempts`: other jobs may give room to it; only pods that no TYJob owns can forbid that
-    (`preemptionPolicy: Never`). `group_known`: if its pods name a PodGroup, it is there. `qos` is the lowest QoS class
-    of its pods; None if it isn't known. `qos_rank` is set by a cycle that orders equals by that class, and is 0 in all
-    others and in the log. `task_minimums` are the tasks of a Volcano PodGroup, each with how many of its pods a quorum
-    needs. `min_resources` are what all nodes together must have free before a pod group gets any, and
-    `schedule_timeout_s` for how long room may be reserved for it; None for no limit. `start_grace_s` is how long it
-    may take from the start of an attempt until its quorum is ready, in seconds; None if it doesn't say.
-    `missing_runtimes` are the RuntimeClasses that its templates name and that don't exist, while they are watched.
-    `clean_named`: the job itself names its `clean_pod_policy`.
-    """
-
+    #: The first is the leader, the others are the worker sets in the order given. Without a leader, the first has no
+    #: name and the count 0.
     groups: tuple[PodGroup, ...]
-    min_workers: int
-    priority: int
+    min_workers: Annotated[
+        int,
+        ManifestField(
+            "minWorkersNum",
+            Whole(0, MAX_WORKERS),
+            "Workers needed to start the job, and to keep it running, of all worker sets together: 0 to their number; "
+            "workers in parts of worker groups don't count. If unset, the sum that the minCounts of the sets ask for, "
+            "or 1 if no set has one.",
+        ),
+    ]
+    #: That of its class, if it names one: 0 while that isn't known, as in observations.
+    priority: Annotated[
+        int,
+        ManifestField(
+            "priority",
+            Whole(1, 10),
+            "1 to 10, higher goes first and may take room from lower ones of its queue; 5 if unset. Not beside "
+            "priorityClassName.",
+            unset=5,
+        ),
+    ]
+    #: "" if the configured default applies.
     queue_policy: str
+    #: As `queue_policy`.
     pod_policy: str
-    restart_limit: int
-    clean_pod_policy: CleanPodPolicy
-    terminating: bool
-    suspend: bool = False
-    ttl_s: int | None = None
-    deadline_s: int | None = None
-    leader_service: bool = False
+    restart_limit: Annotated[
+        int,
+        ManifestField(
+            "restartLimit",
+            Whole(0, 1_000_000),
+            "Restarts allowed for the leader, and for each worker, unless their own restart.limit says otherwise: 0 to "
+            "1000000; 3 if unset.",
+            ChangesUntil.STARTED,
+            unset=DEFAULT_RESTART_LIMIT,
+            stored=True,
+        ),
+    ]
+    clean_pod_policy: Annotated[
+        CleanPodPolicy,
+        ManifestField(
+            "cleanPodPolicy",
+            OneOf(CleanPodPolicy),
+            "Which pods are deleted when the job has ended: those that still run, all but the failed ones that "
+            "keepFailedPods keeps, or none; if unset, as the installation says, which is All by default.",
+            ChangesUntil.STARTED,
+        ),
+    ]
+    terminating: Annotated[
+        bool,
+        ManifestField(
+            "terminating",
+            Flag(),
+            "Set to true, it asks the job to end, as Succeeded; false if unset.",
+            unset=False,
+            stored=True,
+        ),
+    ]
+    suspend: Annotated[
+        bool,
+        ManifestField(
+            "suspend",
+            Flag(),
+            "The job holds no nodes: its pods are deleted, and it waits in stage Pending until this is false again; "
+            "false if unset.",
+            stored=True,
+        ),
+    ] = False
+    ttl_s: Annotated[
+        int | None,
+        ManifestField(
+            "ttlSecondsAfterFinished",
+            Whole(0),
+            "Seconds after which the ended TYJob is deleted, at least 0; it is kept if unset.",
+        ),
+    ] = None
+    deadline_s: Annotated[
+        int | None,
+        ManifestField(
+            "activeDeadlineSeconds",
+            Whole(1),
+            "Seconds for which the job may be active (Starting or Running); after that it fails with DeadlineExceeded. "
+            "A suspension and a preemption let them begin anew. At least 1; without a limit if unset.",
+        ),
+    ] = None
+    leader_service: Annotated[
+        bool,
+        ManifestField(
+            "leaderService",
+            Flag(),
+            "A headless Service {job}-{leader's name} stands for the leader: workers are told its DNS name, which "
+            "stays over attempts, in place of the pod's address; false if unset.",
+            ChangesUntil.STARTED,
+            stored=True,
+        ),
+    ] = False
+    #: The group that the scale subresource counts; 0 without worker sets.
     scaled: int = 0
-    priority_class: str = ""
+    priority_class: Annotated[
+        str,
+        ManifestField(
+            "priorityClassName",
+            Text(253, 1, "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"),
+            "A PriorityClass, in place of priority: its value when Arranger first sees it for the job is the job's "
+            "priority. The pods get it too, unless a template names another.",
+            ChangesUntil.STARTED,
+            sort="class",
+        ),
+    ] = ""
     priority_known: bool = True
-    keep_failed: int = 0
+    keep_failed: Annotated[
+        int,
+        ManifestField(
+            "keepFailedPods",
+            Whole(0, 100),
+            "How many failed pods of the leader, and of each worker set, stay for their logs after other pods took "
+            "their slots, or the job ended: the newest, 0 to 100; 3 if unset.",
+            unset=3,
+        ),
+    ] = 0
+    #: The jobs that it waits for, in the order given.
     after: tuple[Dependency, ...] = ()
+    #: The groups whose end is that of the job: the leader, or worker sets.
     success: tuple[int, ...] = (LEADER_GROUP,)
     topology: Topology | None = None
-    queue: str = ""
-    preemptible: bool = True
-    expected_s: int | None = None
+    queue: Annotated[
+        str,
+        ManifestField(
+            "queue",
+            DnsLabel(MAX_QUEUE_NAME),
+            "The Queue of the job; if unset, the one that the annotation arranger.dev/queue of its namespace names, "
+            "else `default`. Can be changed while the job holds no nodes.",
+            ChangesUntil.HOLDS_NODES,
+            sort="queue",
+        ),
+    ] = ""
+    preemptible: Annotated[
+        bool,
+        ManifestField(
+            "preemptible",
+            Flag(),
+            "Whether the job may be preempted for other jobs, as far as queues allow it; true if unset. Can be changed "
+            "while the job runs.",
+        ),
+    ] = True
+    expected_s: Annotated[
+        int | None,
+        ManifestField(
+            "expectedRuntimeSeconds",
+            Whole(1),
+            "How many seconds the job is expected to run from its start, at least 1; unknown if unset. Arranger plans "
+            "with it and never ends a job for it. Can be changed while the job runs.",
+        ),
+    ] = None
+    #: A digest of the name of the image that the job mainly runs; "" if it isn't known.
     image: str = ""
+    #: Other jobs may give room to it. Only pods that no TYJob owns can forbid that (`preemptionPolicy: Never`).
     preempts: bool = True
+    #: If its pods name a PodGroup, it is there.
     group_known: bool = True
+    #: The lowest QoS class of its pods; None if it isn't known.
     qos: QosClass | None = None
+    #: Set by a cycle that orders equals by that class; 0 in all others and in the log.
     qos_rank: int = 0
+    #: The tasks of a Volcano PodGroup, each with how many of its pods a quorum needs.
     task_minimums: tuple[tuple[str, int], ...] = ()
+    #: What all nodes together must have free before a pod group gets any.
     min_resources: tuple[tuple[str, int], ...] = ()
+    #: For how long room may be reserved for a pod group; None for no limit.
     schedule_timeout_s: int | None = None
-    start_grace_s: int | None = None
+    start_grace_s: Annotated[
+        int | None,
+        ManifestField(
+            "startGraceSeconds",
+            Whole(1),
+            "Seconds after which a starting job whose quorum isn't ready gives its nodes up and is scheduled again "
+            "after a back-off, at least 1; by default the settings start_grace_s and ready_grace_s say it. Can be "
+            "changed while the job runs.",
+        ),
+    ] = None
+    #: The RuntimeClasses that its templates name and that don't exist, while they are watched.
     missing_runtimes: tuple[str, ...] = ()
+    #: The job itself names its `clean_pod_policy`.
     clean_named: bool = False
 
     @property

@@ -5,9 +5,11 @@ These records are written to the log, so the meaning of a field never changes. `
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
+from arranger.model.fields import MAX_INT32, DnsLabel, Flag, ManifestField, OneOf, Whole
 from arranger.model.pod import Selector
 from arranger.model.provisioning import Provisioning
 from arranger.model.selectors import selects
@@ -25,6 +27,10 @@ MAX_QUEUE_NAME = 63
 
 #: The maximum number of queues on the way from a queue to the root, the queue included.
 MAX_DEPTH = 8
+
+MAX_WEIGHT = 65_535
+#: The largest limit of a number of jobs.
+_MAX_JOBS = 1_000_000
 
 #: Amounts by resource, sorted: cpu in millicores, memory in bytes, everything else in units, as in `PodShape.requests`,
 #: but an amount of zero is a statement here.
@@ -72,29 +78,121 @@ class NamespaceRule(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class QueueSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A valid Queue's spec. `parent` is empty for a queue below the root. A resource without an amount in `guarantee`
-    or `deserved` has none, and one without an amount in `capability` has no limit. `namespaces` is None if all may use
-    the queue. `max_priority`, `max_running` and `max_waiting` are None for no limit. `queue_policy` is empty if the
-    configured default applies. `min_runtime_s` is in seconds. It, `scheduled_failed` and `provisioning` are
-    None if the configured ones apply."""
+    """A valid Queue's spec. Times are in seconds."""
 
-    parent: str = ""
-    weight: int = 1
+    #: "" for a queue below the root.
+    parent: Annotated[
+        str,
+        ManifestField(
+            "parent",
+            DnsLabel(MAX_QUEUE_NAME),
+            "The queue above this one, whose share is divided among its children; none if unset. The way from a queue "
+            "to the root has at most 8 queues.",
+            sort="queue",
+        ),
+    ] = ""
+    weight: Annotated[
+        int,
+        ManifestField(
+            "weight",
+            Whole(1, MAX_WEIGHT),
+            "What nobody is entitled to is divided by weight among the queues with the same parent that want more; 1 "
+            "to 65535, 1 if unset.",
+        ),
+    ] = 1
+    #: A resource without an amount here has none.
     guarantee: Amounts = ()
+    #: As `guarantee`.
     deserved: Amounts = ()
+    #: A resource without an amount here has no limit.
     capability: Amounts = ()
-    reclaimable: bool = True
+    reclaimable: Annotated[
+        bool,
+        ManifestField(
+            "reclaimable",
+            Flag(),
+            "Whether other queues may reclaim what it uses above its share; true if unset.",
+        ),
+    ] = True
+    #: None if all may use the queue.
     namespaces: NamespaceRule | None = None
-    max_priority: int | None = None
-    max_running: int | None = None
-    max_waiting: int | None = None
+    max_priority: Annotated[
+        int | None,
+        ManifestField(
+            "maxPriority",
+            Whole(-MAX_INT32 - 1),
+            "A job of it, or of a queue below it, with a higher priority counts as one with this priority; without a "
+            "limit if unset.",
+        ),
+    ] = None
+    max_running: Annotated[
+        int | None,
+        ManifestField(
+            "maxRunning",
+            Whole(0, _MAX_JOBS),
+            "How many of its jobs and those of the queues below it may have nodes at once, 0 to 1000000; without a "
+            "limit if unset.",
+        ),
+    ] = None
+    max_waiting: Annotated[
+        int | None,
+        ManifestField(
+            "maxWaiting",
+            Whole(0, _MAX_JOBS),
+            "How many of its waiting jobs and those of the queues below it a cycle considers, 0 to 1000000. The "
+            "messages of the others say so. Without a limit if unset.",
+        ),
+    ] = None
+    #: "" if the configured default applies.
     queue_policy: str = ""
-    user_fairness: bool = False
-    min_runtime_s: int | None = None
+    user_fairness: Annotated[
+        bool,
+        ManifestField(
+            "userFairness",
+            Flag(),
+            "Submitters (a job's label arranger.dev/user, else its namespace) take turns, before that order; false if "
+            "unset.",
+        ),
+    ] = False
+    min_runtime_s: Annotated[
+        int | None,
+        ManifestField(
+            "minRuntimeSeconds",
+            Whole(0),
+            "The least time in seconds that its jobs have their nodes before they may be preempted or reclaimed, "
+            "including their surplus; if unset, the setting min_runtime_s says it for the quorums of those that took "
+            "their nodes from others.",
+        ),
+    ] = None
     preemption: Preemption = Preemption()
-    state: QueueState = QueueState.OPEN
-    scheduled_failed: ScheduledFailed | None = None
-    provisioning: Provisioning | None = None
+    state: Annotated[
+        QueueState,
+        ManifestField(
+            "state",
+            OneOf(QueueState),
+            "Closed: its waiting jobs, and those of the queues below it, get no nodes; jobs that have nodes run on. "
+            "Open if unset.",
+        ),
+    ] = QueueState.OPEN
+    scheduled_failed: Annotated[
+        ScheduledFailed | None,
+        ManifestField(
+            "scheduledFailed",
+            OneOf(ScheduledFailed),
+            "When its waiting jobs fail whose quorum doesn't fit even an empty cluster of the present nodes: "
+            "AfterGrace, or Never. If unset, as Arranger is configured, by default AfterGrace.",
+        ),
+    ] = None
+    provisioning: Annotated[
+        Provisioning | None,
+        ManifestField(
+            "provisioning",
+            OneOf(Provisioning),
+            "How autoscalers learn of its jobs that wait for nodes: None, or Request, a ProvisioningRequest for the "
+            "quorum, or Pending, unbound placeholders for its pods. If unset, as Arranger is configured, by default "
+            "None.",
+        ),
+    ] = None
 
     @property
     def limited(self) -> bool:

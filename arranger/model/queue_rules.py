@@ -7,10 +7,10 @@ concerns other queues is no fault of the object: `projections.queue_tree` finds 
 from collections.abc import Mapping
 from typing import Any
 
-from arranger.model.checks import Check, Faults, anything, both, flag, items, keyed, one_of, record, text, whole
+from arranger.model.checks import Check, Faults, anything, both, items, keyed, one_of, record, text
 from arranger.model.faults import Fault, FaultKind
+from arranger.model.fields import DNS_LABEL, checks, read
 from arranger.model.pod_rules import amounts_of_nodes, quantity
-from arranger.model.provisioning import Provisioning
 from arranger.model.quantity import amount, exact
 from arranger.model.queue import (
     MAX_QUEUE_NAME,
@@ -19,19 +19,12 @@ from arranger.model.queue import (
     Preemption,
     PreemptionMode,
     QueueSpec,
-    QueueState,
-    ScheduledFailed,
 )
-from arranger.model.schema import DNS_LABEL, definition
+from arranger.model.schema import definition
 from arranger.model.selectors import selector_of
 from arranger.model.template import present
-from arranger.model.validation import BUILT_IN_POLICIES, whole_of
+from arranger.model.validation import BUILT_IN_POLICIES
 
-MAX_WEIGHT = 65_535
-
-_MAX_INT32 = (1 << 31) - 1
-#: A number of jobs.
-_JOBS = whole(0, 1_000_000)
 _MAX_NAMESPACES = 256
 
 #: Each of the first is at most each of those after it.
@@ -74,21 +67,11 @@ _NAMESPACES = record(
 _SPEC = both(
     record(
         {
-            "parent": _NAME,
-            "weight": whole(1, MAX_WEIGHT),
             **dict.fromkeys(_ASCENDING, _AMOUNTS),
-            "reclaimable": flag,
             "namespaces": _NAMESPACES,
-            "maxPriority": whole(-_MAX_INT32 - 1, _MAX_INT32),
-            "maxRunning": _JOBS,
-            "maxWaiting": _JOBS,
             "jobQueuePolicy": one_of(*BUILT_IN_POLICIES.queue),
-            "userFairness": flag,
-            "minRuntimeSeconds": whole(0, _MAX_INT32),
             "preemption": record({"surplus": _MODE, "priority": _MODE, "reclaim": _MODE}, closed=True),
-            "provisioning": one_of(*(how.value for how in Provisioning)),
-            "scheduledFailed": one_of(*(when.value for when in ScheduledFailed)),
-            "state": one_of(*(state.value for state in QueueState)),
+            **checks(QueueSpec),
         },
         closed=True,
     ),
@@ -116,23 +99,13 @@ def queue_spec(queue: Mapping[str, Any]) -> QueueSpec:
     spec: Mapping[str, Any] = queue["spec"]
     modes = present(spec.get("preemption"))
     return QueueSpec(
-        parent=spec.get("parent") or "",
-        weight=whole_of(spec, "weight", 1),
+        **read(QueueSpec, spec),
         guarantee=_amounts(spec, "guarantee"),
         deserved=_amounts(spec, "deserved"),
         capability=_amounts(spec, "capability"),
-        reclaimable=spec.get("reclaimable") is not False,
         namespaces=_namespaces(spec.get("namespaces")),
-        max_priority=whole_of(spec, "maxPriority", None),
-        max_running=whole_of(spec, "maxRunning", None),
-        max_waiting=whole_of(spec, "maxWaiting", None),
         queue_policy=spec.get("jobQueuePolicy") or "",
-        user_fairness=spec.get("userFairness") is True,
-        min_runtime_s=whole_of(spec, "minRuntimeSeconds", None),
         preemption=Preemption(**{name: PreemptionMode(mode) for name, mode in modes.items()}),
-        state=QueueState(spec.get("state") or QueueState.OPEN),
-        scheduled_failed=ScheduledFailed(failed) if (failed := spec.get("scheduledFailed")) else None,
-        provisioning=Provisioning(how) if (how := spec.get("provisioning")) else None,
     )
 
 

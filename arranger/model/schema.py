@@ -14,13 +14,13 @@ import msgspec
 
 from arranger.model.checks import Check, Faults, both, flag, items, keyed, one_of, record, text, whole
 from arranger.model.faults import FaultKind
+from arranger.model.fields import DNS_LABEL
 from arranger.model.pod_rules import QUANTITY, RULES, quantity
 
 Schema = Mapping[str, Any]
 
 #: The range of a number of this format.
 _RANGES = {"int32": (-(1 << 31), (1 << 31) - 1), "int64": (-(1 << 63), (1 << 63) - 1)}
-DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 #: The supported rules of texts → what must match, and the fault otherwise.
 _RULES = {
     f"self.matches('^{DNS_LABEL.pattern}$')": (DNS_LABEL, FaultKind.NO_DNS_LABEL),

@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 
 from arranger.model.faults import Fault, FaultKind
+from arranger.model.fields import ChangesUntil, declared, read
 from arranger.model.job import (
+    DEFAULT_RESTART_LIMIT,
     LEADER_GROUP,
     CleanPodPolicy,
     Dependency,
@@ -30,10 +32,7 @@ from arranger.model.names import known_labels
 from arranger.model.pod import PodShape, lowest_qos
 from arranger.model.template import declared_needs, grace_of, pod_shape, present, qos_class, quota_traits
 from arranger.model.validation import (
-    DEFAULT_KEEP_FAILED,
-    DEFAULT_PRIORITY,
     DEFAULT_RENDEZVOUS_PORT,
-    DEFAULT_RESTART_LIMIT,
     counts_of,
     group_size_of,
     least_workers,
@@ -48,7 +47,7 @@ def job_spec(tyjob: Mapping[str, Any], *, clean: CleanPodPolicy = CleanPodPolicy
     spec: Mapping[str, Any] = tyjob["spec"]
     policy: Mapping[str, Any] = spec.get("schedulerPolicy") or {}
     name, leader = tyjob["metadata"]["name"], spec.get("leader")
-    scaled, of_class = scaled_set(spec), spec.get("priorityClassName") or ""
+    scaled = scaled_set(spec)
     groups = (
         _group(name, spec, leader, 1, leader=True) if leader is not None else NO_LEADER,
         *(
@@ -56,35 +55,27 @@ def job_spec(tyjob: Mapping[str, Any], *, clean: CleanPodPolicy = CleanPodPolicy
             for workers, count in zip(spec["workerSets"], counts_of(spec), strict=True)
         ),
     )
+    given = read(JobSpec, spec) | {
+        "min_workers": least_workers(spec),
+        "clean_pod_policy": CleanPodPolicy(spec.get("cleanPodPolicy") or clean),
+    }
+    if of_class := given["priority_class"]:
+        given["priority"] = 0
     return JobSpec(
+        **given,
         groups=with_needed(groups, least_workers(spec)),
-        min_workers=least_workers(spec),
-        priority=0 if of_class else whole_of(spec, "priority", DEFAULT_PRIORITY),
         queue_policy=policy.get("jobQueuePolicy") or "",
         pod_policy=policy.get("basicPolicy") or "",
-        restart_limit=whole_of(spec, "restartLimit", DEFAULT_RESTART_LIMIT),
-        clean_pod_policy=CleanPodPolicy(spec.get("cleanPodPolicy") or clean),
-        terminating=spec.get("terminating") is True,
-        suspend=spec.get("suspend") is True,
-        ttl_s=whole_of(spec, "ttlSecondsAfterFinished", None),
-        deadline_s=whole_of(spec, "activeDeadlineSeconds", None),
-        leader_service=spec.get("leaderService") is True,
         scaled=scaled + 1 if scaled is not None else 0,
-        priority_class=of_class,
         priority_known=not of_class,
-        keep_failed=whole_of(spec, "keepFailedPods", DEFAULT_KEEP_FAILED),
         after=tuple(
             Dependency(of["name"], OnFailure(of.get("onFailure") or OnFailure.FAIL)) for of in spec.get("after") or ()
         ),
         success=_success(spec),
         topology=_topology(spec, TopologyScope.JOB),
-        queue=spec.get("queue") or "",
-        preemptible=spec.get("preemptible") is not False,
-        expected_s=whole_of(spec, "expectedRuntimeSeconds", None),
         image=_image(spec),
         qos=lowest_qos(map(qos_class, _templates(spec))),
         clean_named=bool(spec.get("cleanPodPolicy")),
-        start_grace_s=whole_of(spec, "startGraceSeconds", None),
     )
 
 
@@ -179,28 +170,20 @@ def refused_change(old: JobSpec, new: JobSpec, *, waits: bool = False) -> tuple[
     The CRD's rules refuse such a change at apply; this finds it on servers without CEL, as far as a `JobSpec` shows.
     """
     same_sets = len(old.groups) == len(new.groups) and all(map(_same_pods, old.groups[1:], new.groups[1:]))
-    return tuple(
-        Fault(field, FaultKind.IMMUTABLE)
-        for field, same in (
-            ("spec.leader", _same_pods(old.groups[0], new.groups[0]) and _same_limit(old, new)),
-            ("spec.workerSets", same_sets),
-            ("spec.restartLimit", old.restart_limit == new.restart_limit),
-            ("spec.successPolicy", old.success == new.success or old.has_leader != new.has_leader),
-            ("spec.leaderService", old.leader_service == new.leader_service),
-            ("spec.topology", old.topology == new.topology),
-            ("spec.cleanPodPolicy", _same_cleaning(old, new)),
-            ("spec.priorityClassName", old.priority_class == new.priority_class),
-            ("spec.queue", waits or old.queue == new.queue),
-            ("spec.after", _jobs_before(old) == _jobs_before(new)),
-            ("spec.schedulerPolicy", (old.queue_policy, old.pod_policy) == (new.queue_policy, new.pod_policy)),
-        )
-        if not same
-    )
-
-
-def _same_cleaning(old: JobSpec, new: JobSpec) -> bool:
-    """Whether the policy is the same, unless it is that of the installation, which may change."""
-    return old.clean_pod_policy == new.clean_pod_policy or not (old.clean_named or new.clean_named)
+    found = {
+        "leader": _same_pods(old.groups[0], new.groups[0]) and _same_limit(old, new),
+        "workerSets": same_sets,
+        "successPolicy": old.success == new.success or old.has_leader != new.has_leader,
+        "topology": old.topology == new.topology,
+        "after": _jobs_before(old) == _jobs_before(new),
+        "schedulerPolicy": (old.queue_policy, old.pod_policy) == (new.queue_policy, new.pod_policy),
+    }
+    for each in declared(JobSpec):
+        if each.field.changes == ChangesUntil.STARTED or (each.field.changes == ChangesUntil.HOLDS_NODES and not waits):
+            found[each.name] = getattr(old, each.attribute) == getattr(new, each.attribute)
+    # The policy of the installation may change, and with it that of a job that names none.
+    found["cleanPodPolicy"] |= not (old.clean_named or new.clean_named)
+    return tuple(Fault(f"spec.{name}", FaultKind.IMMUTABLE) for name, same in found.items() if not same)
 
 
 def _jobs_before(spec: JobSpec) -> list[tuple[str, OnFailure]]:

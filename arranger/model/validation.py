@@ -13,9 +13,11 @@ import msgspec
 
 from arranger.model.checks import Check, Faults, anything, both, flag, items, one_of, record, text, whole
 from arranger.model.faults import Fault, FaultKind
+from arranger.model.fields import DNS_LABEL, MAX_INT32, checks
 from arranger.model.foreign_labels import kueue_labels, names_queue_of_kueue
 from arranger.model.job import (
-    CleanPodPolicy,
+    MAX_WORKERS,
+    JobSpec,
     OnFailure,
     RendezvousScope,
     RestartEvent,
@@ -27,8 +29,7 @@ from arranger.model.job import (
 )
 from arranger.model.names import MAX_NAMES_LENGTH
 from arranger.model.pod_rules import mounts_without_volume, refused_in_pods
-from arranger.model.queue import MAX_QUEUE_NAME
-from arranger.model.schema import DNS_LABEL, definition
+from arranger.model.schema import definition
 from arranger.model.variables import ALWAYS, SETS, unset_variables
 
 
@@ -54,21 +55,14 @@ BUILT_IN_POLICIES = PolicyNames(
     ),
 )
 
-DEFAULT_RESTART_LIMIT = 3
 DEFAULT_COUNTS = 1
 DEFAULT_MIN_WORKERS = 1
-DEFAULT_PRIORITY = 5
-DEFAULT_KEEP_FAILED = 3
 #: The port of torch.distributed.
 DEFAULT_RENDEZVOUS_PORT = 29500
-
-#: The maximum number of workers of one job, all sets together.
-MAX_WORKERS = 10_000
 
 #: The maximum number of jobs that a job waits for.
 MAX_AFTER = 32
 
-_MAX_INT32 = (1 << 31) - 1
 #: The most bytes of an object in etcd, by its default `--max-request-bytes`.
 _POD_BYTES = 3 << 19
 
@@ -368,15 +362,13 @@ _VOLUME = definition("Volume")
 #: A number of restarts.
 _LIMIT = whole(0, 1_000_000)
 #: Of a job or of one of its groups.
-#: The names that a cluster-scoped object can have.
-_CLASS_NAME = re.compile(r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
 _NAME = text(most=MAX_NAMES_LENGTH - 1, form=DNS_LABEL, fault=_K.NO_DNS_LABEL)
 
 _LEADER = record(
     {
         "name": _NAME,
         "template": _TEMPLATE,
-        "restart": record({"limit": _LIMIT, "windowSeconds": whole(1, _MAX_INT32)}, closed=True),
+        "restart": record({"limit": _LIMIT, "windowSeconds": whole(1, MAX_INT32)}, closed=True),
     },
     required=("name", "template"),
     closed=True,
@@ -386,7 +378,7 @@ _RESTART = record(
         "scope": one_of(*(scope.value for scope in RestartScope)),
         "event": one_of(*(event.value for event in RestartEvent)),
         "limit": _LIMIT,
-        "windowSeconds": whole(1, _MAX_INT32),
+        "windowSeconds": whole(1, MAX_INT32),
     },
     closed=True,
 )
@@ -447,32 +439,18 @@ _WORKER_SET = both(
 def _spec(policies: PolicyNames) -> Check:
     fields = record(
         {
-            "restartLimit": _LIMIT,
             "volumes": items(_VOLUME, most=64, keys=("name",)),
             "leader": _LEADER,
             "workerSets": items(_WORKER_SET, most=64, keys=("name",)),
             "topology": _topology(*TopologyScope),
-            "leaderService": flag,
             "successPolicy": _SUCCESS,
-            "cleanPodPolicy": one_of(*(policy.value for policy in CleanPodPolicy)),
-            "keepFailedPods": whole(0, 100),
-            "terminating": flag,
-            "suspend": flag,
-            "ttlSecondsAfterFinished": whole(0, _MAX_INT32),
-            "activeDeadlineSeconds": whole(1, _MAX_INT32),
-            "expectedRuntimeSeconds": whole(1, _MAX_INT32),
-            "startGraceSeconds": whole(1, _MAX_INT32),
             "replicas": whole(0, MAX_WORKERS),
             "scaledSet": text(most=MAX_NAMES_LENGTH - 1),
-            "minWorkersNum": whole(0, MAX_WORKERS),
-            "priority": whole(1, 10),
-            "priorityClassName": text(least=1, most=253, form=_CLASS_NAME),
-            "preemptible": flag,
-            "queue": text(most=MAX_QUEUE_NAME, form=DNS_LABEL, fault=_K.NO_DNS_LABEL),
             "after": items(_DEPENDENCY, most=MAX_AFTER, keys=("name",)),
             "schedulerPolicy": record(
                 {"jobQueuePolicy": one_of(*policies.queue), "basicPolicy": one_of(*policies.pod)}, closed=True
             ),
+            **checks(JobSpec),
         },
         required=("workerSets",),
         closed=True,

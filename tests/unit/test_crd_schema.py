@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import yaml
 from arranger.messages.faults import fault_text
 from arranger.model.pod_rules import RULES as COUNTERPARTS
 from arranger.model.schema import _text, definition
+from tests import crd_fields
 from tests.crd_schema import DEFINITIONS, RULES, crd_text, reduced
 from tests.servers import TYJOB_CRD
 from tests.tyjob_schema import wrong_status
@@ -149,6 +151,11 @@ def test_what_stands_between_the_marks_is_made_again_and_the_rest_is_kept() -> N
         "after": {"type": "object", "properties": {"name": {"type": "string"}}},
     }
     assert crd_text(made, reduced(PUBLISHED, {})) == made
+
+
+@pytest.mark.parametrize("path", crd_fields.FILES, ids=lambda path: path.name)
+def test_what_follows_from_declared_fields_stands_in_the_definition(path: Path) -> None:
+    assert crd_fields.crd_text(path) == path.read_text(encoding="utf-8"), "python -m tests.crd_fields writes it"
 
 
 def test_the_version_for_statuses_has_every_field_of_a_spec_and_checks_none() -> None:

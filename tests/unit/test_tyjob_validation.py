@@ -83,7 +83,7 @@ def test_the_check_answers_for_any_json(junk: Any) -> None:
 def test_every_error_of_a_job_is_told() -> None:
     job = tyjob_with({"spec/priority": 99, "spec/cleanPodPolicy": "x", "spec/workerSets/0/counts": -1})
     fields = [error.field for error in validate(job)]
-    assert fields == ["spec.workerSets[0].counts", "spec.cleanPodPolicy", "spec.priority"]
+    assert fields == ["spec.workerSets[0].counts", "spec.priority", "spec.cleanPodPolicy"]
 
 
 def test_a_long_value_is_cut_in_the_message() -> None:

@@ -32,6 +32,7 @@ from arranger.model import pod as p
 from arranger.model import queue as qu
 from arranger.model import quota as q
 from arranger.model import reasons as r
+from arranger.model.fields import declared
 from arranger.model.names import (
     GROUP_PREFIX,
     JOB_LABEL,
@@ -319,6 +320,12 @@ def _named(sort: str) -> Rule:
     return lambda names, value: names.name(sort, value)
 
 
+def _of_fields(record: type[msgspec.Struct]) -> dict[str, Rule]:
+    """The rules of the declared fields that hold names."""
+    names = {each.attribute: each.field.sort for each in declared(record) if each.field.sort}
+    return {field: Pseudonyms.queue if sort == "queue" else _named(sort) for field, sort in names.items()}
+
+
 def _keys(sort: str) -> Rule:
     return lambda names, value: {names.name(sort, key): item for key, item in value.items()}
 
@@ -386,7 +393,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "queue": Pseudonyms.queue,
     },
     qu.QueueSpec: {
-        "parent": Pseudonyms.queue,
+        **_of_fields(qu.QueueSpec),
         "guarantee": keep,
         "deserved": keep,
         "capability": keep,
@@ -458,9 +465,8 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     j.JobSpec: {
         "queue_policy": keep,
         "pod_policy": keep,
-        "priority_class": _named("class"),
         "missing_runtimes": lambda names, classes: tuple([_named("runtime")(names, name) for name in classes]),
-        "queue": Pseudonyms.queue,
+        **_of_fields(j.JobSpec),
         "image": _named("image"),
         "task_minimums": group_rules.tasks,
         "min_resources": keep,

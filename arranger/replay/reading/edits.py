@@ -3,29 +3,16 @@
 from collections.abc import Iterable, Iterator
 
 from arranger.events import kinds as k
+from arranger.model.fields import declared
 from arranger.model.job import JobSpec, Rendezvous, RestartEvent, RestartPolicy, Topology
 from arranger.model.queue import QueueSpec
 from arranger.replay.reading.describe import amounts_text
 from arranger.replay.reading.queue_fields import other_fields
 
 _FIELDS = {
-    "min_workers": "minWorkersNum",
-    "priority": "priority",
-    "priority_class": "priorityClassName",
-    "preemptible": "preemptible",
-    "queue": "queue",
+    **{each.attribute: each.name for each in declared(JobSpec)},
     "queue_policy": "queue policy",
     "pod_policy": "pod policy",
-    "restart_limit": "restartLimit",
-    "suspend": "suspend",
-    "terminating": "terminating",
-    "deadline_s": "activeDeadlineSeconds",
-    "expected_s": "expectedRuntimeSeconds",
-    "start_grace_s": "startGraceSeconds",
-    "ttl_s": "ttlSecondsAfterFinished",
-    "clean_pod_policy": "cleanPodPolicy",
-    "leader_service": "leaderService",
-    "keep_failed": "keepFailedPods",
 }
 
 

@@ -1,20 +1,13 @@
 """The fields of a Queue in words, under their names in the manifest."""
 
+from arranger.model.fields import declared
 from arranger.model.pod import Selector
 from arranger.model.queue import DEFAULT_SPEC, NamespaceRule, Preemption, QueueSpec
 
-#: Field → its name in the manifest, of those that are shown as they are.
+#: Field → its name in the manifest, of those that are shown as they are, and not with every queue.
 _PLAIN = {
-    "reclaimable": "reclaimable",
-    "max_priority": "maxPriority",
-    "max_running": "maxRunning",
-    "max_waiting": "maxWaiting",
-    "queue_policy": "jobQueuePolicy",
-    "user_fairness": "userFairness",
-    "min_runtime_s": "minRuntimeSeconds",
-    "provisioning": "provisioning",
-    "scheduled_failed": "scheduledFailed",
-}
+    each.attribute: each.name for each in declared(QueueSpec) if each.name not in ("parent", "weight", "state")
+} | {"queue_policy": "jobQueuePolicy"}
 
 
 def other_fields(spec: QueueSpec) -> dict[str, str]:
