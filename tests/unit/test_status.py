@@ -244,7 +244,7 @@ async def test_people_see_the_same_in_tables(redis_server: RealRedis, cluster: s
         ill = await status(redis_server, cluster)
     assert well.return_value == 0 and ill.return_value == 1
     assert well.stdout.startswith(f"cluster {cluster}, epoch ")
-    assert ": all is well" in well.stdout and ": 1 problem" in ill.stdout
+    assert ": no problem of its processes" in well.stdout and ": 1 problem" in ill.stdout
     assert "no watcher holds the watch of pod objects" in ill.stdout and "-> check again" in ill.stdout
     assert "20: 20 Starting" in well.stdout and "20 (100%)" in well.stdout
     rows = [line.split() for line in well.stdout.splitlines()]

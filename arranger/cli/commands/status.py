@@ -53,10 +53,11 @@ from arranger.workers.status import SHARING, EventMoment, MemberStatus, Status, 
 def command(target: str | None, settings: Settings, max_lag: float, output: str) -> int:
     r"""Show the running processes, their shares of the jobs, the watches, and how far each process has read.
 
-    Exit status 0: all is well. 1: a role has no live process, a kind of object isn't watched or wasn't listed, or a
-    process lags behind or reports a problem of its own. The output says what is wrong and what to do next. The command
-    only reads. It asks the Redis server of running processes, so --log takes no file here. OFFSET and LAG of a process
-    are as of its last heartbeat, which was BEAT ago.
+    Exit status 0: no problem of the processes. 1: a role has no live process, a kind of object isn't watched or wasn't
+    listed, or a process lags behind or reports a problem of its own. The output says what is wrong and what to do next.
+    What jobs and queues lack is in `arranger waits` and `arranger queue`. The command only reads. It asks the Redis
+    server of running processes, so --log takes no file here. OFFSET and LAG of a process are as of its last heartbeat,
+    which was BEAT ago.
 
     \b
       arranger status                                     the Redis server in the settings
@@ -152,7 +153,7 @@ async def _folded(log: RedisLog) -> tuple[State, EventMoment | None, DamagedEntr
 
 
 def _print(status: Status, found: list[str]) -> None:
-    verdict = counted(len(found), "problem") if found else "all is well"
+    verdict = counted(len(found), "problem") if found else "no problem of its processes"
     print_text(f"cluster {status.cluster}, epoch {status.log.epoch}: {verdict}")
     for problem in found:
         for line in problem.splitlines():
