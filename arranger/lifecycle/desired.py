@@ -30,6 +30,7 @@ from arranger.messages.readiness import (
     finished_workers,
     guest_text,
     held_text,
+    refusal_text,
     reserved_text,
     stuck_slots,
     unset_text,
@@ -378,9 +379,8 @@ def _message(state: State, job: JobRecord) -> str:
     decided = stage_text(job.decided) if job.decided is not None else "waits for the next scheduling cycle"
     if job.ended:
         return decided
-    refusal = job.refusal()
-    if refusal is not None:
-        return f"{refusal.effect} refused: {refusal.message}"
+    if refused := refusal_text(job):
+        return refused
     behind = left_behind_text(state, job)
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         return _joined(_before_start(state, job, decided), behind)

@@ -79,6 +79,12 @@ def held_text(job: JobRecord) -> str:
     return "; ".join(f"set {of.name} starts once {_awaited(job, of.start_after or LEADER_GROUP)} ready" for of in held)
 
 
+def refusal_text(job: JobRecord) -> str:
+    """What the API server refuses to do for a job, and why; empty for nothing."""
+    refusal = job.refusal() if not job.ended else None
+    return f"{refusal.effect} refused: {refusal.message}" if refusal is not None else ""
+
+
 def claims_text(state: State, job: JobRecord) -> str:
     """Which claim of volumes or devices pods that have nodes wait for; empty if they wait for none."""
     return volumes_text(state, job) or devices_text(state, job)

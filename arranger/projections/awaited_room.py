@@ -64,6 +64,13 @@ def refused_by_dry_run(job: JobRecord) -> bool:
     return job.dry_run is not None and job.dry_run.slot is not None
 
 
+def refused_when_started(job: JobRecord) -> bool:
+    """Whether the API server refused pods of the quorum when the job last got nodes, and nobody edited it since."""
+    decided = job.decided
+    refused = decided is not None and decided.reason == StageReason.QUORUM_REFUSED and job.stage == Stage.RESCHEDULING
+    return refused and job.back_offs.held_back
+
+
 def takes_none(job: JobRecord, config: CycleConfig) -> bool:
     """Whether nobody gives room to a job, and none is reserved for it: it took some in vain, or the API server refuses
     its pods."""

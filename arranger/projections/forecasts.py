@@ -6,7 +6,7 @@ No decision depends on a forecast. It is told to people, and compared with what 
 import msgspec
 
 from arranger.events.kinds import StartForecast
-from arranger.projections.awaited_room import refused_by_dry_run
+from arranger.projections.awaited_room import refused_by_dry_run, refused_when_started
 from arranger.projections.jobs import JobRecord
 from arranger.projections.judging import outdated
 from arranger.projections.state import Changes, Forecasted, State
@@ -29,7 +29,7 @@ def expected_start(state: State, job: JobRecord) -> ExpectedStart | None:
     """When a waiting job is expected to start: as its reservation promises, else as was forecast for it since it last
     changed; None if that is unknown, or if the API server refuses its pods. Where a reservation waits for ends of which
     nothing is known, a forecast is but a guess."""
-    if refused_by_dry_run(job):
+    if refused_by_dry_run(job) or refused_when_started(job):
         return None
     reservation = state.reservations.get(job.uid)
     if reservation is not None and (reservation.decided.start_ms or reservation.decided.awaits):

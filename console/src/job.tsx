@@ -222,17 +222,21 @@ export function Waiting({ waiting, placed }: { waiting: NonNullable<Explained["w
               <>
                 {shown(one.text)}
                 {gives && `: ${many(one.pods, "pod")}`} {one.undoes > 0 && <Point at={one.undoes} />}
+                {one.undoes > 0 && one.several && " and others"}
               </>
             ))}
         </Sentences>
       ))}
       <Sentences title="What stands in its way">
-        {waiting.blockers.map((one) => (
+        {(waiting.blockers.length ? waiting.blockers : waiting.earlier).map((one) => (
           <>
             {shown(one.text)} <Point at={one.offset} />
           </>
         ))}
       </Sentences>
+      {waiting.shortfall && !waiting.blockers.length && !waiting.earlier.length && (
+        <p>No single event was found without which a cycle would give it {nodes} now.</p>
+      )}
       <InQueue waiting={waiting} />
       <Sentences title="Who has what it lacks">
         {holding.map((one) => (
@@ -272,6 +276,7 @@ const UNKNOWN: Record<string, string> = {
   Guarantees: "even when all others have ended, what is guaranteed to other queues leaves too little for it",
   Limit: "even when all others have ended, a quota or a limit of its queue leaves too little for it",
   Refused: "the API server refuses a pod of it in a dry run, which is repeated now and then",
+  RefusedBefore: "the API server refused pods of it when it last got nodes",
   Later: "a forecast takes too long here: arranger forecast",
   NotForecast: "no forecast was made (forecast_every_s)",
   TooLarge: "the cluster is too large for a forecast here: arranger forecast",

@@ -275,7 +275,9 @@ export interface Explained {
     }[];
     passedBy: { offset: number; timeMs: number; job: string; why: string; amounts: [string, number][]; times: number }[];
     blockers: { offset: number; text: string }[];
-    remedies: { kind: string; text: string; pods: number; undoes: number }[];
+    /** As `blockers`, of before the job was created. */
+    earlier: { offset: number; text: string }[];
+    remedies: { kind: string; text: string; pods: number; undoes: number; several: boolean }[];
     /** How many changes cycles tried to find the remedies. */
     tried: number;
     /** How many of its pods a cycle would place now. */

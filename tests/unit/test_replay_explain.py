@@ -905,6 +905,29 @@ def test_an_event_without_which_alone_a_job_would_still_wait_is_not_named_as_wha
     assert remedy.several
 
 
+def test_pods_that_stay_without_one_event_are_no_room_for_which_a_job_that_takes_room_could_wait() -> None:
+    """Their job was taken away in the try, and they seemed to leave: one of two placements seemed to be enough."""
+    world = World(config=CycleConfig(versions=VERSIONS, preemption=Preemption()))
+    one = shape(cpu=1, gpus=1)
+    world.node("n1", gpus=1)
+    world.job("rival", leader=one, workers=1, worker=one, min_workers=0, preemptible=False)
+    world.settle()
+    world.node("n2", gpus=1)
+    world.settle()
+    second = max(e.last for e in world.entries if isinstance(e.batch.events[-1], k.Placed))
+    world.node("n3", gpus=1)
+    world.job("low", leader=one, priority=1)
+    world.settle()
+    world.job("j", equals=True, workers=3, worker=one, min_workers=3, priority=9)
+    world.cycle()
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    (remedy,) = [of for of in waiting.remedies if of.undoes]
+    assert (remedy.undoes, remedy.several) == (second, True)
+    assert [of.partition(" (")[0] for of in remedy.room_from] == ["default/low"]
+    assert (waiting.blockers, waiting.earlier) == ((), ())
+
+
 def test_of_what_helps_together_nothing_is_named_that_could_be_left_out() -> None:
     world = World()
     world.node("n1", gpus=5)

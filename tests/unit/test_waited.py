@@ -61,6 +61,27 @@ def test_what_was_suspended_while_it_waited_counts_without_that() -> None:
     assert sum(one.span_ms for one in answer.waited) == _account_ms(world) == 7000
 
 
+def test_a_wait_that_is_over_is_told_while_the_job_waits_for_the_same_again() -> None:
+    world = World()
+    world.node("n1", gpus=1, cordoned=True)
+    gpu_job(world, "j", 1)
+    world.cycle()
+    world.pass_time(19)
+    world.node("n1", gpus=1)
+    world.settle()
+    gpu_job(world, "j", 1, suspend=True)
+    world.settle()
+    world.node("n1", gpus=1, cordoned=True)
+    gpu_job(world, "j", 1)
+    world.cycle()
+    world.pass_time(5)
+    world.node("n2", cordoned=True)
+    answer = explained(world.entries, "j")
+    waits = [one for one in answer.waited if one.for_quorum]
+    assert [(one.reasons, one.span_ms) for one in waits] == [("cordoned", 19_000)]
+    assert sum(one.span_ms for one in answer.spent if one.waits) == _account_ms(world) == 24_000
+
+
 @pytest.fixture
 def misspelt() -> World:
     """A job that waited for a queue that didn't exist, and then a little for room."""

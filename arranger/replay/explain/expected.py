@@ -6,7 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from arranger.model.job import Stage
-from arranger.projections.awaited_room import refused_by_dry_run
+from arranger.projections.awaited_room import refused_by_dry_run, refused_when_started
 from arranger.projections.forecasts import expected_start
 from arranger.projections.jobs import JobRecord, has_started
 from arranger.projections.preemption import leaves
@@ -41,6 +41,8 @@ class NoStart(StrEnum):
     QUEUE = "Queue"
     INFEASIBLE = "Infeasible"
     REFUSED = "Refused"
+    #: The API server refused them when the job last got nodes.
+    REFUSED_BEFORE = "RefusedBefore"
     LATER = "Later"
     #: No process makes forecasts, and none was made for this answer.
     NOT_FORECAST = "NotForecast"
@@ -89,6 +91,8 @@ def start_of(state: State, job: JobRecord) -> Start | None:
         return Start(Certainty.UNKNOWN, why=NoStart.HELD)
     if refused_by_dry_run(job):
         return Start(Certainty.UNKNOWN, why=NoStart.REFUSED)
+    if refused_when_started(job):
+        return Start(Certainty.UNKNOWN, why=NoStart.REFUSED_BEFORE)
     reservation = state.reservations.get(job.uid)
     if reservation is not None and (reservation.decided.start_ms or reservation.decided.awaits):
         return _reserved(state, job, reservation)

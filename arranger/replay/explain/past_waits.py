@@ -1,6 +1,7 @@
 """The waits of a job that are over: for how long it waited to start, and for what."""
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 import msgspec
 
@@ -73,14 +74,21 @@ def waited(intervals: Sequence[Interval], *, failed: bool = False) -> list[Waite
 
 
 def _to_start(intervals: Sequence[Interval], last: Sequence[Interval]) -> Iterator[Waited]:
-    """The waits to start, by what the job waited for."""
+    """The waits to start that are over, by what the job waited for. The one that lasts began with the first of the
+    intervals in a row that are for the same."""
     of_text: dict[str, list[Interval]] = {}
-    for interval in intervals:
-        if waits_to_start(interval.stage, interval.awaited):
-            of_text.setdefault(waited_text(interval.awaited), []).append(interval)
+    for text, row in groupby(intervals, key=_text_of):
+        spell = [*row]
+        if text and not spell[-1].lasts:
+            of_text.setdefault(text, []).extend(spell)
     for of in of_text.values():
-        if not of[-1].lasts and any(map(_span_ms, of)):
+        if any(map(_span_ms, of)):
             yield _waited(of, last if last and last[0] in of else ())
+
+
+def _text_of(interval: Interval) -> str:
+    """What the job waited for to start; empty if it didn't."""
+    return waited_text(interval.awaited) if waits_to_start(interval.stage, interval.awaited) else ""
 
 
 def _waited(of: Sequence[Interval], last: Sequence[Interval] = ()) -> Waited:

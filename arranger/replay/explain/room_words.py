@@ -197,6 +197,7 @@ _NO_START = {
     NoStart.QUEUE: "it can't use its queue",
     NoStart.INFEASIBLE: "its quorum would not fit even if nothing else ran",
     NoStart.REFUSED: "the API server refuses a pod of it in a dry run, which is repeated now and then",
+    NoStart.REFUSED_BEFORE: "the API server refused pods of it when it last got nodes",
     NoStart.LATER: "a forecast takes too long here: arranger forecast",
     NoStart.NOT_FORECAST: "no forecast was made (forecast_every_s)",
     NoStart.TOO_LARGE: "the cluster is too large for a forecast here: arranger forecast",

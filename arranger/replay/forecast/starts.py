@@ -19,7 +19,7 @@ from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
 from arranger.model.job import DEFAULT_GRACE_S, Stage
 from arranger.model.quota import LimitKind
-from arranger.projections.awaited_room import refused_by_dry_run
+from arranger.projections.awaited_room import refused_by_dry_run, refused_when_started
 from arranger.projections.jobs import JobRecord, has_started
 from arranger.projections.preemption import leaves
 from arranger.projections.queue_membership import kept_out
@@ -55,7 +55,7 @@ class Unknown(StrEnum):
     QUEUE = "Queue"
     #: Its quorum would not fit even if nothing else ran.
     INFEASIBLE = "Infeasible"
-    #: The API server refuses its pods, as a dry run showed.
+    #: The API server refuses its pods, as a dry run or its last start showed.
     REFUSED = "Refused"
     #: It comes after the time up to which was looked.
     LATER = "Later"
@@ -192,7 +192,7 @@ def _without(state: State, jobs: Sequence[JobRecord], time_ms: int) -> State:
 
 def _refused(job: JobRecord, config: CycleConfig) -> bool:
     """Whether the API server refuses the job's pods."""
-    return config.dry_run and refused_by_dry_run(job)
+    return refused_when_started(job) or (config.dry_run and refused_by_dry_run(job))
 
 
 def _go_on(

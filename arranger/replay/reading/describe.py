@@ -21,6 +21,7 @@ from arranger.messages.readiness import (
     ending_text,
     guest_text,
     labels_text,
+    refusal_text,
     reserved_text,
     unset_text,
 )
@@ -119,7 +120,8 @@ def told_of(state: State, job: JobRecord) -> str:
     if waits is not None and (reserved := reserved_text(state, job)):
         waiting = f"{waiting}; {reserved}"
     below = below_quorum_text(state, job) or ending_text(state, job)
-    told = "; ".join(part for part in (below, claims_text(state, job), stuck_of(state, job), waiting) if part)
+    parts = (refusal_text(job), below, claims_text(state, job), stuck_of(state, job), waiting)
+    told = "; ".join(part for part in parts if part)
     told = told or (stage_text(job.decided) if job.decided is not None else "")
     return "; ".join(part for part in (told, *_aside(state, job), guest_text(state, job)) if part)
 

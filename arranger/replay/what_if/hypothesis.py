@@ -147,31 +147,30 @@ def job_alone_gone(job: JobRecord, state: State) -> tuple[k.Event, ...]:
 
 
 def slots_gone(job: JobRecord, state: State, slots: Collection[SlotKey]) -> tuple[k.Event, ...]:
-    """The deletion of the job and of its pods in these slots. Substitute pods keep the resources of its other slots."""
-    gone = [state.pods[uid] for slot, uid in job.bound.items() if slot in slots]
-    term = state.terms.get(k.Watched.POD, 0)
-    stay = tuple(
-        k.PodSeen(
-            term,
-            job.seen.namespace,
-            f"supposed-{group}-{index}",
-            f"supposed-{group}-{index}",
-            "",
-            node,
-            "Pending",
-            job.valid_spec.groups[group].shape.requests,
-            None,
-            False,
-            False,
-        )
-        for (group, index), node in job.placements.items()
-        if (group, index) not in slots and (group, index) not in job.bound
-    )
+    """The deletion of the job and of its pods in these slots. Pods of nobody stand for those in its other slots: pods
+    of a job that is gone would leave, and be room for which another one could wait."""
+    left, gone = [slot for slot in job.placements if slot not in slots], [*job.bound.values()]
+    first: tuple[k.Event, ...] = ()
     if job.of_group:  # it goes with its last pod, and those in the other slots stay
-        filled = frozenset(job.bound.values())
-        waiting = [state.pods[uid] for uid in pods_of_record(job) if uid not in filled]
-        return (*pods_gone(state, waiting), *pods_gone(state, gone), *stay)
-    return (*job_alone_gone(job, state), *pods_gone(state, gone), *stay)
+        filled = frozenset(gone)
+        gone = [uid for uid in pods_of_record(job) if uid not in filled]
+        gone += [uid for slot, uid in job.bound.items() if slot in slots]
+        left = [slot for slot in left if slot not in job.bound]
+    else:
+        first = job_alone_gone(job, state)
+    pods = [state.pods[uid] for uid in gone]
+    return (*first, *pods_gone(state, pods), *[_supposed_pod(job, state, slot) for slot in left])
+
+
+def _supposed_pod(job: JobRecord, state: State, slot: SlotKey) -> k.PodSeen:
+    """A pod of nobody that is as the one in a job's slot, or as it will be."""
+    group, index = slot
+    name, term = f"supposed-{group}-{index}", state.terms.get(k.Watched.POD, 0)
+    if (uid := job.bound.get(slot)) is not None:
+        return msgspec.structs.replace(retold(state.pods[uid], state), name=name, uid=name, owner=None)
+    requests = job.valid_spec.groups[group].shape.requests
+    node = job.placements[slot]
+    return k.PodSeen(term, job.seen.namespace, name, name, "", node, "Pending", requests, None, False, False)
 
 
 def queue_seen(state: State, name: str, spec: QueueSpec) -> k.QueueSeen:

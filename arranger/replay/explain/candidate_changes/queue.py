@@ -6,6 +6,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.model.job import Stage
+from arranger.projections.awaited_room import refused_when_started
 from arranger.projections.ownership import has_earlier_pods
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, names_text
@@ -26,7 +27,8 @@ def out_of_queue(case: WaitingCase) -> Iterator[Change]:
     gone = hypothesis.pods_gone(state, pods) if stay else ()
     left_ms = job.not_before_ms - state.time_ms
     if left_ms > 0:
-        when = f"in {left_ms / 1000:g} s, when its back-off is over" + (f", and {when}" if when else "")
+        before = ", if the API server takes its pods, as it didn't last time" if refused_when_started(job) else ""
+        when = f"in {left_ms / 1000:g} s, when its back-off is over{before}" + (f", and {when}" if when else "")
     if spec.suspend:
         edit = next((e for e in reversed(case.edits(job)) if e.before is None or not e.before.suspend), None)
         offset = edit.offset if edit is not None else case.story.created_at
