@@ -78,9 +78,9 @@ def _to_start(intervals: Sequence[Interval], last: Sequence[Interval]) -> Iterat
     intervals in a row that are for the same."""
     of_text: dict[str, list[Interval]] = {}
     for text, row in groupby(intervals, key=_text_of):
-        spell = [*row]
-        if text and not spell[-1].lasts:
-            of_text.setdefault(text, []).extend(spell)
+        in_a_row = [*row]
+        if text and not in_a_row[-1].lasts:
+            of_text.setdefault(text, []).extend(in_a_row)
     for of in of_text.values():
         if any(map(_span_ms, of)):
             yield _waited(of, last if last and last[0] in of else ())

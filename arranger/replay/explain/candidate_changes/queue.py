@@ -7,6 +7,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.model.job import Stage
 from arranger.projections.awaited_room import refused_when_started
+from arranger.projections.jobs import JobRecord
 from arranger.projections.ownership import has_earlier_pods
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, names_text
@@ -18,6 +19,11 @@ from arranger.replay.what_if import hypothesis
 _HIGHEST = 10
 
 
+def _after_back_off(job: JobRecord, left_ms: int) -> str:
+    before = ", if the API server takes its pods, as it didn't last time" if refused_when_started(job) else ""
+    return f"in {left_ms / 1000:g} s, when its back-off is over{before}"
+
+
 def out_of_queue(case: WaitingCase) -> Iterator[Change]:
     """Bring a job into the queue that isn't in it."""
     job, state, spec = case.job, case.state, case.spec
@@ -27,8 +33,7 @@ def out_of_queue(case: WaitingCase) -> Iterator[Change]:
     gone = hypothesis.pods_gone(state, pods) if stay else ()
     left_ms = job.not_before_ms - state.time_ms
     if left_ms > 0:
-        before = ", if the API server takes its pods, as it didn't last time" if refused_when_started(job) else ""
-        when = f"in {left_ms / 1000:g} s, when its back-off is over{before}" + (f", and {when}" if when else "")
+        when = _after_back_off(job, left_ms) + (f", and {when}" if when else "")
     if spec.suspend:
         edit = next((e for e in reversed(case.edits(job)) if e.before is None or not e.before.suspend), None)
         offset = edit.offset if edit is not None else case.story.created_at
