@@ -99,7 +99,7 @@ class Candidates:
         #: A priority and a queue → what all of its jobs may give to one of it with that priority.
         self._own_amounts: dict[tuple[int, str], dict[str, int]] = {}
         #: Whether some of those that were read last gave nothing, because others before them had brought their queue
-        #: down to its share.
+        #: down to its share, or may have: near ones that came before all others.
         self.kept_by_shares = False
         #: When the next of the jobs that were looked at has run for long enough to give room.
         self.due_ms = math.inf
@@ -214,7 +214,7 @@ class Candidates:
         `placed` is what queues' own jobs got in this cycle, `taken` the jobs by UID that can't give room any more,
         because they got nodes or gave room in it. With `nodes`, only jobs that have pods on them are candidates,
         and of their surplus what is there. With `near_first`, as many of the quorum's own queue, and of those that
-        share a parent with it, come before all others, on any nodes, as bring these down to their shares.
+        share a parent with it, come before all others as bring these down to their shares.
         """
         self.kept_by_shares = False
         own, queue = self._standing_of(job)
@@ -222,13 +222,13 @@ class Candidates:
         if rules is None:
             return
         line = self.line(job, asked, placed) if self._reclaims(rules, queue) else None
-        first = list(self._down_to_shares(job, rules, line, taken)) if line is not None and near_first else []
+        nearer = self._down_to_shares(job, rules, line, taken, nodes) if line is not None and near_first else ()
+        first = list(nearer)
+        self.kept_by_shares = bool(first)
         yield from first
         done = {(of.job.uid, of.kind) for of in first}
         givers = self._queues(queue, line)
-        may = [of for of in self._begun if _gives(of, queue, own, givers) and of.job.uid not in taken]
-        if nodes is not None:
-            may = [of for of in may if not nodes.keys().isdisjoint(of.job.placements.values())]
+        may = self._on_nodes(queue, own, givers, taken, nodes)
         yield from self._in_order(may, rules, queue, line, nodes=nodes, done=done)
 
     def _in_order(
@@ -257,7 +257,12 @@ class Candidates:
                 yield from self._whole([of for of in jobs if (of.job.uid, kind) not in done], kind, queue, line)
 
     def _down_to_shares(
-        self, job: JobRecord, rules: Preemption, line: "ShareLine", taken: Container[str]
+        self,
+        job: JobRecord,
+        rules: Preemption,
+        line: "ShareLine",
+        taken: Container[str],
+        nodes: dict[str, None] | None,
     ) -> Iterator[Candidate]:
         """The first candidates below each queue on a quorum's way, the nearest first, with which no jobs of others are
         closed to the quorum any more because that queue would be above its share; the line knows what they give."""
@@ -269,13 +274,27 @@ class Candidates:
             below = {
                 of: None for of in self._lowest if of == queue or (line.is_below(of, name) and line.may_reclaim(of))
             }
-            may = [of for of in self._begun if _gives(of, queue, own, below) and of.queue in below]
-            may = [of for of in may if of.job.uid not in taken]
-            candidates = self._in_order(may, rules, queue, line, done=done)
+            may = [of for of in self._on_nodes(queue, own, below, taken, nodes) if of.queue in below]
+            candidates = self._in_order(may, rules, queue, line, nodes=nodes, done=done)
             while line.closes(name, self._lowest) and (candidate := next(candidates, None)) is not None:
                 line.gives(candidate)
                 done.add((candidate.job.uid, candidate.kind))
                 yield candidate
+
+    def _on_nodes(
+        self,
+        queue: str,
+        own: int,
+        others: Collection[str],
+        taken: Container[str],
+        nodes: dict[str, None] | None,
+    ) -> list[_Begun]:
+        """The jobs that may give room to a quorum of a queue and have pods on these nodes, None for any: those of its
+        own queue with a lower priority, and those of the other queues."""
+        may = [of for of in self._begun if _gives(of, queue, own, others) and of.job.uid not in taken]
+        if nodes is None:
+            return may
+        return [of for of in may if not nodes.keys().isdisjoint(of.job.placements.values())]
 
     def near_helps(self, job: JobRecord, asked: Amounts, placed: Use) -> bool:
         """Whether jobs of other queues are candidates only once some that are nearer in the tree have given room."""
@@ -344,7 +363,7 @@ class Candidates:
         if line.is_above:
             line.near_give(queue, self._all_of_own(own, queue))
         if line.is_above and (rules := self.rules(queue)) is not None:
-            deque(self._down_to_shares(job, rules, line, ()), maxlen=0)
+            deque(self._down_to_shares(job, rules, line, (), None), maxlen=0)
             line.forget_others()
         return line
 

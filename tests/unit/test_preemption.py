@@ -730,3 +730,35 @@ def test_nobody_takes_room_for_a_queue_that_has_more_than_it_may(limit: str) -> 
     assert why.kind == NoRoomKind.OVER_LIMIT
     of.queue("rl", **({"capability": (("nvidia.com/gpu", 8),)} if limit == "capability" else {"max_running": 2}))
     assert preempted(of) is not None
+
+
+@pytest.mark.parametrize("later", ["all together", "elsewhere"])
+def test_siblings_on_the_node_that_becomes_free_bring_their_parent_down_to_its_share(later: str) -> None:
+    """Those that lose the least work are on a node that can't be freed: the search is repeated on single nodes."""
+    of = World(config=CONFIG)
+    for number in range(3):
+        of.node(f"n{number}", cpu=64, gpus=8, labels={"node": f"n{number}"})
+    of.watch_queues()
+    of.queue("research", deserved=(("nvidia.com/gpu", 16),))
+    of.queue("nlp", parent="research", deserved=(("nvidia.com/gpu", 8),))
+    of.queue("vision", parent="research", deserved=(("nvidia.com/gpu", 8),))
+    of.queue("ops", deserved=(("nvidia.com/gpu", 8),))
+    of.queue("product")
+    jobs = {}
+    where = ("v1 vision n0", "a1 product n0", "o ops n2", "v2 vision n1", "v3 vision n1")
+    for name, queue, node in map(str.split, where):
+        if name == "v2" and later == "elsewhere":
+            of.pass_time(1200)
+        jobs[name] = of.job(
+            name, equals=True, workers=1, min_workers=1, of_queue=queue,
+            worker=shape(cpu=1, gpus=8 if name == "o" else 4, selector={"node": node}),
+        )  # fmt: skip
+        of.settle()
+        assert jobs[name].stage == Stage.RUNNING
+    of.pass_time(10)
+    mine = of.job("mine", equals=True, workers=1, min_workers=1, worker=shape(cpu=1, gpus=8), of_queue="nlp")
+    decision = preempted(of)
+    assert decision is not None
+    assert len(decision.victims) == 2
+    of.settle()
+    assert mine.stage == Stage.RUNNING
