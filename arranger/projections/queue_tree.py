@@ -59,8 +59,9 @@ class QueueProblem(msgspec.Struct, frozen=True):
 class QueueTree(msgspec.Struct, frozen=True):
     """All queues by name, `default` included, in order.
 
-    `specs` has no invalid ones. `paths` has the names from each queue to the one below the root, the queue first; it
-    has no queue with a problem that blocks. `children` are by parent, "" for the root, of queues with a path.
+    `specs` has no invalid ones, and their guarantees are together at most that of the queue above them. `paths` has the
+    names from each queue to the one below the root, the queue first; it has no queue with a problem that blocks.
+    `children` are by parent, "" for the root, of queues with a path.
     """
 
     specs: dict[str, QueueSpec]
@@ -96,6 +97,8 @@ def queue_tree(queues: Mapping[str, QueueSeen]) -> QueueTree:
         if (above := _above_parent(name, specs)) is not None:
             problems[name] = above
     closed = {name: None for name, spec in specs.items() if spec.state == QueueState.CLOSED}
+    if any([spec.guarantee for spec in specs.values()]):
+        specs = _within_parents(specs, paths, children)
     return QueueTree(specs, dict(sorted(paths.items())), children, dict(sorted(problems.items())), closed)
 
 
@@ -139,6 +142,32 @@ def _enter(
 def _parent(known: Mapping[str, QueueSpec | None], name: str) -> str:
     spec = known[name]
     return spec.parent if spec is not None else ""
+
+
+def _within_parents(
+    specs: Mapping[str, QueueSpec], paths: Mapping[str, tuple[str, ...]], children: Mapping[str, tuple[str, ...]]
+) -> dict[str, QueueSpec]:
+    """The specs with guarantees that together are at most what a queue above them states, each less in proportion and
+    rounded down. A queue that states none is guaranteed what those below it are."""
+    claims, sums = dict[str, dict[str, int]](), dict[str, dict[str, int]]()
+    parents_first = sorted(paths, key=lambda name: len(paths[name]))
+    for name in reversed(parents_first):
+        claims[name] = sums.get(name, {}) | dict(specs[name].guarantee)
+        above = sums.setdefault(specs[name].parent, {})
+        for resource, amount in claims[name].items():
+            above[resource] = above.get(resource, 0) + amount
+    for name in parents_first:
+        for resource, amount in sums.get(name, {}).items():
+            limit = claims[name][resource]
+            for child in children[name] if amount > limit else ():
+                if resource in claims[child]:
+                    claims[child][resource] = claims[child][resource] * limit // amount
+    made = dict(specs)
+    for name in parents_first:
+        guarantee = tuple([(resource, claims[name][resource]) for resource, _ in specs[name].guarantee])
+        if guarantee != specs[name].guarantee:
+            made[name] = msgspec.structs.replace(specs[name], guarantee=guarantee)
+    return made
 
 
 def _above_parent(name: str, specs: Mapping[str, QueueSpec]) -> QueueProblem | None:

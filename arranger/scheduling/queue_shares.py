@@ -5,7 +5,7 @@ The shares are weighted max-min fair (progressive filling: Bertsekas and Gallage
 steps. Each step divides what the previous one left:
 
 1. Guarantees, in proportion if not all can be met. A queue's guarantee is its own, or the sum of its children's where
-   that is more.
+   that is more, as where it states none (`queue_tree` sees to it that a stated one isn't exceeded).
 2. Deserved amounts beyond the guarantees, in proportion if not all can be met. A queue that states none deserves what
    its children deserve together.
 3. The rest by weight, among the queues that still want more.

@@ -107,3 +107,41 @@ def test_every_queue_has_either_a_path_or_a_problem_whatever_the_parents(
     chance.shuffle(order)
     again = queue_tree({name: given_queues[name] for name in order})
     assert (again, [*again.paths]) == (tree, [*tree.paths])
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 12)), min_size=1, max_size=7))
+def test_guarantees_below_a_queue_are_together_at_most_what_it_states(drawn: list[tuple[int, int | None]]) -> None:
+    """What a queue is guaranteed is kept from all others: it can't be more than the one above it was granted."""
+    stated = {f"q{number}": amount for number, (_, amount) in enumerate(drawn)}
+    parents = {f"q{number}": f"q{parent}" if parent < number else "" for number, (parent, _) in enumerate(drawn)}
+    tree = queue_tree(
+        {
+            name: seen(name, QueueSpec(parents[name], guarantee=((GPU, amount),) if amount is not None else ()))
+            for name, amount in stated.items()
+        }
+    )
+
+    def kept(name: str) -> int:
+        below = sum(map(kept, tree.children.get(name, ())))
+        return dict(tree.specs[name].guarantee).get(GPU, below)
+
+    for name, amount in stated.items():
+        below = sum(map(kept, tree.children.get(name, ())))
+        assert below <= kept(name), "nobody below has what isn't kept for this one"
+        if amount is not None:
+            assert kept(name) <= amount
+            ways = [of for of in tree.paths[name][1:] if stated[of] is not None]
+            assert kept(name) == amount or ways, "nobody above states anything"
+
+
+def test_guarantees_above_the_parents_are_cut_in_proportion_and_the_queue_is_told() -> None:
+    stated = (("p", "", 6), ("c", "p", 8), ("d", "p", 4), ("e", "c", 8), ("x", "", None), ("y", "x", 5))
+    tree = queue_tree(
+        {
+            name: seen(name, QueueSpec(parent, guarantee=((GPU, amount),) if amount is not None else ()))
+            for name, parent, amount in stated
+        }
+    )
+    kept = {name: dict(tree.specs[name].guarantee).get(GPU) for name, _, _ in stated}
+    assert kept == {"p": 6, "c": 4, "d": 2, "e": 4, "x": None, "y": 5}
+    assert tree.problems["c"].kind == K.ABOVE_PARENT
