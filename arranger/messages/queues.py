@@ -16,6 +16,8 @@ _PROBLEMS: Mapping[QueueProblemKind, str] = MappingProxyType(
         _K.CYCLE: "queue {queue} would be below itself, by way of its parent {parent}: edit spec.parent of one of them",
         _K.TOO_DEEP: "queue {queue} is at depth {depth}, and the most is {most}: edit spec.parent",
         _K.ABOVE_PARENT: "{field} of {resource} is {amount}, above that of the parent {parent}, which is {limit}",
+        _K.GUARANTEE_CUT: "of its {field} of {amount} {resource}, {limit} are kept, because the guarantees below "
+        "{parent} add up to more than is kept for that: lower some",
         _K.ABOVE_CLUSTER: "the guarantees of all open queues add up to {amount} {resource}, above the {limit} that the "
         "nodes offer, so jobs get none beyond the guarantee of their queue: lower guarantees",
         _K.UNKNOWN_RESOURCE: "{field} is of {resource}, which no node has: did you mean {meant}?",

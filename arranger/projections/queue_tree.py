@@ -14,18 +14,24 @@ from arranger.model.queue import DEFAULT_QUEUE, DEFAULT_SPEC, MAX_DEPTH, QueueSp
 
 
 class QueueProblemKind(StrEnum):
-    """What is wrong with a queue. All but the last three keep its jobs from getting nodes."""
+    """What is wrong with a queue. All but the last four keep its jobs from getting nodes."""
 
     INVALID = "Invalid"
     UNKNOWN_PARENT = "UnknownParent"
     CYCLE = "Cycle"
     TOO_DEEP = "TooDeep"
     ABOVE_PARENT = "AboveParent"
+    GUARANTEE_CUT = "GuaranteeCut"
     ABOVE_CLUSTER = "AboveCluster"
     UNKNOWN_RESOURCE = "UnknownResource"
 
 
-_WARNINGS = (QueueProblemKind.ABOVE_PARENT, QueueProblemKind.ABOVE_CLUSTER, QueueProblemKind.UNKNOWN_RESOURCE)
+_WARNINGS = (
+    QueueProblemKind.ABOVE_PARENT,
+    QueueProblemKind.GUARANTEE_CUT,
+    QueueProblemKind.ABOVE_CLUSTER,
+    QueueProblemKind.UNKNOWN_RESOURCE,
+)
 
 
 class QueueProblem(msgspec.Struct, frozen=True):
@@ -33,8 +39,10 @@ class QueueProblem(msgspec.Struct, frozen=True):
 
     `parent` is what that queue names. `depth` is that of a queue which is too deep. ABOVE_PARENT is of the queue
     itself: its `amount` of a `resource` in `field` (`guarantee`, `deserved`, `capability`) is above the parent's in the
-    same field, else above the parent's capability: `limit`, in the resource's unit. ABOVE_CLUSTER is of a queue with a
-    guarantee: together, all guarantees of a `resource` are the `amount`, above the `limit` that the nodes offer.
+    same field, else above the parent's capability: `limit`, in the resource's unit. GUARANTEE_CUT is of a queue of
+    whose guarantee of a `resource`, the `amount`, only the `limit` is kept, because the guarantees below the parent are
+    together more than is kept for that. ABOVE_CLUSTER is of a queue with a guarantee: together, all guarantees of a
+    `resource` are the `amount`, above the `limit` that the nodes offer.
     UNKNOWN_RESOURCE is of a queue with an amount in `field` of a `resource` that no node has had, where one that nodes
     have had has a similar name: `meant`. The tree has neither, because they come and go with nodes;
     `scheduling.queue_view` adds them.
@@ -98,7 +106,10 @@ def queue_tree(queues: Mapping[str, QueueSeen]) -> QueueTree:
             problems[name] = above
     closed = {name: None for name, spec in specs.items() if spec.state == QueueState.CLOSED}
     if any([spec.guarantee for spec in specs.values()]):
-        specs = _within_parents(specs, paths, children)
+        stated, specs = specs, _within_parents(specs, paths, children)
+        problems = {
+            name: _cut(stated[name], spec, name) for name, spec in specs.items() if spec != stated[name]
+        } | problems
     return QueueTree(specs, dict(sorted(paths.items())), children, dict(sorted(problems.items())), closed)
 
 
@@ -168,6 +179,24 @@ def _within_parents(
         if guarantee != specs[name].guarantee:
             made[name] = msgspec.structs.replace(specs[name], guarantee=guarantee)
     return made
+
+
+def _cut(stated: QueueSpec, kept: QueueSpec, name: str) -> QueueProblem:
+    """That less of a guarantee is kept than is stated, of the first such resource."""
+    resource, amount, limit = next(
+        (resource, amount, limit)
+        for (resource, amount), (_, limit) in zip(stated.guarantee, kept.guarantee, strict=True)
+        if limit < amount
+    )
+    return QueueProblem(
+        QueueProblemKind.GUARANTEE_CUT,
+        name,
+        stated.parent,
+        field="guarantee",
+        resource=resource,
+        amount=amount,
+        limit=limit,
+    )
 
 
 def _above_parent(name: str, specs: Mapping[str, QueueSpec]) -> QueueProblem | None:

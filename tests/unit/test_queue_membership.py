@@ -222,6 +222,9 @@ PROBLEMS = [
      "queue a is at depth 9, and the most is 8: edit spec.parent"),
     (QueueProblem(QueueProblemKind.ABOVE_PARENT, "a", "b", 0, "deserved", "memory", 3 << 29, 1 << 30),
      "deserved of memory is 1.5Gi, above that of the parent b, which is 1Gi"),
+    (QueueProblem(QueueProblemKind.GUARANTEE_CUT, "a", "b", 0, "guarantee", "nvidia.com/gpu", 4, 2),
+     "of its guarantee of 4 nvidia.com/gpu, 2 are kept, because the guarantees below b add up to more than is kept for "
+     "that: lower some"),
 ]  # fmt: skip
 
 

@@ -68,9 +68,7 @@ def test_eight_queues_may_be_above_each_other_and_no_more() -> None:
 def test_amounts_above_the_parents_are_a_problem_that_blocks_nothing() -> None:
     parent = QueueSpec(guarantee=(("cpu", 1000),), deserved=((GPU, 4),), capability=((GPU, 8), ("cpu", 9000)))
     found = {
-        "fits": QueueSpec(
-            "all", guarantee=(("cpu", 1000),), deserved=((GPU, 4), ("memory", 1)), capability=((GPU, 8),)
-        ),
+        "fits": QueueSpec("all", deserved=((GPU, 4), ("memory", 1)), capability=((GPU, 8),)),
         "guarantee": QueueSpec("all", guarantee=(("cpu", 1001), (GPU, 9))),
         "guaranteed-gpus": QueueSpec("all", guarantee=((GPU, 9),)),
         "deserved": QueueSpec("all", deserved=((GPU, 5),)),
@@ -144,4 +142,5 @@ def test_guarantees_above_the_parents_are_cut_in_proportion_and_the_queue_is_tol
     )
     kept = {name: dict(tree.specs[name].guarantee).get(GPU) for name, _, _ in stated}
     assert kept == {"p": 6, "c": 4, "d": 2, "e": 4, "x": None, "y": 5}
-    assert tree.problems["c"].kind == K.ABOVE_PARENT
+    cut = QueueProblem(K.GUARANTEE_CUT, "d", "p", 0, "guarantee", GPU, 4, 2)
+    assert (tree.problems["c"].kind, tree.problems["d"]) == (K.ABOVE_PARENT, cut)

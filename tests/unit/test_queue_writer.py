@@ -107,7 +107,7 @@ def test_a_guarantee_says_that_all_guarantees_are_above_what_the_nodes_offer() -
     there.node("n1", cpu=8, gpus=8)
     there.queue("above", guarantee=((GPU, 6),), capability=((GPU, 7),))
     there.queue("below", parent="above", guarantee=((GPU, 8),))
-    there.queue("big", guarantee=((GPU, 2), ("example.com/none", 9)))
+    there.queue("big", guarantee=((GPU, 3), ("example.com/none", 9)))
     there.queue("plain")
     there.job("j", leader=shape(gpus=8), of_queue="plain")
     said = {name: status(there, name)["conditions"][0] for name in ("above", "below", "big", "plain")}
