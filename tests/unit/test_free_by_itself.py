@@ -28,6 +28,8 @@ from tests.unit.replay_worlds import GPU, filled, gpu_job, with_room_rules
 from tests.world import World
 
 Action = tuple[str, int]
+#: A node, and what is requested there.
+Used = tuple[str, tuple[tuple[str, int], ...]]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -83,7 +85,10 @@ def _fits(state: State, decided: list[Decided]) -> bool:
         gpus, facts = nodes.amounts(row).get(GPU, (0, 0))[1], nodes.facts[row]
         other.node(nodes.names[row], cpu=16, gpus=gpus, cordoned=facts.cordoned, ready=facts.ready)
     waiting, lost, whole = _changed(decided)
-    for number, (node, amounts) in enumerate([*_others(state, {*waiting, *whole}, lost), *_stays(state, lost)]):
+    others, stays = [*_others(state, {*waiting, *whole}, lost)], [*_stays(state, lost)]
+    if not _fits_beside_the_displaced(state, others, stays, decided[0][3]):
+        return False
+    for number, (node, amounts) in enumerate([*others, *stays]):
         other.pod(f"used-{number}", node, amounts=amounts)
     first = decided[0][1].placed.job_uid
     again = {uid: of.seen for uid, of in state.jobs.items() if of.active and uid not in lost
@@ -96,6 +101,22 @@ def _fits(state: State, decided: list[Decided]) -> bool:
         other.say(msgspec.structs.replace(of, generation=2, resource_version="9"))
     events = take_cycle(other.state, other.config, other.now_ms)
     return any(isinstance(one, k.Placed) and one.job_uid == first for one in events)
+
+
+def _fits_beside_the_displaced(state: State, others: list[Used], stays: list[Used], seen: k.JobSeen) -> bool:
+    """Whether the quorum, of pods with one GPU, fits by numbers once those have gone elsewhere that came where the
+    victims would be."""
+    nodes, displaced = state.nodes, 0
+    free: dict[str, int] = {}
+    for row in nodes.by_name().tolist():
+        name, facts = nodes.names[row], nodes.facts[row]
+        if facts.ready and not facts.cordoned:
+            there = [sum(dict(of).get(GPU, 0) for at, of in used if at == name) for used in (others, stays)]
+            before = nodes.amounts(row).get(GPU, (0, 0))[1] - there[0]
+            free[name] = before - there[1]
+            displaced += max(-free[name], 0) - max(-before, 0)
+    left = sum(max(amount, 0) for amount in free.values()) - displaced
+    return seen.spec is not None and left >= seen.spec.min_workers
 
 
 def _further(job: JobRecord) -> k.JobSeen:
@@ -412,3 +433,27 @@ def test_what_another_preemption_of_the_victim_frees_isnt_free_by_itself() -> No
     world.pass_time(5)
     world.node("n9", cpu=1)
     assert free_ms(world) == [None, None]
+
+
+def test_room_isnt_free_that_is_only_because_somebody_took_the_victims_place() -> None:
+    """Without the preemption, who came to the victim's node would have needed the room: the limit that kept the
+    beneficiary waiting was met only because a job has its guarantee there."""
+    world = with_room_rules()
+    world.watch_queues()
+    world.node("n2", cpu=16, gpus=4)
+    world.queue("own")
+    world.queue("kept", guarantee=((GPU, 2),))
+    gpu_job(world, "low", 4, priority=1, of_queue="own")
+    world.settle()
+    world.pod("other", "n2", cpu=1)
+    world.pass_time(100)
+    gpu_job(world, "high", 4, priority=9, of_queue="own")
+    world.settle()
+    assert set(world.state.jobs["uid-high"].placements.values()) == {"n2"}
+    world.pass_time(5)
+    assert [of.taking.job for of in ledger(world).found] == ["default/high"]
+    gpu_job(world, "theirs", 2, priority=5, of_queue="kept")
+    world.settle()
+    world.pass_time(50)
+    world.node("n9", cpu=1)
+    assert free_ms(world) == by_brute_force(world) == [None]

@@ -1,7 +1,8 @@
 """The cluster as it would be without a preemption: whether its beneficiary would have nodes by now.
 
 Its victims' pods are still on their nodes, and so are those of later victims: what another preemption frees isn't free
-by itself. Who got nodes by these preemptions waits. Whether the beneficiary gets its quorum then is for the rules of
+by itself. Who got nodes by these preemptions waits. Whoever came since to a node on which a victim would still be is
+supposed to use as much of what is free elsewhere. Whether the beneficiary gets its quorum then is for the rules of
 scheduling to say: a cycle that takes no room gives the jobs before it their turns, and then this one. So limits of
 queues, guarantees, ResourceQuotas, reservations and the rules of nodes count.
 
@@ -163,15 +164,19 @@ class FreeAmounts:
         self._used: dict[str, list[tuple[int, Amounts]]] = {}
 
     def fit(self, of: Without, spec: JobSpec) -> bool:
-        """Whether a quorum fits: if not, no cycle places it."""
+        """Whether a quorum fits: if not, no cycle places it. Whoever came since to nodes on which the victims would
+        still be would have had to go elsewhere: that much isn't free there."""
         nodes, free = self._state.nodes, self._free.copy()
         for uid in of.gone:
             for number, amounts in self._used_by(uid):
                 free[number][: len(amounts)] += amounts
+        beyond = np.minimum(free, 0)
         for pod in of.kept:
             if pod.node in self._at:
                 amounts = nodes.vector(pod.requests)
                 free[self._at[pod.node]][: len(amounts)] -= amounts
+        if not _moved(free, (beyond - np.minimum(free, 0)).sum(axis=0)):
+            return False
         return fits_amounts(spec, free, [nodes.vector(group.shape.requests) for group in spec.groups])
 
     def _used_by(self, uid: str) -> list[tuple[int, Amounts]]:
@@ -181,6 +186,20 @@ class FreeAmounts:
             found = [(self._at[node], self._state.nodes.vector(of)) for _, node, of in used if node in self._at]
             self._used[uid] = found
         return found
+
+
+def _moved(free: Amounts, amounts: Amounts) -> bool:
+    """Take these amounts, by resource, from what nodes have free, by node and resource: from those with the least
+    first. False if there is too little."""
+    for column in np.flatnonzero(amounts).tolist():
+        left = int(amounts[column])
+        for row in np.argsort(free[:, column], kind="stable").tolist():
+            taken = min(max(int(free[row, column]), 0), left)
+            free[row, column] -= taken
+            left -= taken
+        if left:
+            return False
+    return True
 
 
 def fits_amounts(spec: JobSpec, free: Amounts, vectors: list[Amounts]) -> bool:
