@@ -26,7 +26,7 @@ from arranger.web.page import FOLDER
 _SHOWN = ("offset", "time_ms", "standing", "waiting", "consequences", "takings", "givings", "kept")
 _OF_WAITING = (
     "why", "position", "queue_length", "queue_policy", "ahead", "shortfall", "takers", "passed_by", "blockers",
-    "remedies", "in_queue", "takes_none",
+    "earlier", "remedies", "tried", "gets", "in_queue", "takes_none",
 )  # fmt: skip
 _OF_SHORTFALL = ("closest",)
 #: The most rows of a list that may be long.
