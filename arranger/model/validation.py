@@ -361,7 +361,7 @@ _TEMPLATE = definition("PodTemplateSpec")
 _VOLUME = definition("Volume")
 #: A number of restarts.
 _LIMIT = whole(0, 1_000_000)
-#: Of a job or of one of its groups.
+#: The name of a job or of one of its groups.
 _NAME = text(most=MAX_NAMES_LENGTH - 1, form=DNS_LABEL, fault=_K.NO_DNS_LABEL)
 
 _LEADER = record(

@@ -26,7 +26,7 @@ def offered(state: State, time_ms: int) -> Mapping[str, int]:
     more: a projection that began at a snapshot doesn't know of it. What is held beyond an open node's amounts is
     offered, and what pods hold that should be gone by `time_ms` (milliseconds since 1970) isn't."""
     nodes, others = state.nodes, state.queue_use.others
-    opened = remembered(nodes.facts_version, "open to all", lambda: _open(nodes))
+    opened = remembered(nodes.facts_version, "open", lambda: _open(nodes))
     found = dict(remembered(nodes.facts_version, "offered", lambda: _provided(nodes)))
     _add(found, state.queue_use.others_total.items(), -1)
     behind = [pod for pod in _left_behind(state, time_ms) if pod.node in opened]

@@ -156,7 +156,7 @@ class FreeAmounts:
 
     def __init__(self, state: State) -> None:
         nodes = state.nodes
-        rows = [row for row in nodes.by_name().tolist() if nodes.facts[row].ready and not nodes.facts[row].cordoned]
+        rows = [row for row in nodes.by_name().tolist() if nodes.facts[row].takes_pods]
         self._state = state
         self._free = nodes.free()[rows]
         self._at = {nodes.names[row]: number for number, row in enumerate(rows)}
