@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -139,14 +140,18 @@ func allocationsKnown(
 			}
 		}
 	}
-	return wait.PollUntilContextTimeout(ctx, time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
 		known, err := devices.ResourceClaims().List()
 		if err != nil || len(known) < claims {
 			return false, err
 		}
+		// Refused while the manager is being told of a claim, which kube-scheduler answers with a further try.
 		held, err := devices.ResourceClaims().ListAllAllocatedDevices()
-		return len(held) >= allocated, err
+		last = err
+		return err == nil && len(held) >= allocated, nil
 	})
+	return errors.Join(err, last)
 }
 
 func decoded(line []byte) ([]runtime.Object, []*v1.Node, []*v1.Pod, error) {
