@@ -1,9 +1,11 @@
 """The order among queues in one cycle: whose job is next.
 
 The ratio of a queue is dominant, as in DRF (Ghodsi et al., NSDI 2011): the largest, over the resources, of what the
-queue and its descendants use / their share. The walk begins at the root and goes to the child with the lowest ratio,
-ties by the seniority of the first job that waits there, until it reaches jobs. A queue's own jobs beside its children
-are one more child, as in `queue_shares`, and their share is what the children's shares leave.
+queue and its descendants use / their share. It is at least 1 for a queue whose jobs request a resource of which it is
+entitled to nothing: the first of them would lift it above its share, and jobs of queues within theirs would take the
+room back. The walk begins at the root and goes to the child with the lowest ratio, ties by the seniority of the first
+job that waits there, until it reaches jobs. A queue's own jobs beside its children are one more child, as in
+`queue_shares`, and their share is what the children's shares leave.
 
 With a half-life, a queue's average use (`arranger.model.decayed_usage`) is added to what it uses now. So a queue that
 used its share for long and now uses nothing has the ratio 1, as one that uses its share now and never did before.
@@ -12,8 +14,9 @@ Shares are for each resource alone. So children that use different resources don
 which H-DRF (Bhattacharya et al., SoCC 2013) rescales them: while every queue is within its share, no ratio exceeds 1.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
+from typing import NamedTuple
 
 from arranger.scheduling.queue_shares import ROOT, Amounts, Claims
 
@@ -40,6 +43,14 @@ def _dominant(used: Sequence[int], share: Sequence[int], total: Sequence[int]) -
             if ratio > highest:  # noqa: PLR1730  # max() takes a tenth of the time
                 highest = ratio
     return highest if highest >= 0 else WHOLE
+
+
+class Unentitled(NamedTuple):
+    """The queues whose jobs request something of which they are entitled to nothing, each with the first such resource
+    by name: those with the jobs below them, and those whose own jobs do."""
+
+    queues: Mapping[str, str]
+    own: Mapping[str, str]
 
 
 #: The seniority of a line's first job: the smaller, the more senior.
@@ -89,17 +100,19 @@ class QueueOrder:
         used: Mapping[str, Amounts],
         waiting: Mapping[str, Seniority],
         averages: Mapping[str, Amounts] | None = None,
+        unentitled: Unentitled | None = None,
     ) -> None:
         """Begin a cycle.
 
         `shares` is what `queue_shares` found for the same queues and total. `used`: queue → what its own jobs use, in
         base units; `averages`: the same on average with a half-life, in thousandths of base units; both without the
         descendants' jobs. `waiting`: the queues with jobs of their own to place, each with the seniority of the first
-        one. A queue that the root doesn't lead to gets no turn.
+        one. `unentitled` is of the same shares. A queue that the root doesn't lead to gets no turn.
         """
         resources = sorted(total)
         self._resources = {resource: index for index, resource in enumerate(resources)}
         self._total = [total[name] for name in resources]
+        self._unentitled = unentitled or Unentitled({}, {})
         self._head: str | None = None
         names = [queue.name for queue in claims.queues]
         own = [_own(one, names, used, averages or {}) for one in resources]
@@ -121,26 +134,29 @@ class QueueOrder:
         self, claims: Claims, waiting: Sequence[bool], shares: Sequence[list[int]], own: Sequence[list[int]]
     ) -> list[_Child]:
         """Enter the queues with jobs to place, parents first; `own` has a list for each resource."""
-        totals = [*zip(*(_totals(claims, of) for of in own), strict=True)] or [()] * len(shares)
+        totals = [*zip(*map(claims.with_descendants, own), strict=True)] or [()] * len(shares)
         entered = []
         for at in _turns(claims, waiting):
             name, parent = claims.queues[at].name, claims.queues[at].parent
-            child = self._queues[name] = self._add(name, parent, shares[at], totals[at])
+            child = self._queues[name] = self._add(name, parent, shares[at], totals[at], self._unentitled.queues)
             entered.append(child)
             if waiting[at] and claims.children[at]:
                 below = [shares[of] for of in claims.children[at]]
                 left = [has - sum(of) for has, *of in zip(shares[at], *below, strict=True)]
-                child = self._add(name, name, left, [of[at] for of in own])
+                child = self._add(name, name, left, [of[at] for of in own], self._unentitled.own)
                 entered.append(child)
             if waiting[at]:
                 self._jobs[name] = child
         return entered
 
-    def _add(self, name: str, parent: str, share: list[int], used: Sequence[int]) -> _Child:
+    def _add(
+        self, name: str, parent: str, share: list[int], used: Sequence[int], unentitled: Collection[str]
+    ) -> _Child:
         above = self._queues[parent]
         if above.children is None:
             above.children = []
-        return _Child(name, above, share, list(used), _dominant(used, share, self._total))
+        ratio = _dominant(used, share, self._total)
+        return _Child(name, above, share, list(used), max(ratio, WHOLE) if name in unentitled else ratio)
 
     def head(self) -> str | None:
         """The queue whose own jobs are next; None if no queue is left."""
@@ -236,14 +252,6 @@ def _own(
 
 
 _NOTHING: Amounts = {}
-
-
-def _totals(claims: Claims, own: Sequence[int]) -> list[int]:
-    """What each queue and its descendants use."""
-    totals, parents = list(own), claims.parents
-    for at in range(len(own) - 1, claims.first - 1, -1):
-        totals[parents[at]] += totals[at]
-    return totals
 
 
 def _turns(claims: Claims, waiting: Sequence[bool]) -> list[int]:

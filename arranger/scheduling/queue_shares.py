@@ -103,6 +103,20 @@ class Claims:
         self.families = [QueueParts(-1, list(range(self.first)), [of.weight for of in self.queues[: self.first]])]
         self.families += [self._family(at, below) for at, below in enumerate(self.children) if below]
 
+    def of_own(self, shares: Sequence[int]) -> list[int]:
+        """What the own jobs of each queue have of its share: what its children leave."""
+        own = list(shares)
+        for at in range(self.first, len(own)):
+            own[self.parents[at]] -= shares[at]
+        return own
+
+    def with_descendants(self, own: Sequence[int]) -> list[int]:
+        """The sums of each queue's own amount and those of its descendants."""
+        sums, parents = list(own), self.parents
+        for at in range(len(own) - 1, self.first - 1, -1):
+            sums[parents[at]] += sums[at]
+        return sums
+
     def _family(self, at: int, below: range) -> QueueParts:
         parts, weights = list(below), [queue.weight for queue in self.queues[below.start : below.stop]]
         own = bisect([queue.name for queue in self.queues[below.start : below.stop]], self.queues[at].name)
@@ -151,19 +165,22 @@ class _Siblings:
 
 
 class Division:
-    """The division of one resource among these queues. `shares` gives the same whatever it was asked before."""
+    """The division of one resource among these queues. `shares` gives the same whatever it was asked before.
 
-    def __init__(self, claims: Claims, resource: str) -> None:
+    With `parts` of a unit, everything that the queues state is in these, and so is what the methods take and give.
+    """
+
+    def __init__(self, claims: Claims, resource: str, parts: int = 1) -> None:
         self._claims = claims
         nothing = [0] * len(claims.queues)
-        self._limits = [queue.capability.get(resource) for queue in claims.queues]
-        self._guarantees = [queue.guarantee.get(resource, 0) for queue in claims.queues]
+        self._limits = [_times(queue.capability.get(resource), parts) for queue in claims.queues]
+        self._guarantees = [queue.guarantee.get(resource, 0) * parts for queue in claims.queues]
         self._guarantees = [
             has if limit is None or has < limit else limit
             for has, limit in zip(self._guarantees, self._limits, strict=True)
         ]
         guarantees = self._guarantees + nothing
-        deserved = [queue.deserved.get(resource) for queue in claims.queues] + nothing
+        deserved = [_times(queue.deserved.get(resource), parts) for queue in claims.queues] + nothing
         self._siblings: list[_Siblings] = []
         for family in reversed(claims.families):
             at, of_parts = family.parent, [guarantees[part] for part in family.parts]
@@ -181,7 +198,7 @@ class Division:
         """The share of each queue; `demand` is that of each one's own jobs."""
         if not any(demand):
             return [0] * len(demand)
-        needs, parents = self._needs(demand), self._claims.parents
+        needs = self._needs(demand)
         #: What each queue, and then what each one's own jobs have: shares and what is reserved.
         rooms = [*needs, total]  # so that the root is at -1
         for (at, parts, _), siblings in zip(self._claims.families, self._siblings, strict=True):
@@ -193,9 +210,22 @@ class Division:
         shares = [min(room, desired) for room, desired in zip(rooms, demand, strict=False)]
         for at, _, _ in self._claims.families[1:]:
             shares[at] = rooms[len(demand) + at]
-        for at in range(len(demand) - 1, self._claims.first - 1, -1):
-            shares[parents[at]] += shares[at]
-        return shares
+        return self._claims.with_descendants(shares)
+
+    def entitled_to_nothing(self, demand: Sequence[int], total: int) -> tuple[list[int], list[int]]:
+        """The positions of queues whose jobs, and those of the queues below, demand something and have no share, and of
+        queues of which the own jobs do. Jobs below a capability of 0 can't run, so they don't count."""
+        claims, shares, requested = self._claims, self.shares(demand, total), list(demand)
+        closed = [limit == 0 for limit in self._limits]
+        for at, parent in enumerate(claims.parents):
+            closed[at] = closed[at] or (parent >= 0 and closed[parent])
+            if closed[at]:
+                requested[at] = 0
+        whole, own = claims.with_descendants(requested), claims.of_own(shares)
+        return (
+            [at for at, (wants, share) in enumerate(zip(whole, shares, strict=True)) if wants and not share],
+            [at for at, (wants, share) in enumerate(zip(requested, own, strict=True)) if wants and not share],
+        )
 
     def _needs(self, demand: Sequence[int]) -> list[int]:
         """What each queue with its descendants can take, and then what each one's own jobs can."""
@@ -210,6 +240,10 @@ class Division:
             if at >= first:
                 needs[parents[at]] += need
         return needs
+
+
+def _times(amount: int | None, parts: int) -> int | None:
+    return None if amount is None else amount * parts
 
 
 def fill(amount: int, weights: Sequence[int], limits: Sequence[int]) -> list[int]:

@@ -15,9 +15,12 @@ from arranger.projections.queue_tree import QueueTree
 from arranger.projections.state import State
 from arranger.scheduling.policies.queues import JobQueue, Turn
 from arranger.scheduling.queue_offer import offered
-from arranger.scheduling.queue_order import QueueOrder, Seniority
+from arranger.scheduling.queue_order import QueueOrder, Seniority, Unentitled
 from arranger.scheduling.queue_shares import OWN_WEIGHT, Amounts, Claims, Division, QueueClaims
 from arranger.scheduling.shares import PlacedPiece
+
+#: So many parts of a unit tell a share that is rounded down to nothing from one that is nothing.
+_PARTS_OF_A_UNIT = 1_000_000_000
 
 #: A line that isn't a queue with a way to the root, and its parent.
 Extra = tuple[str, str]
@@ -33,7 +36,7 @@ class KeptQueues:
         self._tree: QueueTree | None = None
         self._extra: tuple[Extra, ...] = ()
         self._claims = Claims(())
-        self._divisions: dict[str, Division] = {}
+        self._divisions: dict[tuple[str, int], Division] = {}
         self._resources: tuple[str, ...] = ()
         #: Line → the groups of its jobs without nodes, and what they request of each resource.
         self._requests: dict[str, tuple[_Groups, dict[str, int]]] = {}
@@ -45,11 +48,11 @@ class KeptQueues:
             self._claims = Claims(_claims(tree, extra))
         return self._claims
 
-    def division(self, resource: str) -> Division:
-        """The division of a resource among the last claims."""
-        found = self._divisions.get(resource)
+    def division(self, resource: str, parts: int = 1) -> Division:
+        """The division of a resource among the last claims, in parts of its unit."""
+        found = self._divisions.get((resource, parts))
         if found is None:
-            found = self._divisions[resource] = Division(self._claims, resource)
+            found = self._divisions[resource, parts] = Division(self._claims, resource, parts)
         return found
 
     def requests(self, lines: Mapping[str, _Groups], resources: tuple[str, ...]) -> Mapping[str, Mapping[str, int]]:
@@ -98,8 +101,10 @@ class QueueStanding:
         #: What the own jobs of queues used on average, in thousandths of the units; nothing without a half-life.
         self.averages = state.queue_use.averages(time_ms)
         self._claims = kept.claims(tree, self._extra())
+        demand = self._demand(kept)
         #: What each queue and those below it are entitled to.
-        self.shares = self._shares(kept)
+        self.shares = self._shares(kept, demand)
+        self._unentitled = self._without(kept, demand)
 
     def order(self, first_jobs: Mapping[str, Seniority] | None = None, *, averages: bool = True) -> QueueOrder:
         """The order of the lines in a cycle, with the seniority of the first job of each; without it, ties go by name.
@@ -107,7 +112,13 @@ class QueueStanding:
         waiting = dict.fromkeys(self.lines, ()) if first_jobs is None else first_jobs
         before = self.averages if averages else {}
         return QueueOrder(
-            self._claims, self.total, shares=self.shares, used=self.used, waiting=waiting, averages=before
+            self._claims,
+            self.total,
+            shares=self.shares,
+            used=self.used,
+            waiting=waiting,
+            averages=before,
+            unentitled=self._unentitled,
         )
 
     def way(self, line: str) -> list[str]:
@@ -152,12 +163,32 @@ class QueueStanding:
                 found.append((line, between.get(name, name) if line != name else ""))
         return tuple(sorted(found))
 
-    def _shares(self, kept: KeptQueues) -> dict[str, dict[str, int]]:
-        demand = self._demand(kept)
+    def unentitled(self, name: str, *, own: bool = False) -> str:
+        """The resource that jobs of a queue and those below it request, or its own jobs, and of which it is entitled to
+        nothing; empty without one."""
+        return (self._unentitled.own if own else self._unentitled.queues).get(name, "")
+
+    def _shares(self, kept: KeptQueues, demand: Mapping[str, Sequence[int]]) -> dict[str, dict[str, int]]:
         shares = {name: kept.division(name).shares(demand[name], total) for name, total in self.total.items()}
         return {
             queue.name: {name: of[at] for name, of in shares.items()} for at, queue in enumerate(self._claims.queues)
         }
+
+    def _without(self, kept: KeptQueues, demand: Mapping[str, Sequence[int]]) -> Unentitled:
+        queues: dict[str, str] = {}
+        own: dict[str, str] = {}
+        for name, of in sorted(demand.items()):
+            left = self._claims.of_own([self.shares[queue.name][name] for queue in self._claims.queues])
+            if all(share or not requested for share, requested in zip(left, of, strict=True)):
+                continue  # the common case
+            # Where units are fewer than queues, some have none by their names, and are entitled to a part of one.
+            finer = [requested * _PARTS_OF_A_UNIT for requested in of]
+            division = kept.division(name, _PARTS_OF_A_UNIT)
+            found = division.entitled_to_nothing(finer, self.total[name] * _PARTS_OF_A_UNIT)
+            for entries, positions in zip((queues, own), found, strict=True):
+                for at in positions:
+                    entries.setdefault(self._claims.queues[at].name, name)
+        return Unentitled(queues, own)
 
     def _demand(self, kept: KeptQueues) -> dict[str, list[int]]:
         """Resource → what the own jobs of each queue use, and what its waiting jobs still request."""

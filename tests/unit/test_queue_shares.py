@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arranger.scheduling.queue_shares import QueueClaims, fill, queue_shares
+from arranger.scheduling.queue_shares import Claims, Division, QueueClaims, fill, queue_shares
 from tests.depth import extent
 from tests.queue_trees import CPU, GPU, by_hand, in_fractions, in_units, totals, trees
 
@@ -200,6 +200,31 @@ def test_in_small_units_shares_are_exact_but_for_a_few_units(queues: list[QueueC
     for name, shares in exact.items():
         for resource, share in shares.items():
             assert abs(found[name][resource] - share * factor) <= len(queues) ** 2
+
+
+@on_random_trees
+@given(trees(), totals)
+def test_a_queue_is_entitled_to_nothing_if_its_exact_share_is_nothing(
+    queues: list[QueueClaims], total: dict[str, int]
+) -> None:
+    by_name = {queue.name: queue for queue in queues}
+
+    def closed(name: str) -> bool:
+        return bool(name) and (by_name[name].capability.get(GPU) == 0 or closed(by_name[name].parent))
+
+    exact, claims = by_hand(queues, total, in_fractions), Claims(queues)
+    wanted = {name: 0 if closed(name) else queue.demand.get(GPU, 0) for name, queue in by_name.items()}
+    parts = 10**9
+    whole, own = Division(claims, GPU, parts).entitled_to_nothing(
+        [queue.demand.get(GPU, 0) * parts for queue in claims.queues], total[GPU] * parts
+    )
+    assert {claims.queues[at].name for at in whole} == {
+        name for name in by_name if not exact[name][GPU] and any(wanted[one] for one in below(queues, name))
+    }
+    left = {
+        name: exact[name][GPU] - sum(exact[one.name][GPU] for one in queues if one.parent == name) for name in by_name
+    }
+    assert {claims.queues[at].name for at in own} == {name for name in by_name if not left[name] and wanted[name]}
 
 
 @on_random_trees

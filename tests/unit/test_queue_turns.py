@@ -59,6 +59,48 @@ def test_a_queue_above_its_share_comes_last() -> None:
     assert placed(there) == ["first", "newer"]
 
 
+def one_of_each(there: World, name: str, of_queue: str, created: int) -> JobRecord:
+    return there.job(name, of_queue=of_queue, leader=shape(cpu=1, gpus=1), created=created)
+
+
+def test_a_queue_that_is_entitled_to_no_gpu_comes_after_one_within_its_share() -> None:
+    """It uses no GPU and nothing of its share of CPU, so its ratio was 0: it took a GPU that another deserves, and gave
+    it back at once."""
+    there = world(gpus=4)
+    there.queue("borrows")
+    there.queue("deserves", deserved={GPU: 4})
+    for at in range(2):
+        one_of_each(there, f"first{at}", "deserves", created=at)
+    there.cycle()
+    for at in range(3):
+        one_of_each(there, f"guest{at}", "borrows", created=10 + at)
+    for at in range(2):
+        one_of_each(there, f"then{at}", "deserves", created=20 + at)
+    assert order(there)[:2] == ["then0", "then1"]
+    there.cycle()
+    assert placed(there) == ["first0", "first1", "then0", "then1"]
+
+
+def test_a_queue_whose_share_is_less_than_a_unit_is_not_last() -> None:
+    """Of three equal queues and two GPUs, the last one by name has no unit. The first job goes first (decision 57)."""
+    there = world(gpus=2)
+    for at, name in enumerate(("c", "b", "a")):
+        there.queue(name)
+        one_of_each(there, f"of-{name}", name, created=at)
+    assert order(there) == ["of-c", "of-b", "of-a"]
+
+
+def test_jobs_that_can_never_run_do_not_hold_back_the_others_of_their_queue() -> None:
+    """A queue with a capability of 0 is entitled to no GPU, whoever requests one."""
+    there = world(gpus=4)
+    there.queue("a", capability={GPU: 0})
+    there.queue("b")
+    one_of_each(there, "never", "a", created=9)
+    there.job("older", of_queue="a", leader=shape(cpu=1), created=1)
+    there.job("newer", of_queue="b", leader=shape(cpu=1), created=2)
+    assert order(there)[0] == "older"
+
+
 def test_further_pods_of_one_queue_do_not_take_the_share_of_another() -> None:
     there = world(gpus=64)
     for name in ("a", "b"):

@@ -153,6 +153,22 @@ def test_explain_tells_the_order_from_room() -> None:
     assert kept_by(there, "before") is None
 
 
+def test_explain_names_the_resource_of_which_a_queue_has_nothing() -> None:
+    """Jobs of its queue request GPUs that another one deserves, so it comes after that one although it uses nothing."""
+    there = world(gpus=4)
+    there.queue("borrows")
+    there.queue("deserves", deserved={GPU: 4})
+    there.job("runs", of_queue="deserves", leader=shape(cpu=1, gpus=2))
+    there.settle()
+    there.job("before", of_queue="deserves", leader=shape(cpu=1, gpus=2), created=5)
+    there.job("after", of_queue="borrows", leader=shape(cpu=1, gpus=2), created=1)
+    [ahead] = why(there, "after").ahead
+    assert ahead.job == "default/before"
+    assert ahead.decided_by == (
+        f"deserves uses 50% of its share of cpu, borrows has no share of {GPU} now, which jobs request"
+    )
+
+
 def test_explain_names_later_jobs_that_were_placed_first() -> None:
     there = world(gpus=8)
     there.queue("rl")

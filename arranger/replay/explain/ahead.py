@@ -122,6 +122,9 @@ class QueueKeys:
         order = self._standing.order(averages=False)
         now, before = (each.ratio(side.name, own=side.own) for each in (order, self._order))
         with_before = f", {before / WHOLE:.0%} with what was used before" if before != now else ""
+        requested = self._standing.unentitled(side.name, own=side.own)
+        if requested and now == WHOLE:
+            return f"{who} {have} no share of {requested} now, which jobs request{with_before}"
         resource, share = order.dominant(side.name, own=side.own)
         if resource and not share:
             return f"{who} {uses} {resource}, of which there is no share now{with_before}"
