@@ -9,6 +9,7 @@ from arranger.replay.explain.in_queue import KeptBy
 from arranger.replay.explain.waiting import Waiting
 from arranger.replay.ledger.causes import Cause, causes_of
 from tests.unit.replay_worlds import explained
+from tests.unit.test_preemption import CONFIG
 from tests.world import World, shape
 
 HOST, ZONE = "kubernetes.io/hostname", "zone"
@@ -121,6 +122,32 @@ def test_what_only_closed_nodes_keep_waiting_is_kept_by_them_though_it_selects_n
     world.job("j", leader=shape(cpu=1, selector={"gpu": "h100"}))
     world.cycle()
     assert _kept_by(world) == KeptBy.CLOSED_NODES
+
+
+@pytest.mark.parametrize("selects", [True, False])
+@pytest.mark.parametrize("how", ["cordon", "taint"])
+def test_a_closed_node_is_named_too_where_the_job_would_take_room_on_it(how: str, selects: bool) -> None:
+    """Only closed nodes with free room were tried. So nothing named one that was full of a job of lower priority, and
+    who waits for it was said to be kept by its own selection of nodes."""
+    world = World(config=CONFIG)
+    _node(world, "a")
+    _node(world, "n1", pool="x")
+    for name, priority in (("low", 1), ("high", 9)):
+        world.job(name, leader=shape(cpu=64), priority=priority)
+        world.settle()
+    [closed] = world.state.jobs["uid-low"].placements.values()
+    taints = (Taint("team", "a", "NoSchedule"),) if how == "taint" else ()
+    labels = {"pool": "x"} if closed == "n1" else {}
+    offset = _node(world, closed, cordoned=how == "cordon", taints=taints, **labels)
+    world.job("j", leader=shape(cpu=64, selector={HOST: closed} if selects else {}), priority=6)
+    world.cycle()
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None and waiting.shortfall is not None and waiting.shortfall.closest is not None
+    remedy = next(of for of in waiting.remedies if of.kind in ("uncordon", "taint"))
+    assert remedy.undoes == offset and closed in remedy.text
+    if selects:
+        assert _kept_by(world) == KeptBy.CLOSED_NODES
+        assert waiting.shortfall.closest.node == closed
 
 
 def test_what_its_own_selector_keeps_waiting_is_kept_by_that() -> None:

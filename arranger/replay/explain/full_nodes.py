@@ -42,6 +42,15 @@ def closed_with_room(state: State, job: JobRecord, group: str) -> tuple[int, int
     return shut, tainted
 
 
+def selects_closed(state: State, job: JobRecord, group: str) -> bool:
+    """Whether the next pod of a group selects nodes that are closed to it and would be large enough for it."""
+    shape, nodes = shape_of(job, group), state.nodes
+    if shape is None:
+        return False
+    rows = np.concatenate(_closed(nodes, shape))
+    return bool((nodes.allocatable[rows] >= nodes.vector(shape.requests)).all(axis=1).any())
+
+
 def open_names(nodes: NodeTable, shape: PodShape) -> frozenset[str]:
     """The names of the present nodes that are open to such a pod. Kept as `_would_take` keeps its answers."""
     return remembered(

@@ -17,7 +17,7 @@ from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.queue_objects import kept_by_usage
 from arranger.replay.explain.cluster_context import Placement
-from arranger.replay.explain.full_nodes import closed_with_room, full_of_others
+from arranger.replay.explain.full_nodes import closed_with_room, full_of_others, selects_closed
 from arranger.replay.explain.shortfall import Shortfall
 from arranger.replay.explain.story import Story
 from arranger.replay.explain.turns import by_seniority
@@ -183,10 +183,9 @@ def _without_node(case: WaitingCase, shortfall: Shortfall, no_room: KeptBy) -> K
         return KeptBy.SELECTION
     if not kinds - _OF_SELECTION <= _OF_CLOSED:
         return KeptBy.RULES
-    # Some nodes may be closed and not selected either.
-    return (
-        KeptBy.SELECTION if closed and not any(closed) and not kinds.isdisjoint(_OF_SELECTION) else KeptBy.CLOSED_NODES
-    )
+    # Some nodes may be closed and not selected either, and those that are may be full too.
+    selects_others = kinds.isdisjoint(_OF_SELECTION) or selects_closed(case.state, case.job, shortfall.group)
+    return KeptBy.CLOSED_NODES if selects_others else KeptBy.SELECTION
 
 
 def _fits_alone(case: WaitingCase) -> bool:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from arranger.events.facts import Objection, UnitLack
 from arranger.messages.shortages import meant_text, node_text, selector_text
@@ -17,6 +18,7 @@ from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts
 from arranger.projections.runtime_classes import added_by_admission
 from arranger.projections.state import State
+from arranger.replay.explain.candidate_changes.node_labels import may_run_on
 from arranger.replay.reading.describe import label
 from arranger.scheduling import ClusterView, CycleObserver, Filters, Neighbour, PlacementTry, Shortage, neighbour_of
 
@@ -250,7 +252,8 @@ def _beside(coming: tuple[int, int] | None) -> str:
 
 def _closest(of: _NextPod) -> Closest | None:
     """Of the nodes that lack only resources, the one that lacks the fewest of them, then the smallest part of the need.
-    If something else rules out every node, the first node with room, or else the first by name."""
+    If something else rules out every node, the first one with room among those that the pod selects, or else the first
+    by name."""
     view, filters, shape, pod, coming, alone = of
     if not len(view):
         return None
@@ -258,7 +261,8 @@ def _closest(of: _NextPod) -> Closest | None:
     part = (short / np.maximum(request, 1)).sum(axis=1)
     ruled_out = ~filters.allowed(shape, pod)
     kinds = (short > 0).sum(axis=1)
-    row = int(np.lexsort((np.arange(len(view)), part, kinds, ruled_out))[0])
+    unselected = _unselected(view, shape) if ruled_out.all() else np.zeros(len(view), np.bool_)
+    row = int(np.lexsort((np.arange(len(view)), part, kinds, unselected, ruled_out))[0])
     same_lack = np.flatnonzero((short == short[row]).all(axis=1) & (ruled_out == ruled_out[row])).tolist()
     alike, beside = [other for other in same_lack if coming.get(other) == coming.get(row)], _beside(coming.get(row))
     lacks = tuple(
@@ -278,6 +282,14 @@ def _closest(of: _NextPod) -> Closest | None:
         _with_more(view, shape, row, lacks) + beside + (alone if any(name in view.known for name, *_ in lacks) else "")
     )
     return Closest(view.names[row], lacks, text, same - 1)
+
+
+def _unselected(view: ClusterView, shape: PodShape) -> npt.NDArray[np.bool_]:
+    """Which nodes the pod's nodeSelector or required node affinity leaves out, by row."""
+    if not shape.node_selector and shape.required_terms is None:
+        return np.zeros(len(view), np.bool_)
+    nodes = zip(view.names, view.facts, strict=True)
+    return np.array([not may_run_on(shape, name, dict(facts.labels)) for name, facts in nodes])
 
 
 def _with_more(view: ClusterView, shape: PodShape, row: int, lacks: Sequence[tuple[str, int, int]]) -> str:

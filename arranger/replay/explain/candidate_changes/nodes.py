@@ -68,10 +68,12 @@ def refusals(case: WaitingCase) -> Iterator[Change]:
 def node_families(case: WaitingCase) -> Iterator[Family]:
     """Repair nodes, one family per kind of problem, and restore nodes that were deleted or have shrunk. The kinds that
     need only one step on some node come first."""
-    mended: dict[str, list[tuple[tuple[int, int, str], Change]]] = {}
+    mended: dict[str, list[tuple[tuple[int, bool, int, str], Change]]] = {}
     keys = domain_keys(case)
-    for name, facts in _with_room(case):
+    for name, facts, free in _large_enough(case):
         repair = _mended(name, facts, case)
+        if not free and any(kind == "label" for kind, _ in repair.words):
+            continue
         first, further = repair.change(case), _in_former_domain(repair, keys).change(case)
         if first is None:
             first, further = further, None
@@ -79,7 +81,7 @@ def node_families(case: WaitingCase) -> Iterator[Family]:
             continue
         first = replace(first, further=further if further != first else None)
         steps = len(repair.words) or 1
-        mended.setdefault(first.kind, []).append(((steps, -first.undoes, name), first))
+        mended.setdefault(first.kind, []).append(((steps, not free, -first.undoes, name), first))
     for of_kind in mended.values():
         of_kind.sort(key=lambda one: one[0])
     for kind in sorted(mended, key=lambda kind: (mended[kind][0][0][0], _NODE_KINDS.index(kind))):
@@ -107,13 +109,15 @@ def _nodes_together(kind: str) -> Join:
     return together
 
 
-def _with_room(case: WaitingCase) -> list[tuple[str, NodeFacts]]:
-    """Present nodes with enough free resources for the pod."""
+def _large_enough(case: WaitingCase) -> list[tuple[str, NodeFacts, bool]]:
+    """Present nodes that could hold the pod, and whether enough of them is free. On the others, the job may be entitled
+    to take room."""
     view = ClusterView(case.state.nodes)
     request = view.request(case.shape)
     asked = np.flatnonzero(request)
-    rows = np.flatnonzero((view.free[:, asked] >= request[asked]).all(axis=1))
-    return [(view.names[row], view.facts[row]) for row in rows.tolist()]
+    free = np.asarray((view.free[:, asked] >= request[asked]).all(axis=1))
+    rows = np.flatnonzero(free | (view.allocatable[:, asked] >= request[asked]).all(axis=1))
+    return [(view.names[row], view.facts[row], bool(free[row])) for row in rows.tolist()]
 
 
 class _Repair:
