@@ -12,8 +12,9 @@ from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_counts import queue_of, sum_by_group, sum_of
 from arranger.projections.queue_membership import submitter_of
 from arranger.projections.queue_tree import QueueTree
+from arranger.projections.queue_use import JOBS
 from arranger.projections.state import State
-from arranger.scheduling.policies.queues import JobQueue, Turn
+from arranger.scheduling.policies.queues import JobQueue, Turn, seniority
 from arranger.scheduling.queue_offer import offered
 from arranger.scheduling.queue_order import QueueOrder, Seniority, Unentitled
 from arranger.scheduling.queue_shares import OWN_WEIGHT, Amounts, Claims, Division, QueueClaims
@@ -66,6 +67,34 @@ class KeptQueues:
         return {line: amounts for line, (_, amounts) in self._requests.items()}
 
 
+def beyond_limits(state: State, jobs: Iterable[JobRecord]) -> dict[str, None]:
+    """UID → the waiting jobs that limits keep from nodes whatever others give: those that not even an empty cluster,
+    queue or namespace could hold, as the last cycles found, and those beyond the `maxRunning` of a queue on their way,
+    the most junior ones. If they counted as demand, others would have less for it, and nobody more."""
+    waiting = [job for job in jobs if not job.placements]
+    never = {job.uid: None for job in waiting if _never_fits(job)}
+    return never | _beyond_max_running(state, [job for job in waiting if job.uid not in never])
+
+
+def _beyond_max_running(state: State, waiting: list[JobRecord]) -> dict[str, None]:
+    tree, totals = state.queue_tree, state.queue_totals
+    most = {name: spec.max_running for name, spec in tree.specs.items() if spec.max_running is not None}
+    left = {name: limit - totals.get(name, _NOTHING).get(JOBS, 0) for name, limit in most.items()}
+    found: dict[str, None] = {}
+    for job in sorted(waiting, key=seniority) if left else ():
+        limited = [name for name in tree.paths.get(queue_of(state, job), ()) if name in left]
+        if any(left[name] <= 0 for name in limited):
+            found[job.uid] = None
+        else:
+            left.update({name: left[name] - 1 for name in limited})
+    return found
+
+
+def _never_fits(job: JobRecord) -> bool:
+    shortage = job.waits.shortage if job.waits is not None else None
+    return shortage is not None and (shortage.infeasible or (shortage.quota is not None and shortage.quota.never))
+
+
 class QueueStanding:
     """The queues of a state, with waiting jobs (see `waiting_jobs`). Amounts are by resource, in its unit."""
 
@@ -79,9 +108,10 @@ class QueueStanding:
         #: Line → its queue.
         self.queue_of: dict[str, str] = {}
         self._fair = {name for name in tree.paths if tree.specs[name].user_fairness}
-        #: The groups of its jobs without nodes; the other jobs, each with its line.
+        #: The groups of its jobs without nodes that may get some; those with nodes, each with its line.
         self._groups: dict[str, _Groups] = {}
         self._begun: list[tuple[str, JobRecord]] = []
+        beyond = beyond_limits(state, jobs)
         for job in jobs:
             name = job.valid_spec.queue or queue_of(state, job)
             line = self._line(name, job) if self._fair else name
@@ -92,6 +122,8 @@ class QueueStanding:
                 self.queue_of[line] = name
             of_line.append(job)
             slots = job.slots
+            if job.uid in beyond:
+                continue
             if slots.nodes or slots.given_up or slots.finished:
                 self._begun.append((line, job))
             else:

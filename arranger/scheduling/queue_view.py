@@ -23,7 +23,7 @@ from arranger.projections.queue_tree import QueueProblem, QueueProblemKind, Queu
 from arranger.projections.queue_use import JOBS
 from arranger.projections.state import State
 from arranger.scheduling.queue import considered, waiting_jobs
-from arranger.scheduling.queue_standing import QueueStanding
+from arranger.scheduling.queue_standing import QueueStanding, beyond_limits
 
 #: Resource → amount in its base unit, as in `PodShape`.
 Sums = dict[str, int]
@@ -135,7 +135,8 @@ def queues_view(state: State) -> QueuesView:
     tree = state.queue_tree
     jobs, _ = considered(state, waiting_jobs(state, state.time_ms))
     standing = QueueStanding(state, jobs, state.time_ms)
-    own = _own(state, jobs)
+    beyond = beyond_limits(state, jobs)
+    own = _own(state, [job for job in jobs if job.uid not in beyond])
     views = {
         name: _view(state, name, own.get(name) or _Own({}), standing)
         for name in sorted({*tree.specs, *tree.problems, *own})
@@ -200,7 +201,7 @@ def _in_no_slot(state: State) -> list[HolderView]:
     return found
 
 
-def _own(state: State, considered_jobs: Iterable[JobRecord]) -> dict[str, _Own]:
+def _own(state: State, demanding: Iterable[JobRecord]) -> dict[str, _Own]:
     """Queue → what its own jobs add up to; only queues with jobs that hold or wait for something."""
     found = {name: _Own(used) for name, used in state.queue_use.own.items()}
     for job in state.jobs.values():
@@ -210,7 +211,7 @@ def _own(state: State, considered_jobs: Iterable[JobRecord]) -> dict[str, _Own]:
             denial = kept_out(state, job)
             if denial is not None:
                 own.denials[denial.kind] = own.denials.get(denial.kind, 0) + 1
-    for job in considered_jobs:
+    for job in demanding:
         _add(found.setdefault(queue_of(state, job), _Own({})).demand, _sum(job, _lacking(job)))
     known = frozenset(state.nodes.columns)
     for own in found.values():

@@ -1,5 +1,6 @@
 """The order of a cycle with Queues: the queue that is furthest below its share is next, inside by its own rules."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from arranger.projections.jobs import JobRecord
 from arranger.scheduling import in_order, queues_view, turn_of
 from arranger.scheduling.queue import waiting_jobs
 from arranger.scheduling.queue_standing import QueueStanding
+from tests.unit.test_preemption import CONFIG as PREEMPTION
 from tests.unit.test_queue_merge import Draw, drawn, world_of
 from tests.world import World, shape
 
@@ -68,7 +70,7 @@ def test_a_queue_that_is_entitled_to_no_gpu_comes_after_one_within_its_share() -
     it back at once."""
     there = world(gpus=4)
     there.queue("borrows")
-    there.queue("deserves", deserved={GPU: 4})
+    there.queue("deserves", deserved=((GPU, 4),))
     for at in range(2):
         one_of_each(there, f"first{at}", "deserves", created=at)
     there.cycle()
@@ -93,7 +95,7 @@ def test_a_queue_whose_share_is_less_than_a_unit_is_not_last() -> None:
 def test_jobs_that_can_never_run_do_not_hold_back_the_others_of_their_queue() -> None:
     """A queue with a capability of 0 is entitled to no GPU, whoever requests one."""
     there = world(gpus=4)
-    there.queue("a", capability={GPU: 0})
+    there.queue("a", capability=((GPU, 0),))
     there.queue("b")
     one_of_each(there, "never", "a", created=9)
     there.job("older", of_queue="a", leader=shape(cpu=1), created=1)
@@ -264,3 +266,51 @@ def test_a_single_queue_orders_its_jobs_as_a_cluster_without_queues(draws: list[
 
 def _what(event: k.Placed | k.Waits) -> tuple[str, object]:
     return event.job_uid, event.pods if isinstance(event, k.Placed) else event.shortage
+
+
+def shares(there: World) -> dict[str, int]:
+    return {name: view.share.get(GPU, 0) for name, view in queues_view(there.state).queues.items() if name != "default"}
+
+
+def by_capability(there: World) -> None:
+    there.queue("stuck", capability=((GPU, 14),))
+    there.job("never", of_queue="stuck", workers=2, worker=shape(cpu=1, gpus=8), min_workers=2, equals=True)
+
+
+def by_selector(there: World) -> None:
+    there.queue("stuck")
+    there.job("never", of_queue="stuck", leader=shape(cpu=1, gpus=8, selector={"gpu": "none"}))
+
+
+def by_max_running(there: World) -> None:
+    there.queue("stuck", max_running=0)
+    for at in range(3):
+        there.job(f"never{at}", of_queue="stuck", leader=shape(cpu=1, gpus=8))
+
+
+@pytest.mark.parametrize("blocked", [by_capability, by_selector, by_max_running])
+def test_jobs_that_cannot_start_take_no_share_from_others(blocked: Callable[[World], None]) -> None:
+    """A forgotten job that its queue could never hold kept others from what they could have taken back."""
+    there = World(config=PREEMPTION)
+    for at in range(6):
+        there.node(f"n{at}", cpu=64, gpus=8)
+    there.queue("b")
+    there.queue("c")
+    there.job("fills", of_queue="c", workers=48, worker=shape(cpu=1, gpus=1), min_workers=2, equals=True)
+    there.settle()
+    blocked(there)
+    there.cycle()
+    there.job("takes", of_queue="b", workers=3, worker=shape(cpu=1, gpus=8), min_workers=3, equals=True)
+    assert shares(there) == {"b": 24, "c": 24, "stuck": 0}
+    there.settle()
+    assert len(there.state.jobs["uid-takes"].placements) == 3
+
+
+def test_of_a_queue_with_room_for_one_more_job_the_first_one_demands() -> None:
+    there = world(gpus=8)
+    there.queue("a", max_running=1)
+    there.queue("b")
+    for at in range(3):
+        one_of_each(there, f"a{at}", "a", created=at)
+    there.job("b0", of_queue="b", leader=shape(cpu=1, gpus=8))
+    assert shares(there) == {"a": 1, "b": 7}

@@ -157,7 +157,7 @@ def test_explain_names_the_resource_of_which_a_queue_has_nothing() -> None:
     """Jobs of its queue request GPUs that another one deserves, so it comes after that one although it uses nothing."""
     there = world(gpus=4)
     there.queue("borrows")
-    there.queue("deserves", deserved={GPU: 4})
+    there.queue("deserves", deserved=((GPU, 4),))
     there.job("runs", of_queue="deserves", leader=shape(cpu=1, gpus=2))
     there.settle()
     there.job("before", of_queue="deserves", leader=shape(cpu=1, gpus=2), created=5)
