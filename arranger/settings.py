@@ -239,8 +239,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     backfill: Annotated[
         Literal["Guests", "Known", "Off"],
         _about(
-            "how later jobs use reserved room: Guests leave as soon as the job with the reservation can start; Known: "
-            "only those that are expected to end before; Off: no reservations"
+            "how later jobs use reserved room: Guests leave as soon as the job with the reservation can start, or are "
+            "ended before by their deadlines; Known: only those that are expected to end before; Off: no reservations"
         ),
     ] = "Guests"
     reservations: Annotated[int, _about("how many of the first waiting jobs get a reservation", 0, 100)] = 1

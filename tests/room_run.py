@@ -4,8 +4,8 @@ Three nodes of 4 GPUs under `arranger demo --keep`, with real workers and real k
 `serving`. In the first half, room is taken back in each way. `explore` is elastic. `fix`, of a higher priority, gets
 its surplus; `hotfix` needs more and gets the nodes of `train`, which has just saved its work, and would lose more than
 `explore` otherwise; and `answer`, of the other queue, gets what research has above its share. In the second half,
-`wide` needs all nodes and has a reservation. `notes` says how long it runs and goes before it. Of two jobs that don't
-say it, `endless` may not be preempted and waits, and `guest` uses the reserved room until `wide` can start.
+`wide` needs all nodes and has a reservation. `notes` is ended by a deadline in time and goes before it. Of two jobs
+without one, `endless` may not be preempted and waits, and `guest` uses the reserved room until `wide` can start.
 
 It needs kubectl, on the PATH or in KUBEBUILDER_ASSETS, and about two minutes. The committed log is from such a run.
 Another run has other offsets, so the points in the document must then be changed, and `python -m
@@ -22,13 +22,15 @@ from tests.debugging_run import Story, run, tyjob
 
 
 def job(name: str, *, queue: str, pods: int, least: int = 0, priority: int = 3, **times: int) -> dict[str, Any]:
-    """A job of so many pods of 1 GPU, of which `least` (0: all) are its quorum. `runs` is when its leader ends and
-    `expects` what it says of that, in seconds."""
+    """A job of so many pods of 1 GPU, of which `least` (0: all) are its quorum. `runs` is when its leader ends,
+    `expects` what it says of that, and `deadline` when it is ended, in seconds."""
     leader = {"run-seconds": str(times["runs"])} if "runs" in times else {}
     made = tyjob(name, workers=pods - 1, least=(least or pods) - 1, priority=priority, leader=leader)
     made["spec"]["queue"] = queue
     if "expects" in times:
         made["spec"]["expectedRuntimeSeconds"] = times["expects"]
+    if "deadline" in times:
+        made["spec"]["activeDeadlineSeconds"] = times["deadline"]
     return made
 
 
@@ -72,7 +74,7 @@ def keep_room(story: Story) -> None:
         unknown["spec"]["leader"]["template"]["spec"]["containers"][0]["image"] = "registry.example/rl/new:1.0"
         story.apply(unknown)
         time.sleep(2)
-    story.apply(job("notes", queue="research", pods=2, runs=4, expects=6))
+    story.apply(job("notes", queue="research", pods=2, runs=4, expects=6, deadline=10))
     story.stage("notes", "Succeeded")
     story.stage("wide", "Succeeded")
     story.stage("endless", "Running")

@@ -31,6 +31,13 @@ def deadline_of(job: JobRecord) -> int | None:
     return since_ms + limit_s * 1000
 
 
+def deadline_left_ms(job: JobRecord, time_ms: int) -> int | None:
+    """How long the deadline lets a job be active from `time_ms` on, if it is active then, in milliseconds; None without
+    a deadline."""
+    limit_s = job.valid_spec.deadline_s
+    return max(limit_s * 1000 - active_ms(job, time_ms), 0) if limit_s is not None else None
+
+
 def not_overdue(state: State, job: JobRecord) -> str:
     """Why a job doesn't fail because of its deadline, as far as the log tells; empty if it may."""
     deadline_ms = deadline_of(job) if job.spec is not None else None

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
-from arranger.projections.deadlines import active_ms, deadline_of
+from arranger.projections.deadlines import deadline_left_ms, deadline_of
 from arranger.projections.jobs import JobRecord
 from arranger.projections.run_times import usual_run_time_ms
 from arranger.projections.state import State
@@ -67,10 +67,23 @@ def expected_runtime_ms(state: State, job: JobRecord, config: CycleConfig, time_
         return None
     found = _run_ms(state, job, config)
     known = [found[0]] if found is not None else []
-    if job.spec.deadline_s is not None:
-        limit_ms = job.spec.deadline_s * 1000
-        known.append(max(limit_ms - active_ms(job, time_ms), _LEAST_MS))
+    left_ms = deadline_left_ms(job, time_ms)
+    if left_ms is not None:
+        known.append(max(left_ms, _LEAST_MS))
     return min(known, default=None)
+
+
+def leaves_by_ms(state: State, job: JobRecord, config: CycleConfig, time_ms: int) -> int | None:
+    """When a job that has nodes, or gets them at `time_ms`, will have left reserved room, in milliseconds since 1970;
+    None if that isn't known. With guests only its deadline tells that, because it is enforced."""
+    if config.guests:
+        left_ms = deadline_left_ms(job, time_ms)
+        return time_ms + left_ms if left_ms is not None else None
+    if job.placements:
+        end = expected_end(state, job, config, time_ms)
+        return end.end_ms if end is not None else None
+    run_ms = expected_runtime_ms(state, job, config, time_ms)
+    return time_ms + run_ms if run_ms is not None else None
 
 
 def _run_ms(state: State, job: JobRecord, config: CycleConfig) -> tuple[int, EndSource] | None:

@@ -10,10 +10,12 @@ The first jobs are those whose turns come first. But a policy that prefers small
 as long as they come. So within a queue a new reservation is for the job of the highest priority, and of these for the
 oldest, and it holds against all others, also if their turns come before.
 
-A job behind takes from the reserved nodes only what is left once the quorum is there (`backfill`). If it is expected to
-end before the reservation begins, it may use all that is free now. Any other may use it as a guest: it leaves as soon
-as the job with the reservation can start with its room (`Preemption.ask_guests`). Pods of a job that has other nodes
-are lent such room by themselves (`lend`). So no room is idle because it is reserved.
+A job behind takes from the reserved nodes only what is left once the quorum is there (`backfill`). If its deadline ends
+it before the reservation begins, it may use all that is free now. Any other may use it as a guest: it leaves as soon as
+the job with the reservation can start with its room (`Preemption.ask_guests`). Pods of a job that has other nodes are
+lent such room by themselves (`lend`). So no room is idle because it is reserved, and no job behind delays the start,
+because nothing that a job only expects of itself counts here. (Without guests it does, as nobody else could use the
+room.)
 """
 
 import math
@@ -31,7 +33,7 @@ from arranger.model.job import PlacedPods
 from arranger.model.pod import PodShape
 from arranger.model.reasons import ReasonKind
 from arranger.projections.awaited_room import takes_none
-from arranger.projections.expected_ends import expected_end, expected_runtime_ms
+from arranger.projections.expected_ends import expected_end, expected_runtime_ms, leaves_by_ms
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts
@@ -575,14 +577,9 @@ class Reservations:
         return None if job.placements else self._in_held_room(job, self._ends_before(job))
 
     def _ends_before(self, job: JobRecord) -> dict[str, _Held]:
-        """The reserved room that a job is expected to leave before the reservation begins, and of the rest what is held
+        """The reserved room that a job will have left before the reservation begins, and of the rest what is held
         beside pods that were lent it."""
-        if job.placements:
-            end = expected_end(self._state, job, self._config, self._time_ms)
-            end_ms = end.end_ms if end is not None else None
-        else:
-            run_ms = expected_runtime_ms(self._state, job, self._config, self._time_ms)
-            end_ms = self._time_ms + run_ms if run_ms is not None else None
+        end_ms = leaves_by_ms(self._state, job, self._config, self._time_ms)
         in_time = {uid for uid, of in self._held.items() if end_ms is not None and end_ms <= of.start_ms}
         open_to_it = ((uid, of if uid in in_time else of.beside_lent) for uid, of in self._held.items())
         return {uid: of for uid, of in open_to_it if uid in in_time or of.rooms.amounts.any()}

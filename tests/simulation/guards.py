@@ -654,7 +654,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     ),
     "that running jobs grow into reserved room": _without(Reservations, "lend", False),
     "that reserved room is kept": _without(Reservations, "hold", None),
-    "that only who ends in time goes before a reservation": _without(reservations, "expected_runtime_ms", 1),
+    "that only who ends in time goes before a reservation": _without(reservations, "leaves_by_ms", 1),
     "that no cycle looks at forecasts": _waits_for_its_forecast,
     "the version of a job that was forecast": _without(fold, "no_forecast", ""),
     "that a status shows the expected start": _without(giving_way, "expected_start", None),

@@ -5,7 +5,8 @@ kept if the job gets its nodes in the first cycle at or after that start, or in 
 the log shows one of these:
 
 - A job that was expected to have left by then still has pods (`OUTLIVED`). Of a job that had nodes already, the
-  expectation at the time of the promise counts, of others that of the cycle that placed them.
+  expectation at the time of the promise counts, of others that of the cycle that placed them: with guests only their
+  deadlines, because what a job behind expects of itself is no excuse.
 - A node closes, goes or becomes smaller, or a pod of no TYJob comes to one (`NODES`).
 - A job before it in the order gets nodes or a reservation, in a cycle on the state before its entry (`BEFORE_IT`).
 - Somebody else than a cycle on the state before its entry gives nodes to a job (`STALE`).
@@ -24,6 +25,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.node import NodeFacts
+from arranger.projections.deadlines import deadline_left_ms
 from arranger.projections.expected_ends import expected_end, expected_runtime_ms
 from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.ownership import attributed
@@ -98,7 +100,7 @@ class Promises:
         if cycle is not None:
             order = [job.uid for job in in_order(state, cycle.config, time_ms=cycle.time_ms)]
             jobs = [state.jobs[uid] for uid in _placed(events) if uid in state.jobs]
-            run_ms = {job.uid: expected_runtime_ms(state, job, cycle.config, cycle.time_ms) for job in jobs}
+            run_ms = {job.uid: _to_run_ms(state, job, cycle) for job in jobs}
         return Before(order, run_ms, facts, _rules(state) if _changes_rules(events) else ())
 
     def after(
@@ -252,6 +254,13 @@ def _end_after_others(state: State, job: JobRecord, cycle: k.CycleTaken) -> int 
     if room is None or run_ms is None:
         return None
     return max(cycle.time_ms, room.until_ms - cycle.config.room_bound_ms) + run_ms
+
+
+def _to_run_ms(state: State, job: JobRecord, cycle: k.CycleTaken) -> int | None:
+    """How long a job that a cycle gives nodes may run so that others can count on its end."""
+    if cycle.config.guests:
+        return deadline_left_ms(job, cycle.time_ms) if job.spec is not None else None
+    return expected_runtime_ms(state, job, cycle.config, cycle.time_ms)
 
 
 def _note_placed(

@@ -159,10 +159,10 @@ def test_workers_of_a_job_that_ends_in_time_may_stay() -> None:
     of.job("big", workers=4, worker=NODE, min_workers=4, equals=True, priority=9)
     of.settle()
     of.node("n4", cpu=64, gpus=2)
-    wide = of.job("wide", workers=6, worker=GPU, min_workers=2, equals=True, expected_s=60, preemptible=False)
+    wide = of.job("wide", workers=6, worker=GPU, min_workers=2, equals=True, deadline_s=60, preemptible=False)
     of.settle()
     assert len(wide.placements) == 6 and wide.slots.lent == {}
-    long = of.job("long", workers=6, worker=GPU, min_workers=2, equals=True, expected_s=5000)
+    long = of.job("long", workers=6, worker=GPU, min_workers=2, equals=True, deadline_s=5000)
     of.settle()
     assert len(long.placements) == 6 and long.slots.hosts == ("uid-big",)
 

@@ -119,16 +119,35 @@ def test_by_the_earlier_rule_there_are_no_guests() -> None:
     assert small(of, "small").stage == Stage.PENDING
 
 
-def test_who_ends_before_the_reservation_begins_is_no_guest() -> None:
+def test_who_is_ended_before_the_reservation_begins_is_no_guest() -> None:
+    """What a job only expects of itself doesn't count: it may run for longer, and then it would delay the start."""
     of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
     for number in range(4):
         of.node(f"n{number}", cpu=64, gpus=8)
     running(of, "runs", 1, priority=9, preemptible=False, deadline_s=1000)
     of.job("big", workers=4, worker=NODE, min_workers=4, equals=True, priority=9)
     of.settle()
-    short, long = small(of, "short", expected_s=60), small(of, "long", expected_s=5000)
+    short, long = small(of, "short", deadline_s=60), small(of, "long", deadline_s=5000)
     assert (short.stage, short.slots.hosts) == (Stage.RUNNING, ())
     assert (long.stage, long.slots.hosts) == (Stage.RUNNING, ("uid-big",))
+    hopes, insists = small(of, "hopes", expected_s=60), small(of, "insists", expected_s=60, preemptible=False)
+    assert (hopes.stage, hopes.slots.hosts) == (Stage.RUNNING, ("uid-big",))
+    assert insists.stage == Stage.PENDING
+
+
+def test_a_job_that_runs_for_longer_than_it_said_delays_no_start() -> None:
+    """It had nodes until the end that it expected of itself, and kept them for as long as it ran."""
+    of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
+    for number in range(4):
+        of.node(f"n{number}", cpu=64, gpus=8)
+    running(of, "runs", 1, priority=9, preemptible=False, deadline_s=100)
+    of.job("big", workers=4, worker=NODE, min_workers=4, equals=True, priority=9)
+    of.settle()
+    overruns = small(of, "overruns", expected_s=60, priority=9)
+    assert overruns.stage == Stage.RUNNING
+    of.pass_time(101)
+    of.settle()
+    assert of.state.jobs["uid-big"].stage == Stage.RUNNING and not overruns.placements
 
 
 def test_a_guest_is_told_whose_room_it_uses() -> None:

@@ -42,14 +42,19 @@ def own_edits(case: WaitingCase) -> Iterator[Change]:
 
 
 def shorter_runs(case: WaitingCase) -> Iterator[Change]:
-    """Declare that the job ends before room is reserved that it could use until then, the longest such time first."""
+    """Let the job end before room is reserved that it could use until then, the longest such time first: at a deadline,
+    which is what counts beside guests, else by what it says itself."""
     now_ms, spec, known = case.state.time_ms, case.spec, case.state.reservations
+    field, name = (
+        ("deadline_s", "activeDeadlineSeconds") if case.config.guests else ("expected_s", "expectedRuntimeSeconds")
+    )
+    before = getattr(spec, field)
     ends = [of.decided.start_ms for uid, of in known.items() if uid != case.job.uid and of.decided.start_ms > now_ms]
     for seconds in sorted({(end_ms - now_ms) // 1000 for end_ms in ends}, reverse=True):
-        if seconds and (spec.expected_s is None or spec.expected_s > seconds):
-            told = "" if spec.expected_s is None else f" instead of {spec.expected_s}"
-            seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, expected_s=seconds))
-            yield Change("spec", f"expectedRuntimeSeconds {seconds} (or less){told}, if it ends in that time", (seen,))
+        if seconds and (before is None or before > seconds):
+            told = "" if before is None else f" instead of {before}"
+            seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, **{field: seconds}))
+            yield Change("spec", f"{name} {seconds} (or less){told}, if it ends in that time", (seen,))
 
 
 def as_guest(case: WaitingCase) -> Iterator[Change]:
