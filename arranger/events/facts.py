@@ -157,20 +157,24 @@ class TakenBy(msgspec.Struct, frozen=True, array_like=True, gc=False):
     guest: bool = False
 
 
-class EndKind(StrEnum):
-    """Why workers are replaced: they failed by their own fault, once or repeatedly on a node, were evicted, refused or
-    lost without it, were restarted beyond the limit, the API server refuses their pods, they go with others of their
-    set or worker group, they gave room to another job, or somebody deleted their pods."""
+class Cordoned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="cordoned"):
+    """A node takes no new pods, because it is cordoned."""
 
-    FAILED = "Failed"
-    LOST = "Lost"
-    OVER_LIMIT = "OverLimit"
-    REFUSED = "Refused"
-    WITH_SET = "WithSet"
-    WITH_GROUP = "WithGroup"
-    FAILED_AGAIN = "FailedAgain"
-    PREEMPTED = "Preempted"
-    DELETED = "Deleted"
+
+class Tainted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="taint"):
+    """A node has a taint that its new pod doesn't tolerate."""
+
+    taint: Taint
+
+
+class OutOfReach(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="claim"):
+    """A new pod can't start on a node with this claim of its."""
+
+    claim: str
+
+
+#: How a node was closed to new pods.
+Closed = Cordoned | Tainted | OutOfReach
 
 
 class NodeTrouble(StrEnum):
@@ -181,34 +185,94 @@ class NodeTrouble(StrEnum):
     NO_ROOM = "NoRoom"
 
 
-class EndCause(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Why `count` workers are replaced: `first` is the first of them, and the other fields describe that one.
+class PodEnd(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="pod"):
+    """How a pod ended: the `words` of its kubelet or of the API server, and the container that failed."""
 
-    `words` come from the kubelet or the API server: of one whose pod somebody deleted, they are the reason of its
-    disruption, with its `node`. `ended` is the container that failed; without both, `node` is the worker's, with
-    `cordoned` and `taint` if it was closed, or `trouble` if that is why a worker was lost. Of one that failed
-    `failures` times on it, `node` is that. `taken_by` is the job that preempted workers gave room to. `claim` as in
-    `StageFacts`.
-    """
+    words: str = ""
+    ended: ContainerEnd | None = None
 
-    kind: EndKind
+
+class NodeLeft(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="node"):
+    """The node that a worker can't stay on, and why as far as that is known: how it was closed, or its trouble."""
+
+    node: str
+    why: Closed | NodeTrouble | None = None
+
+
+class _Cause(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Why `count` workers are replaced. `first` is the first of them, which everything else is about."""
+
     first: Slot
     count: int
-    words: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The kind of cause in one word, as metrics have it."""
+        return str(self.__struct_config__.tag)
+
+
+class FailedPods(_Cause, frozen=True, tag="Failed"):
+    """Their pods failed by their own fault."""
+
+    why: PodEnd | NodeLeft
+
+
+class LostPods(_Cause, frozen=True, tag="Lost"):
+    """They were evicted, refused by a kubelet or lost, without a fault of theirs."""
+
+    why: PodEnd | NodeLeft
+
+
+class PodsOverLimit(_Cause, frozen=True, tag="OverLimit"):
+    """They were restarted more often than their limit allows, and are given up."""
+
+    why: PodEnd | NodeLeft
+
+
+class FailedAgain(_Cause, frozen=True, tag="FailedAgain"):
+    """They failed repeatedly on their nodes and go elsewhere: the first of them `failures` times on `node`, last so."""
+
+    end: PodEnd
+    node: str
+    failures: int
+
+
+class RefusedPods(_Cause, frozen=True, tag="Refused"):
+    """The API server refuses their pods, in these `words`."""
+
+    words: str
+
+
+class DeletedPods(_Cause, frozen=True, tag="Deleted"):
+    """Somebody deleted their pods. `disruption` is the reason of Kubernetes' condition for that, empty without one;
+    `node` is where that pod was, as far as it is of interest."""
+
+    disruption: str = ""
     node: str = ""
-    cordoned: bool = False
-    taint: Taint | None = None
-    ended: ContainerEnd | None = None
-    failures: int = 0
-    trouble: NodeTrouble | None = None
-    taken_by: TakenBy | None = None
-    claim: str = ""
+
+
+class PreemptedPods(_Cause, frozen=True, tag="Preempted"):
+    """They gave their room to another job."""
+
+    taken_by: TakenBy | None
+
+
+class OthersOfSet(_Cause, frozen=True, tag="WithSet"):
+    """They go with others of their worker set."""
+
+
+class OthersOfGroup(_Cause, frozen=True, tag="WithGroup"):
+    """They go with others of their worker groups."""
+
+
+EndedPods = FailedPods | LostPods | PodsOverLimit
+EndCause = EndedPods | FailedAgain | RefusedPods | DeletedPods | PreemptedPods | OthersOfSet | OthersOfGroup
 
 
 class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The facts behind a decision on a job's stage. The reason (`StageReason`) determines which fields are set.
 
-    `node` is the leader's; `gone` means that it no longer exists, `cordoned` and `taint` how it was closed. `seconds`
+    `node` is the leader's; `gone` means that it no longer exists, `closed` how it was closed. `seconds`
     is for how long a node is down, a quorum incomplete or not ready (of which `count` pods are the cause, and the other
     fields describe the first), or how long the job may be active; of a limit of restarts, its window. `count` counts
     restarts of the leader or workers, `limit` is their limit of restarts, `needed` the number of workers that a quorum
@@ -219,15 +283,14 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     leader or of that worker. `faults` say what is wrong with the spec. `job` is the one that had to succeed first.
     `leaderless`: the job has none. `cause` is why that worker ended, or the first of the workers that were lost.
     `limit_of` is the group whose own `restart.limit` is the `limit`; empty for the job's `restartLimit`. `taken_by` is
-    the job that this one gave its room to. `claim` is the one with which pods can't start on the node. `active_s` is
+    the job that this one gave its room to. `active_s` is
     how long the job was active, in seconds. `awaited`: others were still to leave that node of the job, so it hadn't
     begun. `adopted_message` is that of the status from which a new epoch took the job over; then no other field is set.
     """
 
     node: str = ""
     gone: bool = False
-    cordoned: bool = False
-    taint: Taint | None = None
+    closed: Closed | None = None
     seconds: int = 0
     count: int = 0
     needed: int = 0
@@ -246,7 +309,6 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cause: EndCause | None = None
     limit_of: str = ""
     taken_by: TakenBy | None = None
-    claim: str = ""
     active_s: int = 0
     awaited: bool = False
 

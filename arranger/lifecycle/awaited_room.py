@@ -62,8 +62,7 @@ def room_lost(state: State, job: JobRecord, time_ms: int) -> StageDecided | None
         if facts is None or not facts.ready:
             return _lost(job, R.NODE_LOST, StageFacts(node, gone=facts is None, awaited=True))
         if (how := barred(state, job, slot)) is not None:
-            why = StageFacts(node, cordoned=how.cordoned, taint=how.taint, claim=how.claim, awaited=True)
-            return _lost(job, R.NODE_CLOSED, why)
+            return _lost(job, R.NODE_CLOSED, StageFacts(node, closed=how, awaited=True))
     until_ms = awaited_until_ms(job)
     if until_ms is None or state.known_ms(time_ms) < until_ms:
         return None

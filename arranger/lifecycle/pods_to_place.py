@@ -5,12 +5,12 @@ Nothing is decided on a pod that has been bound: its end is a matter of whoever 
 bound gets other nodes as a whole. Later only the pods that can't be bound are placed again.
 """
 
-from arranger.events.facts import NO_FACTS, EndKind, StageFacts
+from arranger.events.facts import NO_FACTS, LostPods, StageFacts
 from arranger.events.kinds import EndedWorker, StageDecided, WorkersReplaced, start
 from arranger.lifecycle.awaited_room import room_is_free, room_lost, taker
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.refusals import refused_pods, refused_quorum
-from arranger.lifecycle.replacements import Closed, barred, cause_of, room_taken
+from arranger.lifecycle.replacements import barred, cause_of, room_taken
 from arranger.model.job import Replacement, Slot, Stage
 from arranger.model.stages import TRANSITIONS, StageReason
 from arranger.projections.job_parts import SlotKey
@@ -56,7 +56,7 @@ def _placed_again(state: State, job: JobRecord, config: LifecycleConfig, time_ms
     if not lost:
         return refused_pods(job, config, time_ms)
     workers = tuple(EndedWorker(Slot(*slot), "", Replacement.ELSEWHERE, False) for slot in lost)
-    cause = cause_of(state, job, [(slot, None) for slot in lost], EndKind.LOST)
+    cause = cause_of(state, job, [(slot, None) for slot in lost], LostPods)
     return WorkersReplaced(job.uid, job.version, job.attempt, workers, (cause,))
 
 
@@ -81,8 +81,7 @@ def _node_lost(state: State, job: JobRecord) -> StageDecided | None:
     if room_taken(state, job, slot):
         facts = StageFacts(node, words=taker(state, job, node), leaderless=True)
         return _decide(job, StageReason.ROOM_TAKEN, facts)
-    how = barred(state, job, slot) or Closed()
-    facts = StageFacts(node, cordoned=how.cordoned, taint=how.taint, leaderless=True, claim=how.claim)
+    facts = StageFacts(node, closed=barred(state, job, slot), leaderless=True)
     return _decide(job, StageReason.NODE_CLOSED, facts)
 
 

@@ -8,7 +8,7 @@ release their nodes, and get none during a back-off of their own.
 
 from collections.abc import Sequence
 
-from arranger.events.facts import EndCause, EndKind, StageFacts
+from arranger.events.facts import RefusedPods, StageFacts
 from arranger.events.kinds import EndedWorker, PodSeen, StageDecided, WorkersReplaced
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.job import GANG, Replacement, Slot, Stage
@@ -53,7 +53,7 @@ def _released(job: JobRecord, given_up: list[SlotKey], config: LifecycleConfig, 
         EndedWorker(Slot(*slot), job.bound.get(slot, ""), Replacement.ELSEWHERE, False) for slot in given_up
     )
     back_off_ms = config.back_off_after(job.back_offs.further.in_a_row(time_ms))
-    cause = EndCause(EndKind.REFUSED, Slot(*given_up[0]), len(given_up), _words(job))
+    cause = RefusedPods(Slot(*given_up[0]), len(given_up), _words(job))
     return WorkersReplaced(job.uid, job.version, job.attempt, workers, (cause,), back_off_ms=back_off_ms)
 
 

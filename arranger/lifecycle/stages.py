@@ -8,7 +8,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from arranger.events.facts import NO_FACTS, EndKind, ShortageFacts, StageFacts
+from arranger.events.facts import (
+    NO_FACTS,
+    DeletedPods,
+    EndedPods,
+    FailedPods,
+    LostPods,
+    PodsOverLimit,
+    ShortageFacts,
+    StageFacts,
+)
 from arranger.events.kinds import NodesRequested, PodSeen, StageDecided, Watched, WorkersReplaced, start
 from arranger.lifecycle.awaited_room import room_is_free, room_lost, taker
 from arranger.lifecycle.config import LifecycleConfig
@@ -16,7 +25,7 @@ from arranger.lifecycle.left_behind import left_behind
 from arranger.lifecycle.pods_to_place import decision_on_pods
 from arranger.lifecycle.provisioning import nodes_requested
 from arranger.lifecycle.refusals import refused_by_nodes, refused_quorum, refused_workers
-from arranger.lifecycle.replacements import Fallen, barred, cause_of, fallen, replacement, room_taken
+from arranger.lifecycle.replacements import Fallen, barred, cause_of, deletion, fallen, replacement, room_taken
 from arranger.lifecycle.start_timeouts import start_timeout
 from arranger.model.job import LEADER_GROUP, JobSpec, Replacement, RestartScope, ScheduleState, Stage
 from arranger.model.pod import DISRUPTED, Phase
@@ -199,7 +208,7 @@ def _closed(state: State, job: JobRecord, node: str) -> StageFacts:
     if not state.nodes.has(node):
         return StageFacts(node, gone=True)
     how = barred(state, job, LEADER)
-    return StageFacts(node, cordoned=how.cordoned, taint=how.taint, claim=how.claim) if how is not None else NO_FACTS
+    return StageFacts(node, closed=how) if how is not None else NO_FACTS
 
 
 def _leader_lost(
@@ -352,7 +361,7 @@ def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, time_m
         return decision
     if not ended.over:
         lost = [sum(slot[0] == group for slot in released) for group in range(len(spec.groups))]
-        cause = next((of for of in decision.causes if of.kind in (EndKind.LOST, EndKind.FAILED)), None)
+        cause = next((of for of in decision.causes if isinstance(of, LostPods | FailedPods)), None)
         facts = msgspec.structs.replace(_too_few(spec, left, lost), cause=cause)
         # Others have the room of those that failed. Without a back-off and a limit such a job could take it for ever.
         return _decide(job, R.WORKERS_LOST, facts, _after_ends_ms(job, ended, config, time_ms))
@@ -364,20 +373,16 @@ def _restarts_job(
 ) -> StageDecided | None:
     """The end of a worker whose policy restarts the whole job: a new attempt, or the job's failure at its limit."""
     spec = job.valid_spec
-    kinds = (
-        (ended.over, EndKind.OVER_LIMIT),
-        (ended.failed, EndKind.FAILED),
-        (ended.lost, EndKind.LOST),
-        (ended.deleted, EndKind.DELETED),
-    )
-    of_job = [(kind, [one for one in pods if _of_whole_job(spec, one[0])]) for pods, kind in kinds]
-    kind, pods = next(((kind, pods) for kind, pods in of_job if pods), (EndKind.LOST, []))
-    if not pods:
+    kinds = ((ended.over, PodsOverLimit), (ended.failed, FailedPods), (ended.lost, LostPods))
+    of_job = [([one for one in pods if _of_whole_job(spec, one[0])], kind) for pods, kind in kinds]
+    causes: list[EndedPods | DeletedPods] = [cause_of(state, job, pods, kind) for pods, kind in of_job if pods]
+    deleted = [slot for slot in ended.deleted if _of_whole_job(spec, slot)]
+    if not causes and not deleted:
         return None
-    cause = cause_of(state, job, pods, kind)
+    cause = causes[0] if causes else deletion(job, deleted)
     group, index = cause.first.group, cause.first.index
     facts = StageFacts(worker_set=spec.groups[group].name, index=index, cause=cause)
-    if kind == EndKind.OVER_LIMIT:
+    if isinstance(cause, PodsOverLimit):
         return _decide(job, R.RESTART_LIMIT, _with_limit(facts, spec, group))
     return _decide(job, R.WORKER_ENDED, facts, _after_ends_ms(job, ended, config, time_ms))
 

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from arranger.events.facts import EndCause, EndKind, NodeTrouble, StageFacts, TakenBy
+from arranger.events import facts as f
 from arranger.events.kinds import PodsTried, StageDecided
 from arranger.messages.faults import faults_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import JobSpec, PodGroup
-from arranger.model.node import Taint
 from arranger.model.pod import DISRUPTED, ContainerEnd
 from arranger.model.stages import StageReason
 from arranger.model.taints import taint_text
@@ -24,31 +23,31 @@ def stage_text(decided: StageDecided) -> str:
 
 
 def replaced_text(
-    causes: Sequence[EndCause], spec: JobSpec | None, names: Mapping[tuple[int, int], str] = MappingProxyType({})
+    causes: Sequence[f.EndCause], spec: JobSpec | None, names: Mapping[tuple[int, int], str] = MappingProxyType({})
 ) -> str:
     """The replaced workers and the reasons; empty for none. `spec` gives the names of the worker sets, and `names`, by
     group and index, those of the pods of others."""
-    if not causes:
-        return ""
-    if causes[0].kind == EndKind.REFUSED:
-        return _refused(causes[0])
-    if causes[0].kind == EndKind.PREEMPTED:
-        return _preempted_workers(causes[0])
+    match causes:
+        case []:
+            return ""
+        case [f.RefusedPods(_, count, words), *_]:
+            few = "1 further worker is" if count == 1 else f"{count} further workers are"
+            return f"{few} refused{_in_brackets(words)}; nodes given up"
+        case [f.PreemptedPods(_, count, taken_by), *_]:
+            were = "1 worker above the quorum was" if count == 1 else f"{count} workers above the quorum were"
+            return f"{were} preempted for {taken_text(taken_by)}"
     what = "workers replaced" if not names else "pods to be placed again"
-    return f"{what}: " + "; ".join(_ended(cause, spec, names) for cause in causes)
+    return f"{what}: " + "; ".join(_replaced(cause, spec, names) for cause in causes)
 
 
-def _closed(facts: StageFacts) -> str:
-    return closed_text(cordoned=facts.cordoned, taint=facts.taint, claim=facts.claim)
-
-
-def _from_closed(facts: StageFacts) -> str:
+def _from_closed(facts: f.StageFacts) -> str:
     """How a pod is gone, as far as it said so, and what is so of its node: somebody deleted it too, or drains it."""
     how = f": it {disrupted}" if (disrupted := disruption_text(facts.words)) else ""
     if facts.gone:
         return f"{how}, and its node {facts.node} is gone" if how else f", and so is its node {facts.node}"
-    if closed := _closed(facts):
-        return f"{how}, and its node {facts.node} {closed}{' (drained)' if facts.cordoned else ''}"
+    if facts.closed is not None:
+        drained = " (drained)" if isinstance(facts.closed, f.Cordoned) else ""
+        return f"{how}, and its node {facts.node} {_closed(facts.closed)}{drained}"
     return f"{how} (node {facts.node})" if how else ""
 
 
@@ -70,13 +69,15 @@ def disruption_text(reason: str) -> str:
     return _DISRUPTIONS.get(reason.removeprefix(f"{DISRUPTED}: "), f"was disrupted by Kubernetes ({reason})")
 
 
-def closed_text(*, cordoned: bool, taint: Taint | None, claim: str = "") -> str:
-    """How a node is closed to new pods; empty for an open one."""
-    if cordoned:
-        return "is cordoned"
-    if claim:
-        return f"can't be used with claim {claim} any more"
-    return f"has the taint {taint_text(taint)}" if taint is not None else ""
+def _closed(closed: f.Closed) -> str:
+    """How a node is closed to new pods."""
+    match closed:
+        case f.Cordoned():
+            return "is cordoned"
+        case f.Tainted(taint):
+            return f"has the taint {taint_text(taint)}"
+        case f.OutOfReach(claim):
+            return f"can't be used with claim {claim} any more"
 
 
 def failure_text(ended: ContainerEnd | None, words: str) -> str:
@@ -96,7 +97,7 @@ def container_text(ended: ContainerEnd) -> str:
     return f"{reason}exit code {ended.exit_code}{signalled} of container {ended.container}{said}"
 
 
-def taken_text(taken_by: TakenBy | None) -> str:
+def taken_text(taken_by: f.TakenBy | None) -> str:
     """The job that got the room of another one, and why it did."""
     if taken_by is None:
         return "another job"
@@ -126,54 +127,52 @@ def dry_run_text(tried: PodsTried, spec: JobSpec) -> str:
     )
 
 
-def _preempted_workers(cause: EndCause) -> str:
-    were = "1 worker above the quorum was" if cause.count == 1 else f"{cause.count} workers above the quorum were"
-    return f"{were} preempted for {taken_text(cause.taken_by)}"
-
-
-def _refused(cause: EndCause) -> str:
-    few = "1 further worker is" if cause.count == 1 else f"{cause.count} further workers are"
-    return f"{few} refused{_in_brackets(cause.words)}; nodes given up"
-
-
 #: A shell and most container runtimes report the end by a signal as an exit code of so much more than its number.
 _SIGNALLED = 128
 #: On Linux, by number; on all architectures that Kubernetes runs on these numbers are the same.
 _SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL",
             11: "SIGSEGV", 13: "SIGPIPE", 15: "SIGTERM"}  # fmt: skip
 
-_KINDS = {EndKind.FAILED: "failed", EndKind.LOST: "lost", EndKind.OVER_LIMIT: "given up"}
 
-
-def _ended(cause: EndCause, spec: JobSpec | None, names: Mapping[tuple[int, int], str]) -> str:
+def _replaced(cause: f.EndCause, spec: JobSpec | None, names: Mapping[tuple[int, int], str]) -> str:
     group, index = cause.first.group, cause.first.index
     name = spec.groups[group].name if spec is not None and group < len(spec.groups) else f"group {group}"
-    if cause.kind == EndKind.WITH_SET:
-        return f"{counted(cause.count, 'other worker')} of {name} restarted too"
-    if cause.kind == EndKind.WITH_GROUP:
-        return f"{counted(cause.count, 'other worker')} of {name} in the same worker groups"
-    others = f" and {cause.count - 1} more" if cause.count > 1 else ""
-    who = names.get((group, index), f"{name} {index}") + others
-    if cause.kind == EndKind.DELETED:
-        return f"deleted: {who}{_in_brackets(disruption_text(cause.words))}"
-    if cause.kind == EndKind.FAILED_AGAIN:
-        ending = _in_brackets(failure_text(cause.ended, cause.words))
-        return f"moved: {who} failed {cause.failures} times on {cause.node}{ending}, and others run well elsewhere"
-    return f"{_KINDS[cause.kind]}: {who} ({_why(cause)})"
+    who = names.get((group, index), f"{name} {index}") + (f" and {cause.count - 1} more" if cause.count > 1 else "")
+    match cause:
+        case f.FailedPods():
+            return f"failed: {who} ({_why(cause)})"
+        case f.LostPods():
+            return f"lost: {who} ({_why(cause)})"
+        case f.PodsOverLimit():
+            return f"given up: {who} ({_why(cause)})"
+        case f.FailedAgain(_, _, end, node, failures):
+            ending = _in_brackets(failure_text(end.ended, end.words))
+            return f"moved: {who} failed {failures} times on {node}{ending}, and others run well elsewhere"
+        case f.DeletedPods(_, _, disruption):
+            return f"deleted: {who}{_in_brackets(disruption_text(disruption))}"
+        case f.OthersOfSet():
+            return f"{counted(cause.count, 'other worker')} of {name} restarted too"
+        case f.OthersOfGroup():
+            return f"{counted(cause.count, 'other worker')} of {name} in the same worker groups"
+        case f.RefusedPods() | f.PreemptedPods():  # which are alone
+            return ""
 
 
 _TROUBLES = {
-    NodeTrouble.GONE: "is gone",
-    NodeTrouble.NOT_READY: "is not ready",
-    NodeTrouble.NO_ROOM: "has no room for it",
+    f.NodeTrouble.GONE: "is gone",
+    f.NodeTrouble.NOT_READY: "is not ready",
+    f.NodeTrouble.NO_ROOM: "has no room for it",
 }
 
 
-def _why(cause: EndCause) -> str:
+def _why(cause: f.EndedPods) -> str:
     """Why a worker ended: its own reason, or what is wrong with its node."""
-    closed = closed_text(cordoned=cause.cordoned, taint=cause.taint, claim=cause.claim)
-    how = _TROUBLES[cause.trouble] if cause.trouble is not None else closed
-    return failure_text(cause.ended, cause.words) or f"node {cause.node} {how}".rstrip()
+    match cause.why:
+        case f.PodEnd(words, ended):
+            return failure_text(ended, words)
+        case f.NodeLeft(node, why):
+            how = _TROUBLES[why] if isinstance(why, f.NodeTrouble) else _closed(why) if why is not None else ""
+            return f"node {node} {how}".rstrip()
 
 
 def _in_brackets(words: str) -> str:
@@ -184,7 +183,7 @@ def _workers(count: int, one: str, more: str) -> str:
     return f"{counted(count, 'worker')} {one if count == 1 else more}"
 
 
-def _node_lost(facts: StageFacts) -> str:
+def _node_lost(facts: f.StageFacts) -> str:
     how = "gone" if facts.gone else "not ready"
     if facts.awaited:
         return f"node {facts.node} is {how}{_BEFORE}"
@@ -192,34 +191,35 @@ def _node_lost(facts: StageFacts) -> str:
     return f"{_whose_node(facts)} {since}; scheduled again"
 
 
-def _node_closed(facts: StageFacts) -> str:
+def _node_closed(facts: f.StageFacts) -> str:
+    how = _closed(facts.closed) if facts.closed is not None else ""
     if facts.awaited:
-        return f"node {facts.node} {_closed(facts)}{_BEFORE}"
-    return f"{_whose_node(facts)} {_closed(facts)}; scheduled again"
+        return f"node {facts.node} {how}{_BEFORE}"
+    return f"{_whose_node(facts)} {how}; scheduled again"
 
 
-def _left_behind(facts: StageFacts) -> str:
+def _left_behind(facts: f.StageFacts) -> str:
     others = f" and {facts.count - 1} more" if facts.count > 1 else ""
     how = "is gone" if facts.gone else f"has not been ready for {facts.seconds} s"
     return f"pod {facts.words}{others} of its earlier attempt hangs on {facts.node}, which {how}: it goes on without it"
 
 
-def _whose_node(facts: StageFacts) -> str:
+def _whose_node(facts: f.StageFacts) -> str:
     return f"its node {facts.node}" if facts.leaderless else f"the leader's node {facts.node}"
 
 
-def _room_taken(facts: StageFacts) -> str:
+def _room_taken(facts: f.StageFacts) -> str:
     took = f": pod {facts.words} came there" if facts.words else ""
     return f"{_whose_node(facts)} has no room for it any more{took}; scheduled again"
 
 
-def _room_not_freed(facts: StageFacts) -> str:
+def _room_not_freed(facts: f.StageFacts) -> str:
     more = f" and {facts.count - 1} more" if facts.count > 1 else ""
     who = f"pod {facts.words}{more}" if facts.words else "other pods"
     return f"{who} didn't leave {facts.node or 'its nodes'} in time; scheduled again"
 
 
-def _restart_limit(facts: StageFacts) -> str:
+def _restart_limit(facts: f.StageFacts) -> str:
     if facts.worker_set:
         return f"worker {facts.worker_set}-{facts.index} failed ({_ending(facts)}) and {_limit(facts)}"
     if facts.count:
@@ -228,56 +228,57 @@ def _restart_limit(facts: StageFacts) -> str:
     return f"the leader failed ({_ending(facts)}) and {_limit(facts, 'leader')}{_window(facts)}"
 
 
-def _limit(facts: StageFacts, of: str = "") -> str:
+def _limit(facts: f.StageFacts, of: str = "") -> str:
     """The limit of restarts, with the field that sets it; `of` is the field of its group if it isn't a worker set."""
     own = f"{of or f'workerSets[{facts.limit_of}]'}.restart.limit"
     return f"{own if facts.limit_of else 'restartLimit'} is {facts.limit}"
 
 
-def _window(facts: StageFacts) -> str:
+def _window(facts: f.StageFacts) -> str:
     return f" in {facts.seconds} s" if facts.seconds else ""
 
 
-def _ending(facts: StageFacts) -> str:
-    cause = facts.cause
-    if cause is None:
-        return failure_text(facts.ended, facts.words) or "its containers failed"
-    return (
-        _why(cause) if cause.kind == EndKind.LOST else failure_text(cause.ended, cause.words) or "its containers failed"
-    )
+def _ending(facts: f.StageFacts) -> str:
+    match facts.cause:
+        case None:
+            return failure_text(facts.ended, facts.words) or "its containers failed"
+        case f.LostPods() | f.FailedPods(why=f.PodEnd()) | f.PodsOverLimit(why=f.PodEnd()) as cause:
+            return _why(cause)
+        case _:
+            return "its containers failed"
 
 
-def _workers_lost(facts: StageFacts) -> str:
-    if facts.cause is not None and facts.cause.kind == EndKind.FAILED:
+def _workers_lost(facts: f.StageFacts) -> str:
+    if isinstance(facts.cause, f.FailedPods):
         failed = f"{counted(facts.count, 'worker')} failed ({_ending(facts)})"
         return f"{failed}, and other pods have their room; {_needed(facts)}; scheduled again"
-    why = _in_brackets(_why(facts.cause)) if facts.cause is not None else ""
+    why = _in_brackets(_why(facts.cause)) if isinstance(facts.cause, f.LostPods) else ""
     return f"{_workers(facts.count, 'was', 'were')} lost{why}, {_needed(facts)}; scheduled again"
 
 
-def _worker_ended(facts: StageFacts) -> str:
-    if facts.cause is not None and facts.cause.kind == EndKind.DELETED:
+def _worker_ended(facts: f.StageFacts) -> str:
+    if isinstance(facts.cause, f.DeletedPods):
         how = "was deleted"
-        if disrupted := disruption_text(facts.cause.words):
+        if disrupted := disruption_text(facts.cause.disruption):
             how = f"is gone: it {disrupted}{_in_brackets(facts.cause.node and f'node {facts.cause.node}')}"
         return f"the pod of worker {facts.worker_set}-{facts.index} {how}; the whole job is restarted"
-    how = "was lost" if facts.cause is not None and facts.cause.kind == EndKind.LOST else "ended"
+    how = "was lost" if isinstance(facts.cause, f.LostPods) else "ended"
     return f"worker {facts.worker_set}-{facts.index} {how} ({_ending(facts)}); the whole job is restarted"
 
 
-def _unschedulable(facts: StageFacts) -> str:
+def _unschedulable(facts: f.StageFacts) -> str:
     text = _shortage(facts) or facts.words or "no node can hold it"
     if facts.shortage is not None and facts.shortage.infeasible:
         text += "; it has been so for the whole grace period (setting infeasible_grace_s)"
     return text
 
 
-def _quorum_incomplete(facts: StageFacts) -> str:
+def _quorum_incomplete(facts: f.StageFacts) -> str:
     why = facts.words or _shortage(facts) or "no nodes for it"
     return f"its quorum wasn't complete for {facts.seconds} s ({why}); it gives its nodes up"
 
 
-def _start_timeout(facts: StageFacts) -> str:
+def _start_timeout(facts: f.StageFacts) -> str:
     if not facts.count:
         return f"its quorum wasn't ready {facts.seconds} s after its start; it gives its nodes up"
     who = f"worker {facts.worker_set}-{facts.index}" if facts.worker_set else "the leader"
@@ -286,7 +287,7 @@ def _start_timeout(facts: StageFacts) -> str:
     return f"{who} {how} in {facts.seconds} s on {facts.node}{_in_brackets(facts.words)}; it gives its nodes up"
 
 
-def _shortage(facts: StageFacts) -> str:
+def _shortage(facts: f.StageFacts) -> str:
     return shortage_text(facts.shortage) if facts.shortage is not None else ""
 
 
@@ -310,7 +311,7 @@ def _scaled(group: PodGroup, workers: int) -> str:
     return str(workers) if group.group_size == 1 else counted(workers // group.group_size, "worker group")
 
 
-def _needed(facts: StageFacts) -> str:
+def _needed(facts: f.StageFacts) -> str:
     if facts.worker_set:
         return f"minCount of {facts.worker_set} is {facts.needed}"
     return (
@@ -318,12 +319,12 @@ def _needed(facts: StageFacts) -> str:
     )
 
 
-def _whose(facts: StageFacts) -> str:
+def _whose(facts: f.StageFacts) -> str:
     return f"worker {facts.worker_set}-{facts.index}'s" if facts.worker_set else "the leader's"
 
 
 _R = StageReason
-_STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
+_STAGE: dict[StageReason, Callable[[f.StageFacts], str]] = {
     _R.SCHEDULED: lambda facts: (
         "its quorum has nodes" if facts.leaderless else "its quorum has nodes; the leader is started first"
     ),

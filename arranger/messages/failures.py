@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from enum import StrEnum
 
-from arranger.events.facts import ShortageFacts, StageFacts
+from arranger.events.facts import EndedPods, PodEnd, ShortageFacts, StageFacts
 from arranger.events.kinds import PodSeen, StageDecided
 from arranger.messages.decisions import container_text
 from arranger.model.job import Stage
@@ -66,7 +66,8 @@ def failure_remedy_text(decided: StageDecided) -> str:
 
 def _of_program(facts: StageFacts) -> str:
     """For pods that ended with a failure of their own."""
-    ended = facts.ended or (facts.cause.ended if facts.cause is not None else None)
+    of_worker = facts.cause.why if isinstance(facts.cause, EndedPods) else None
+    ended = of_worker.ended if isinstance(of_worker, PodEnd) else facts.ended
     if ended is not None and ended.reason == _OUT_OF_MEMORY:
         return (
             f"raise the memory limit of container {ended.container}, or request more memory if it has none, or let it "

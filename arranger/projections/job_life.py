@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events.facts import EndCause, EndKind, StageFacts, TakenBy, Victim
+from arranger.events.facts import DeletedPods, EndCause, OthersOfSet, PreemptedPods, StageFacts, TakenBy, Victim
 from arranger.model.job import (
     ACTIVE,
     PREEMPTED,
@@ -295,7 +295,7 @@ class JobLife(Slots):
             if uid is not None:
                 job.retired[uid] = None
         first = Slot(*next(iter(slots)))
-        cause = EndCause(EndKind.PREEMPTED, first, len(slots), taken_by=taken_by)
+        cause = PreemptedPods(first, len(slots), taken_by)
         job.replaced = Replaced(job.replaced.times + 1, (cause,), self.time_ms)
         self._settle_schedule(job)
         self.changes.jobs[job.uid] = None
@@ -500,8 +500,8 @@ class JobLife(Slots):
             others = [(of, uid) for of, uid in sorted(job.bound.items()) if of[0] == slot[0]]
             job.retired.update({uid: None for _, uid in others})
             self._unfinish(job, {of for of in job.slots.finished if of[0] == slot[0]})
-            causes = [EndCause(EndKind.DELETED, Slot(*slot), 1, disrupted)]
-            causes += [EndCause(EndKind.WITH_SET, Slot(*of), len(others)) for of, _ in others[:1]]
+            causes: list[EndCause] = [DeletedPods(Slot(*slot), 1, disrupted)]
+            causes += [OthersOfSet(Slot(*of), len(others)) for of, _ in others[:1]]
             job.replaced = Replaced(job.replaced.times + 1, tuple(causes), self.time_ms)
 
     def _disown_strangers(self, job: JobRecord) -> None:

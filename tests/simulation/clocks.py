@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events.facts import NodeTrouble
+from arranger.events.facts import LostPods, NodeLeft, NodeTrouble
 from arranger.events.log import Entry
 from arranger.kube.cluster import NODES, PODS, Object
 from arranger.kube.translate import owned_by, pod_seen
@@ -106,8 +106,11 @@ class Clocks:
         if isinstance(event, k.WorkersReplaced):
             bound = any(worker.pod_uid for worker in event.workers)
             for cause in event.causes:  # a worker without a pod needs another node as soon as its node is deleted
-                if cause.trouble == NodeTrouble.NOT_READY or (cause.trouble == NodeTrouble.GONE and bound):
-                    self._check_lost(self._world.oracle.state, cause.node, event.job_uid)
+                match cause:
+                    case LostPods(why=NodeLeft(node, NodeTrouble.NOT_READY)):
+                        self._check_lost(self._world.oracle.state, node, event.job_uid)
+                    case LostPods(why=NodeLeft(node, NodeTrouble.GONE)) if bound:
+                        self._check_lost(self._world.oracle.state, node, event.job_uid)
         if not isinstance(event, k.StageDecided) or event.reason != "DeadlineExceeded":
             return
         limit_s = job.spec.deadline_s if job is not None and job.spec is not None else None

@@ -8,7 +8,18 @@ import pytest
 import yaml
 
 from arranger.events import kinds as k
-from arranger.events.facts import NO_FACTS, EndCause, EndKind, NodeTrouble, ShortageFacts, StageFacts
+from arranger.events.facts import (
+    NO_FACTS,
+    FailedPods,
+    LostPods,
+    NodeLeft,
+    NodeTrouble,
+    PodEnd,
+    PodsOverLimit,
+    ShortageFacts,
+    StageFacts,
+    Tainted,
+)
 from arranger.messages.decisions import failure_text, replaced_text, stage_text
 from arranger.messages.faults import fault_text, faults_text
 from arranger.messages.shortages import counts_text, kind_text, node_text, quota_text, reason_text, shortage_text
@@ -47,11 +58,11 @@ def test_the_message_of_an_adopted_status_is_shown_as_it_was() -> None:
 def test_replaced_workers_are_named_by_their_set_with_why_the_first_of_each_kind_ended() -> None:
     taint = Taint("gpu", "broken", "NoExecute")
     causes = (
-        EndCause(EndKind.FAILED, k.Slot(1, 0), 1, words="OOMKilled"),
-        EndCause(EndKind.LOST, k.Slot(1, 1), 3, node="n1", taint=taint),
-        EndCause(EndKind.OVER_LIMIT, k.Slot(2, 1), 1, node="n2"),
+        FailedPods(k.Slot(1, 0), 1, PodEnd("OOMKilled")),
+        LostPods(k.Slot(1, 1), 3, NodeLeft("n1", Tainted(taint))),
+        PodsOverLimit(k.Slot(2, 1), 1, NodeLeft("n2")),
     )
-    troubles = [EndCause(EndKind.LOST, k.Slot(1, 2), 1, node="n3", trouble=of) for of in NodeTrouble]
+    troubles = [LostPods(k.Slot(1, 2), 1, NodeLeft("n3", of)) for of in NodeTrouble]
     assert [replaced_text((of,), spec()).partition(": lost: ")[2] for of in troubles] == [
         "actors 2 (node n3 is gone)", "actors 2 (node n3 is not ready)", "actors 2 (node n3 has no room for it)",
     ]  # fmt: skip
@@ -85,7 +96,7 @@ def test_a_failure_names_exit_code_signal_reason_and_what_the_container_said(
     assert stage_text(decided(StageReason.LEADER_FAILED, StageFacts(count=1, limit=3, words=words, ended=ended))) == (
         f"the leader failed ({text}); restart 1 of 3"
     )
-    cause = EndCause(EndKind.FAILED, k.Slot(1, 0), 1, words=words, ended=ended)
+    cause = FailedPods(k.Slot(1, 0), 1, PodEnd(words, ended))
     assert replaced_text((cause,), spec()) == f"workers replaced: failed: actors 0 ({text})"
 
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 
 from arranger.events import kinds as k
 from arranger.events.codec import encode_batch
-from arranger.events.facts import EndCause, EndKind, StageFacts
+from arranger.events.facts import FailedPods, LostPods, NodeLeft, PodEnd, StageFacts, Tainted
 from arranger.events.log import Entry
 from arranger.events.log_keys import next_chain
 from arranger.kube.translate import job_seen, pod_seen
@@ -214,15 +214,15 @@ def test_of_what_is_wrong_with_a_spec_only_the_kind_stays() -> None:
 def test_names_in_the_facts_of_decisions_are_replaced() -> None:
     taint = Taint("secret", "secret", "NoSchedule")
     facts = StageFacts(
-        "secret-1", taint=taint, seconds=61, count=1, limit=3, was="192.168.77.1", address="192.168.77.9"
+        "secret-1", closed=Tainted(taint), seconds=61, count=1, limit=3, was="192.168.77.1", address="192.168.77.9"
     )
     told = exported(k.StageDecided("uid", 7, 0, Stage.RESCHEDULING, StageReason.NODE_LOST, facts))
     assert told.facts == StageFacts(
-        "n-0001", taint=Taint("k-0001", "v-0001", "NoSchedule"), seconds=61, count=1, limit=3, was="10.0.0.1",
+        "n-0001", closed=Tainted(Taint("k-0001", "v-0001", "NoSchedule")), seconds=61, count=1, limit=3, was="10.0.0.1",
         address="10.0.0.2",
     )  # fmt: skip
-    lost = k.WorkersReplaced("uid", 7, 0, (), (EndCause(EndKind.LOST, k.Slot(1, 2), 4, node="secret-1"),))
-    assert exported(lost).causes == (EndCause(EndKind.LOST, k.Slot(1, 2), 4, node="n-0001"),)
+    lost = k.WorkersReplaced("uid", 7, 0, (), (LostPods(k.Slot(1, 2), 4, NodeLeft("secret-1")),))
+    assert exported(lost).causes == (LostPods(k.Slot(1, 2), 4, NodeLeft("n-0001")),)
 
 
 @pytest.mark.parametrize(
@@ -250,8 +250,8 @@ def test_other_words_in_a_decision_never_get_out(words: str) -> None:
     for facts in (StageFacts(words=words), StageFacts(adopted_message=words)):
         told = exported(k.StageDecided("uid", 7, 0, Stage.FAILED, StageReason.POD_REFUSED, facts)).facts
         assert LEFT_OUT in (told.words, told.adopted_message) and words not in (told.words, told.adopted_message)
-    cause = EndCause(EndKind.FAILED, k.Slot(1, 0), 1, words=words)
-    assert exported(k.WorkersReplaced("uid", 7, 0, (), (cause,))).causes[0].words == LEFT_OUT
+    cause = FailedPods(k.Slot(1, 0), 1, PodEnd(words))
+    assert exported(k.WorkersReplaced("uid", 7, 0, (), (cause,))).causes[0].why.words == LEFT_OUT
 
 
 # --- every field with text has its rule ------------------------------------------------------------------------

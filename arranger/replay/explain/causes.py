@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events.facts import EndCause, EndKind, ShortageFacts, StageFacts
+from arranger.events.facts import PreemptedPods, ShortageFacts, StageFacts
 from arranger.messages.decisions import disruption_text, failure_text, replaced_text, scaled_text, stage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PodGroup, Slot, Stage
 from arranger.model.node import NodeFacts
@@ -333,7 +333,7 @@ class PodHistories:
             decided = k.StageDecided("", 0, 0, Stage.RESCHEDULING, StageReason.PREEMPTED, facts)
             what, message = str(Stage.RESCHEDULING), stage_text(decided)
         else:
-            cause = EndCause(EndKind.PREEMPTED, Slot(0, 0), gave.pods, taken_by=gave.taken_by)
+            cause = PreemptedPods(Slot(0, 0), gave.pods, gave.taken_by)
             what, message = "Replaced", replaced_text((cause,), None)
         message += f"; {gpu_time(gave.lost_ms)} of its work are lost; no restart counted"
         return Consequence(offset, time_ms, what, StageReason.PREEMPTED, message, (), budget_text(job, state))

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events.facts import EndCause, EndKind, StageFacts
+from arranger.events.facts import LostPods, NodeLeft, StageFacts
 from arranger.events.log import Entry
 from arranger.messages.shortages import shortage_text
 from arranger.model.config import CycleConfig
@@ -365,7 +365,7 @@ def _decided_for_lost_nodes(job: JobRecord, lost: frozenset[str]) -> list[k.Even
         for slot in sorted(with_whole(job.spec, slots) & job.placements.keys())
         if slot[0] != LEADER_GROUP
     )
-    cause = EndCause(EndKind.LOST, workers[0].slot, len(workers), node=job.placements[slots[0]])
+    cause = LostPods(workers[0].slot, len(workers), NodeLeft(job.placements[slots[0]]))
     return [k.WorkersReplaced(job.uid, job.version, job.attempt, workers, (cause,))]
 
 
