@@ -4,6 +4,7 @@
 """
 
 from enum import StrEnum
+from typing import ClassVar
 
 import msgspec
 
@@ -55,38 +56,18 @@ class Objection(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return (self.plugin, self.since_ms, self.until_ms, self.pods, self.over) if self.since_ms else ()
 
 
-class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Why a job, or the rest of it, gets no nodes: `found` of `asked` pods of its quorum (or, if `further`, of the pods
-    beyond it) fit, and the next one, of the worker set `group`, fits no node.
+class _Shortage(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Why a job, or the rest of it, gets no nodes: `found` of `asked` pods fit, of its quorum or (`further`) of the
+    pods beyond it. `reasons` count every node once; of a limit or a plugin they say the same as it does."""
 
-    `reasons` count every node once. With `quota` no node was checked: a ResourceQuota of the namespace has too little
-    left, and `reasons` say the same. `infeasible`: even an empty cluster of the present nodes couldn't hold the quorum.
-    `searched` is the number of steps after which the complete search gave up: the quorum may fit. It is 0 if the search
-    ended by itself, so the quorum doesn't fit, and if there was none. With `topology` the nodes together have room, and
-    no domain has. With `objection` a plugin keeps the quorum from its nodes, and `reasons` say the same. `untried`:
-    others would give room, once a dry run shows that the API server takes the pods. `no_guest`: the job can't be a
-    guest in reserved room, because it isn't preemptible. `kept_by` are the jobs (UIDs) whose reserved room is in its
-    way, if several have reservations.
-    """
-
-    group: str
     found: int
     asked: int
-    further: bool = False
-    infeasible: bool = False
     reasons: ReasonCounts = ()
-    quota: QuotaLack | None = None
-    searched: int = 0
-    topology: UnitLack | None = None
-    objection: Objection | None = None
-    untried: bool = False
-    no_guest: bool = False
-    kept_by: tuple[str, ...] = ()
 
     @property
     def of_nodes(self) -> bool:
         """Whether it is nodes that lack, not a limit or the consent of a plugin."""
-        return self.quota is None and self.objection is None
+        return isinstance(self, LackOfNodes)
 
     def kinds(self) -> tuple[Reason, ...]:
         """The reasons without their numbers, in a fixed order: the order by frequency depends on numbers, too."""
@@ -94,10 +75,55 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def amounts(self) -> tuple[object, ...]:
         """Everything that is reported: equal amounts are no news."""
-        never = self.quota is not None and self.quota.never
-        counts = (self.found, self.asked, self.searched)
-        told = (self.reasons, never, self.topology, self.objection, self.untried, self.no_guest)
-        return (self.group, *counts, self.further, self.infeasible, *told, self.kept_by)
+        return msgspec.structs.astuple(self)
+
+
+class _Lack(_Shortage, frozen=True):
+    """Something that others have, or a limit, is in the way."""
+
+    further: bool = False
+    #: The steps after which the complete search gave up, so the quorum may fit; 0 if it ended by itself, or was none.
+    searched: int = 0
+    #: Others would give room, once a dry run shows that the API server takes the pods.
+    untried: bool = False
+
+
+class LackOfNodes(_Lack, frozen=True, tag="nodes"):
+    """The next pod fits no node; it is of the worker set `group`."""
+
+    group: str = ""
+    #: Even an empty cluster of the present nodes couldn't hold the quorum.
+    infeasible: bool = False
+    #: The nodes together have room, and no domain has.
+    topology: UnitLack | None = None
+    #: The job can't be a guest in reserved room, because it isn't preemptible.
+    no_guest: bool = False
+    #: The jobs (UIDs) whose reserved room is in its way, if several have reservations.
+    kept_by: tuple[str, ...] = ()
+
+
+class BeyondLimit(_Lack, frozen=True, kw_only=True, tag="limit"):
+    """A ResourceQuota or a queue has too little left, so no node was checked."""
+
+    quota: QuotaLack
+    infeasible: ClassVar[bool] = False
+
+    def amounts(self) -> tuple[object, ...]:
+        """What is left of the limit is in the reasons."""
+        return (*msgspec.structs.astuple(self)[:-1], self.quota.never)
+
+
+class Objected(_Shortage, frozen=True, kw_only=True, tag="plugin"):
+    """A plugin keeps the quorum from its nodes."""
+
+    objection: Objection
+    further: ClassVar[bool] = False
+    searched: ClassVar[int] = 0
+    untried: ClassVar[bool] = False
+    infeasible: ClassVar[bool] = False
+
+
+ShortageFacts = LackOfNodes | BeyondLimit | Objected
 
 
 class PreemptionKind(StrEnum):

@@ -47,6 +47,7 @@ from arranger.sandbox.listing import Selection
 from arranger.sandbox.pod_run import requests_of
 from arranger.scheduling.cycle import take_cycle
 from tests.projected import differences
+from tests.reasons import lacking_quota
 from tests.simulation import room_rules, worker_groups
 from tests.simulation.autoscalers import is_placeholder
 from tests.simulation.belongings import may_patch
@@ -847,7 +848,7 @@ class Checks:
             refused = kept_off and "refused" in status.get("message", "")
             further = record.schedule_state == ScheduleState.PARTLY and record.waits is not None
             outside = stage in ("Pending", "Rescheduling") and record.spec is not None and unusable(state, record)
-            lack = record.waits.shortage.quota if waiting and not outside else None  # who is outside isn't tried
+            lack = lacking_quota(record.waits) if waiting and not outside else None  # who is outside isn't tried
             if lack is not None and lack.quota and lack.quota not in state.quotas.get(record.seen.namespace, {}):
                 found.append((uid, f"{name} waits for the quota {lack.quota}, which isn't there"))
             if record.times.short_ms:

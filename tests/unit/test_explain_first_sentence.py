@@ -8,7 +8,7 @@ import pytest
 
 from arranger.cli.inputs import start_forecast
 from arranger.clock import SystemClock
-from arranger.events.facts import ShortageFacts, StageFacts
+from arranger.events.facts import LackOfNodes, StageFacts
 from arranger.events.kinds import StageDecided, StartForecast
 from arranger.kube.cluster import EVENTS
 from arranger.lifecycle.desired import desired_status
@@ -258,7 +258,7 @@ def test_the_name_of_a_pod_leads_to_its_job(tmp_path: Path, capsys: pytest.Captu
 
 def test_a_job_that_its_selector_keeps_from_all_nodes_is_told_of_it() -> None:
     def remedy(*kinds: ReasonKind) -> str:
-        shortage = ShortageFacts("w", 0, 1, reasons=tuple((Reason(kind, "gpu-type=h100"), 4) for kind in kinds))
+        shortage = LackOfNodes(0, 1, tuple((Reason(kind, "gpu-type=h100"), 4) for kind in kinds), group="w")
         return failure_remedy_text(failed(StageReason.UNSCHEDULABLE, shortage=shortage))
 
     assert remedy(ReasonKind.NODE_SELECTOR).startswith("correct the nodeSelector of its pods, or add nodes that match")
@@ -269,7 +269,7 @@ def test_a_job_that_its_selector_keeps_from_all_nodes_is_told_of_it() -> None:
 
 def test_a_job_that_failed_because_of_its_rules_is_told_nothing_of_its_requests() -> None:
     def remedy(*kinds: ReasonKind, found: int = 4) -> str:
-        shortage = ShortageFacts("w", found, 5, reasons=tuple((Reason(kind), 4) for kind in kinds))
+        shortage = LackOfNodes(found, 5, tuple((Reason(kind), 4) for kind in kinds), group="w")
         return failure_remedy_text(failed(StageReason.UNSCHEDULABLE, shortage=shortage))
 
     fewer = "need fewer pods at once (minWorkersNum, minCount)"

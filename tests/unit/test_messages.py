@@ -10,13 +10,14 @@ import yaml
 from arranger.events import kinds as k
 from arranger.events.facts import (
     NO_FACTS,
+    BeyondLimit,
     FailedPods,
+    LackOfNodes,
     LostPods,
     NodeLeft,
     NodeTrouble,
     PodEnd,
     PodsOverLimit,
-    ShortageFacts,
     StageFacts,
     Tainted,
 )
@@ -318,12 +319,12 @@ def test_nodes_are_counted_by_reason_and_those_that_fit_are_not_among_the_reason
 
 
 def test_a_shortage_says_how_many_pods_fit_of_which_set_the_next_is_and_what_keeps_it_off_the_nodes() -> None:
-    facts = ShortageFacts("actors", 2, 3, reasons=((insufficient("nvidia.com/gpu", 8, 0), 4),))
+    facts = LackOfNodes(2, 3, ((insufficient("nvidia.com/gpu", 8, 0), 4),), group="actors")
     lack = "0 of 4 nodes fit: 4 insufficient nvidia.com/gpu (needs 8, at most 0 free)"
     assert shortage_text(facts) == f"2 of 3 required pods fit; beside them, actors: {lack}"
-    further = ShortageFacts("actors", 1, 2, further=True, reasons=((Reason(K.CORDONED), 1),))
+    further = LackOfNodes(1, 2, ((Reason(K.CORDONED), 1),), further=True, group="actors")
     assert shortage_text(further) == "1 of 2 further pods fit; beside it, actors: 0 of 1 nodes fit: 1 cordoned"
-    never = ShortageFacts("learner", 0, 1, infeasible=True)
+    never = LackOfNodes(0, 1, group="learner", infeasible=True)
     assert shortage_text(never) == (
         "even an empty cluster of these nodes can't hold it: 0 of 1 required pods fit; learner: there are no nodes"
     )
@@ -331,12 +332,12 @@ def test_a_shortage_says_how_many_pods_fit_of_which_set_the_next_is_and_what_kee
 
 def test_a_shortage_of_quota_looks_at_no_node_and_names_no_set() -> None:
     lack = QuotaLack("few", "pods", 3, 1, 5)
-    facts = ShortageFacts("", 0, 3, reasons=((beyond_quota(lack), 1),), quota=lack)
+    facts = BeyondLimit(0, 3, ((beyond_quota(lack), 1),), quota=lack)
     assert shortage_text(facts) == "0 of 3 required pods fit; quota few has too little pods (needs 3, 1 left)"
 
 
 def test_a_decision_for_want_of_nodes_says_what_the_shortage_is() -> None:
-    short = ShortageFacts("learner", 0, 2, reasons=((Reason(K.CORDONED), 1),))
+    short = LackOfNodes(0, 2, ((Reason(K.CORDONED), 1),), group="learner")
     said = "0 of 2 required pods fit; learner: 0 of 1 nodes fit: 1 cordoned"
     assert stage_text(decided(StageReason.UNSCHEDULABLE, StageFacts(shortage=short))) == said
     never = StageFacts(shortage=msgspec.structs.replace(short, infeasible=True))

@@ -18,7 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -269,7 +269,7 @@ class Pseudonyms:
 
     def shortage(self, facts: f.ShortageFacts) -> f.ShortageFacts:
         """Why a job waits, with the reasons in the order that a cycle gives on the replaced names."""
-        told: f.ShortageFacts = self._struct(facts, f.ShortageFacts)
+        told: f.ShortageFacts = self._struct(facts, type(facts))
         counts = Counter[r.Reason]()
         for reason, count in told.reasons:
             counts[reason] += count
@@ -409,7 +409,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     f.Spared: {"job_uid": Pseudonyms.job_uid},
     f.TakenBy: {"namespace": _named("namespace"), "name": _named("job"), "queue": Pseudonyms.queue},
     k.Waits: {"job_uid": Pseudonyms.job_uid, "schedule_state": keep},
-    f.ShortageFacts: {"group": _named("set"), "kept_by": _job_uids},
+    f.LackOfNodes: {"group": _named("set"), "kept_by": _job_uids},
     f.Objection: {"plugin": keep, "words": left_out},
     k.StageDecided: {"job_uid": Pseudonyms.job_uid, "stage": keep, "reason": keep},
     f.StageFacts: {
@@ -524,7 +524,7 @@ _SPECIAL: dict[type[Any], Rule] = {
     k.ObjectGone: Pseudonyms.gone,
     k.PodSeen: Pseudonyms.pod_seen,
     PodColumns: lambda names, of: columns_of([names.walk(pod) for pod in pods_in(of)]),
-    f.ShortageFacts: Pseudonyms.shortage,
+    **dict.fromkeys(get_args(f.ShortageFacts), Pseudonyms.shortage),
     r.Reason: Pseudonyms.reason,
     n.Taint: Pseudonyms.taint,
     p.Toleration: Pseudonyms.toleration,
