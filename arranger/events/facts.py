@@ -3,8 +3,10 @@
 `words` in a fact come from another program: a kubelet, an API server, a container.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import ClassVar
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -14,6 +16,7 @@ from arranger.model.node import Taint
 from arranger.model.pod import ContainerEnd
 from arranger.model.quota import QuotaLack
 from arranger.model.reasons import Reason, ReasonCounts, rank
+from arranger.model.stages import StageReason
 
 
 class LevelLack(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -171,7 +174,7 @@ class Spared(msgspec.Struct, frozen=True, array_like=True, gc=False):
     needless: bool
 
 
-class TakenBy(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class TakenBy(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="job"):
     """The job that pods gave room to, its queue and the priority that counts there. `reclaimed`: the pods were of
     another queue, which was above its share. `guest`: the room was reserved for the job when the pods got it."""
 
@@ -280,7 +283,7 @@ class DeletedPods(_Cause, frozen=True, tag="Deleted"):
 class PreemptedPods(_Cause, frozen=True, tag="Preempted"):
     """They gave their room to another job."""
 
-    taken_by: TakenBy | None
+    taken_by: TakenBy
 
 
 class OthersOfSet(_Cause, frozen=True, tag="WithSet"):
@@ -295,49 +298,249 @@ EndedPods = FailedPods | LostPods | PodsOverLimit
 EndCause = EndedPods | FailedAgain | RefusedPods | DeletedPods | PreemptedPods | OthersOfSet | OthersOfGroup
 
 
-class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The facts behind a decision on a job's stage. The reason (`StageReason`) determines which fields are set.
+# --- the facts of decisions on stages ---------------------------------------------------------------------------
 
-    `node` is the leader's; `gone` means that it no longer exists, `closed` how it was closed. `seconds`
-    is for how long a node is down, a quorum incomplete or not ready (of which `count` pods are the cause, and the other
-    fields describe the first), or how long the job may be active; of a limit of restarts, its window. `count` counts
-    restarts of the leader or workers, `limit` is their limit of restarts, `needed` the number of workers that a quorum
-    needs. With `worker_set`, `count` and `needed` are that set's, or the decision is about its
-    worker `index`. `address` is the leader's, `was` the one before it. `words` come from another program, or are the
-    namespace and name of the pod that took the room of the node, or didn't leave it in time (with `count` pods in all);
-    of a leader whose pod is gone, they are the reason of its disruption. `ended` is the container that failed, of the
-    leader or of that worker. `faults` say what is wrong with the spec. `job` is the one that had to succeed first.
-    `leaderless`: the job has none. `cause` is why that worker ended, or the first of the workers that were lost.
-    `limit_of` is the group whose own `restart.limit` is the `limit`; empty for the job's `restartLimit`. `taken_by` is
-    the job that this one gave its room to. `active_s` is
-    how long the job was active, in seconds. `awaited`: others were still to leave that node of the job, so it hadn't
-    begun. `adopted_message` is that of the status from which a new epoch took the job over; then no other field is set.
-    """
 
+class Begins(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="begins"):
+    """A job starts."""
+
+    leaderless: bool
+
+
+class Ready(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ready"):
+    """Enough of its workers are ready, and its leader if it has one."""
+
+    leaderless: bool
+
+
+class RestartLimit(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A limit of restarts, and the group whose own `restart.limit` it is; empty for the job's `restartLimit`."""
+
+    limit: int
+    of: str
+
+
+class LeaderRestarts(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="leader"):
+    """The leader failed, or its containers were restarted, for the time `count`; 0 at the limit if it failed there.
+    Failures count in the window of the last `window_s` seconds, or ever since (0)."""
+
+    end: PodEnd
+    count: int
+    limit: RestartLimit
+    window_s: int
+
+
+class LeaderGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="leader-gone"):
+    """The pod of the leader is gone. `disruption` as in `DeletedPods`; `why` is what is wrong with its `node`."""
+
+    disruption: str = ""
     node: str = ""
-    gone: bool = False
-    closed: Closed | None = None
-    seconds: int = 0
-    count: int = 0
-    needed: int = 0
-    limit: int = 0
-    was: str = ""
-    address: str = ""
-    words: str = ""
-    adopted_message: str = ""
-    shortage: ShortageFacts | None = None
-    faults: tuple[Fault, ...] = ()
-    ended: ContainerEnd | None = None
-    worker_set: str = ""
-    index: int = 0
-    job: str = ""
+    why: Closed | NodeTrouble | None = None
+
+
+class AddressChanged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="address"):
+    """The leader's pod has another address."""
+
+    was: str
+    now: str
+
+
+class NodeLost(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="node-lost"):
+    """The `node` of the leader or (`leaderless`) of another pod is gone or not ready: for `down_s` seconds, if a pod
+    was there. `awaited`: others were still to leave it, so the job hadn't begun."""
+
+    node: str
+    gone: bool
+    down_s: int = 0
     leaderless: bool = False
-    cause: EndCause | None = None
-    limit_of: str = ""
-    taken_by: TakenBy | None = None
-    active_s: int = 0
     awaited: bool = False
 
 
-#: For a decision without facts beyond its reason.
-NO_FACTS = StageFacts()
+class NodeClosed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="node-closed"):
+    """The same for a node that was closed to the next pod."""
+
+    node: str
+    how: Closed
+    leaderless: bool = False
+    awaited: bool = False
+
+
+class RoomTaken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="room-taken"):
+    """The same for a node that has no room any more, because a `pod` (with its namespace) came there; empty for a
+    smaller node."""
+
+    node: str
+    pod: str
+    leaderless: bool = False
+
+
+class PodsStayed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="stayed"):
+    """So many pods, the first of them `pod` (with its namespace) on `node`, didn't leave the job's nodes in time; both
+    are empty if unknown."""
+
+    node: str
+    pod: str = ""
+    count: int = 0
+
+
+class PodsLeftBehind(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="left-behind"):
+    """So many pods of an earlier attempt hang on lost nodes, the first of them `pod` on a `node` that is gone, or not
+    ready for `down_s` seconds."""
+
+    node: str
+    pod: str
+    count: int
+    gone: bool
+    down_s: int
+
+
+class ReservationOver(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="reservation"):
+    """Room was reserved for a pod group for as long as its PodGroup allows, in seconds."""
+
+    limit_s: int
+
+
+class TooFew(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """So many workers are lost that fewer are left than `needed`: in the job, or in the `worker_set`. With neither, the
+    others whose end is the job's have finished."""
+
+    count: int
+    needed: int = 0
+    worker_set: str = ""
+
+
+class WorkersLost(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="workers-lost"):
+    """A quorum lost workers that other nodes may take. `cause` is why the first of them ended."""
+
+    few: TooFew
+    cause: LostPods | FailedPods | None
+
+
+class WorkersGivenUp(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="given-up"):
+    """A quorum can never be complete again; `ended` is the container that failed last."""
+
+    few: TooFew
+    limit: RestartLimit
+    ended: ContainerEnd | None
+
+
+class WorkerEnded(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="worker-ended"):
+    """A worker ended whose end is the job's."""
+
+    worker_set: str
+    cause: FailedPods | LostPods | DeletedPods
+
+
+class WorkerAtLimit(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="worker-limit"):
+    """A worker was restarted more often than the limit allows, which ends the job."""
+
+    worker_set: str
+    cause: PodsOverLimit
+    limit: RestartLimit
+
+
+class PodsRefused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="refused"):
+    """The API server refuses pods, in these `words`."""
+
+    words: str
+
+
+class QuorumIncomplete(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="incomplete"):
+    """A quorum wasn't complete for so many seconds, and why as far as that is known."""
+
+    limit_s: int
+    why: PodsRefused | ShortageFacts | None
+
+
+class NeverReady(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="never-ready"):
+    """A quorum wasn't ready so many seconds after its start, and no pod says why."""
+
+    limit_s: int
+
+
+class PodsNotReady(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="not-ready"):
+    """So many pods weren't ready in time, or couldn't start, as the kubelet says in its `words`: the first, on `node`,
+    is the leader's or, with `worker_set`, that of the worker `index`."""
+
+    limit_s: int
+    count: int
+    worker_set: str
+    index: int
+    node: str
+    words: str
+
+
+class FailedJob(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="job-failed"):
+    """The job of this name failed, which had to succeed first."""
+
+    job: str
+
+
+class NoImage(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="image"):
+    """An image can't be pulled, as the kubelet says in its `words`: the leader's or, with `worker_set`, that of the
+    worker `index`."""
+
+    words: str
+    worker_set: str = ""
+    index: int = 0
+
+
+class DeadlineOver(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="deadline"):
+    """The job was active for longer than it may be; both are in seconds."""
+
+    limit_s: int
+    active_s: int
+
+
+class Faulty(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="faults"):
+    """What is wrong with the spec."""
+
+    faults: tuple[Fault, ...]
+
+
+class AdoptedMessage(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="adopted"):
+    """A new epoch took the job over from a status with this message."""
+
+    message: str
+
+
+OfLeader = Begins | Ready | PodEnd | LeaderRestarts | LeaderGone | AddressChanged
+OfNode = NodeLost | NodeClosed
+OfRoom = RoomTaken | TakenBy | PodsStayed | PodsLeftBehind | ReservationOver
+OfWorkers = WorkersLost | WorkersGivenUp | WorkerEnded | WorkerAtLimit
+OfStart = QuorumIncomplete | NeverReady | PodsNotReady | NoImage
+OfJob = AdoptedMessage | FailedJob | DeadlineOver | Faulty | PodsRefused
+StageFacts = OfLeader | OfNode | OfRoom | OfWorkers | OfStart | OfJob | ShortageFacts
+
+_R = StageReason
+#: Reason → its facts; every other reason has none. An adopted job has the message of its status instead.
+FACTS: Mapping[StageReason, Any] = MappingProxyType(
+    {
+        _R.SCHEDULED: Begins,
+        _R.WORKERS_READY: Ready,
+        _R.LEADER_FAILED: LeaderRestarts,
+        _R.LEADER_EVICTED: PodEnd,
+        _R.LEADER_LOST: LeaderGone,
+        _R.LEADER_MOVED: AddressChanged,
+        _R.NODE_LOST: NodeLost,
+        _R.NODE_CLOSED: NodeClosed,
+        _R.ROOM_TAKEN: RoomTaken,
+        _R.PREEMPTED: TakenBy,
+        _R.ROOM_NOT_FREED: PodsStayed,
+        _R.PODS_LEFT_BEHIND: PodsLeftBehind,
+        _R.RESERVATION_OVER: ReservationOver,
+        _R.WORKERS_LOST: WorkersLost,
+        _R.WORKER_ENDED: WorkerEnded,
+        _R.QUORUM_INCOMPLETE: QuorumIncomplete,
+        _R.QUORUM_REFUSED: PodsRefused,
+        _R.START_TIMEOUT: NeverReady | PodsNotReady,
+        _R.UNSCHEDULABLE: ShortageFacts | None,
+        _R.DEPENDENCY_FAILED: FailedJob,
+        _R.WORKERS_FAILED: WorkersGivenUp,
+        _R.RESTART_LIMIT: LeaderRestarts | WorkerAtLimit,
+        _R.IMAGE_ERROR: NoImage,
+        _R.POD_REFUSED: PodsRefused,
+        _R.DEADLINE_EXCEEDED: DeadlineOver,
+        _R.INVALID_SPEC: Faulty,
+    }
+)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events.facts import DeletedPods, EndCause, OthersOfSet, PreemptedPods, StageFacts, TakenBy, Victim
+from arranger.events.facts import AdoptedMessage, DeletedPods, EndCause, OthersOfSet, PreemptedPods, TakenBy, Victim
 from arranger.model.job import (
     ACTIVE,
     PREEMPTED,
@@ -93,7 +93,7 @@ class JobLife(Slots):
         job.sets = {name: SetRecord(spent) for name, spent in status.worker_restarts if spent}
         job.leader.address = status.leader_address
         job.times.start_ms, job.times.completion_ms = status.start_ms, status.completion_ms
-        reason, said = reason_of(status.reason or StageReason.ADOPTED), StageFacts(adopted_message=status.message)
+        reason, said = reason_of(status.reason or StageReason.ADOPTED), AdoptedMessage(status.message)
         job.decided = k.StageDecided(event.uid, 0, status.attempt, job.stage, reason, said)
         ours = dict(job.conditions())
         job.times.turned = {of[0]: of[1:] for of in status.turned if of[0] in ours or of[0] == PREEMPTED}
@@ -285,8 +285,7 @@ class JobLife(Slots):
         """Take the pods of a victim out of their slots. The job is scheduled again as a whole, or, if it only loses
         surplus, for these workers."""
         if victim.kind.whole:
-            facts = StageFacts(taken_by=taken_by)
-            self._enter(job, k.StageDecided(job.uid, job.version, job.attempt, *_PREEMPTED, facts))
+            self._enter(job, k.StageDecided(job.uid, job.version, job.attempt, *_PREEMPTED, taken_by))
             return
         slots = expand(victim.pods)
         for slot in slots:

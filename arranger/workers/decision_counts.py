@@ -184,7 +184,7 @@ def horizon_of(forecast: Forecasted) -> str:
 
 def _waits_on(decided: StageDecided) -> bool:
     """Whether a decision on the stage begins no other wait."""
-    return decided.reason in WAITS_ON or decided.facts.awaited
+    return decided.reason in WAITS_ON or decided.awaited
 
 
 def _wait_of(job: JobRecord, based_on: int) -> tuple[int, int] | None:

@@ -2,6 +2,8 @@
 
 import re
 from pathlib import Path
+from types import NoneType
+from typing import get_args
 
 import msgspec
 import pytest
@@ -9,15 +11,19 @@ import yaml
 
 from arranger.events import kinds as k
 from arranger.events.facts import (
-    NO_FACTS,
+    FACTS,
+    AdoptedMessage,
     BeyondLimit,
     FailedPods,
     LackOfNodes,
+    LeaderRestarts,
     LostPods,
     NodeLeft,
     NodeTrouble,
     PodEnd,
     PodsOverLimit,
+    QuorumIncomplete,
+    RestartLimit,
     StageFacts,
     Tainted,
 )
@@ -31,6 +37,8 @@ from arranger.model.pod import ContainerEnd
 from arranger.model.quota import LimitKind, QuotaLack
 from arranger.model.reasons import FITS, Reason, ReasonKind, beyond_quota, insufficient, objected, other
 from arranger.model.stages import TRANSITIONS, StageReason
+from tests.reasons import facts_of
+from tests.values import filled
 from tests.world import World, shape
 
 ACTIVE = ("Pending", "Starting", "Running", "Rescheduling")
@@ -42,18 +50,25 @@ def spec() -> JobSpec:
     return World().job("ppo", workers=[("actors", 3, shape(cpu=1))]).valid_spec
 
 
-def decided(reason: StageReason, facts: StageFacts = NO_FACTS) -> k.StageDecided:
+def decided(reason: StageReason, facts: StageFacts | None = None) -> k.StageDecided:
     return k.StageDecided("uid", 1, 0, Stage.FAILED, reason, facts)
 
 
 @pytest.mark.parametrize("reason", StageReason)
-def test_every_reason_has_a_sentence(reason: StageReason) -> None:
-    assert stage_text(decided(reason)) or reason == StageReason.INVALID_SPEC  # which is its faults
+def test_every_reason_has_a_sentence_whatever_its_facts_are(reason: StageReason) -> None:
+    for kind in facts_of(reason):
+        said = stage_text(decided(reason, None if kind is NoneType else filled(kind)))
+        assert len(said.split()) > 2, "a sentence, and not the reason alone"
+
+
+def test_each_kind_of_facts_belongs_to_a_reason() -> None:
+    kinds = {kind for reason in FACTS for kind in facts_of(reason)} - {NoneType}
+    assert kinds == {*get_args(StageFacts)} - {AdoptedMessage}
 
 
 def test_the_message_of_an_adopted_status_is_shown_as_it_was() -> None:
     for reason in (StageReason.OTHER, StageReason.LEADER_FAILED):
-        assert stage_text(decided(reason, StageFacts(adopted_message="as it was said"))) == "as it was said"
+        assert stage_text(decided(reason, AdoptedMessage("as it was said"))) == "as it was said"
 
 
 def test_replaced_workers_are_named_by_their_set_with_why_the_first_of_each_kind_ended() -> None:
@@ -94,9 +109,8 @@ def test_a_failure_names_exit_code_signal_reason_and_what_the_container_said(
     ended: ContainerEnd | None, words: str, text: str
 ) -> None:
     assert failure_text(ended, words) == text
-    assert stage_text(decided(StageReason.LEADER_FAILED, StageFacts(count=1, limit=3, words=words, ended=ended))) == (
-        f"the leader failed ({text}); restart 1 of 3"
-    )
+    facts = LeaderRestarts(PodEnd(words, ended), 1, RestartLimit(3, ""), window_s=0)
+    assert stage_text(decided(StageReason.LEADER_FAILED, facts)) == (f"the leader failed ({text}); restart 1 of 3")
     cause = FailedPods(k.Slot(1, 0), 1, PodEnd(words, ended))
     assert replaced_text((cause,), spec()) == f"workers replaced: failed: actors 0 ({text})"
 
@@ -339,13 +353,13 @@ def test_a_shortage_of_quota_looks_at_no_node_and_names_no_set() -> None:
 def test_a_decision_for_want_of_nodes_says_what_the_shortage_is() -> None:
     short = LackOfNodes(0, 2, ((Reason(K.CORDONED), 1),), group="learner")
     said = "0 of 2 required pods fit; learner: 0 of 1 nodes fit: 1 cordoned"
-    assert stage_text(decided(StageReason.UNSCHEDULABLE, StageFacts(shortage=short))) == said
-    never = StageFacts(shortage=msgspec.structs.replace(short, infeasible=True))
+    assert stage_text(decided(StageReason.UNSCHEDULABLE, short)) == said
+    never = msgspec.structs.replace(short, infeasible=True)
     assert stage_text(decided(StageReason.UNSCHEDULABLE, never)) == (
         f"even an empty cluster of these nodes can't hold it: {said}; "
         "it has been so for the whole grace period (setting infeasible_grace_s)"
     )
-    incomplete = StageFacts(seconds=300, shortage=short)
+    incomplete = QuorumIncomplete(300, short)
     assert stage_text(decided(StageReason.QUORUM_INCOMPLETE, incomplete)) == (
         f"its quorum wasn't complete for 300 s ({said}); it gives its nodes up"
     )

@@ -326,6 +326,11 @@ def _of_fields(record: type[msgspec.Struct]) -> dict[str, Rule]:
     return {field: Pseudonyms.queue if sort == "queue" else _named(sort) for field, sort in names.items()}
 
 
+def _alike(*kinds: type[Any], **rules: Rule) -> dict[type[Any], dict[str, Rule]]:
+    """The same rules for several types."""
+    return dict.fromkeys(kinds, rules)
+
+
 def _keys(sort: str) -> Rule:
     return lambda names, value: {names.name(sort, key): item for key, item in value.items()}
 
@@ -412,22 +417,18 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     f.LackOfNodes: {"group": _named("set"), "kept_by": _job_uids},
     f.Objection: {"plugin": keep, "words": left_out},
     k.StageDecided: {"job_uid": Pseudonyms.job_uid, "stage": keep, "reason": keep},
-    f.StageFacts: {
-        "node": _named("node"),
-        "was": Pseudonyms.address,
-        "address": Pseudonyms.address,
-        "words": ending,
-        "adopted_message": left_out,
-        "worker_set": _named("set"),
-        "job": _named("job"),
-        "limit_of": _named("set"),
-    },
+    **_alike(f.PodEnd, f.RefusedPods, f.PodsRefused, words=ending),
+    **_alike(f.NodeLeft, f.FailedAgain, f.NodeLost, f.NodeClosed, node=_named("node")),
+    **_alike(f.DeletedPods, f.LeaderGone, disruption=ending, node=_named("node")),
+    **_alike(f.RoomTaken, f.PodsStayed, f.PodsLeftBehind, node=_named("node"), pod=left_out),
+    **_alike(f.TooFew, f.WorkerEnded, f.WorkerAtLimit, worker_set=_named("set")),
+    f.PodsNotReady: {"worker_set": _named("set"), "node": _named("node"), "words": ending},
+    f.NoImage: {"worker_set": _named("set"), "words": ending},
     f.OutOfReach: {"claim": _named("claim")},
-    f.PodEnd: {"words": ending},
-    f.NodeLeft: {"node": _named("node")},
-    f.FailedAgain: {"node": _named("node")},
-    f.RefusedPods: {"words": ending},
-    f.DeletedPods: {"disruption": ending, "node": _named("node")},
+    f.RestartLimit: {"of": _named("set")},
+    f.AddressChanged: {"was": Pseudonyms.address, "now": Pseudonyms.address},
+    f.FailedJob: {"job": _named("job")},
+    f.AdoptedMessage: {"message": left_out},
     k.EndedWorker: {"pod_uid": keep, "how": keep},
     k.WorkersReplaced: {"job_uid": Pseudonyms.job_uid},
     k.PodsTried: {"job_uid": Pseudonyms.job_uid, "reason": word, "message": left_out},
