@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from arranger.events import kinds as k
-from arranger.events.facts import ShortageFacts
+from arranger.events.facts import LackOfNodes
 from arranger.model.pod import PodShape
 from arranger.model.reasons import insufficient
 from arranger.projections.state import State
@@ -81,7 +81,7 @@ def _placed(nodes: int, jobs: int) -> State:
 def _waiting(nodes: int, jobs: int) -> State:
     """Every job waits for room, as a cycle has recorded."""
     state, _ = _history(nodes, jobs)
-    shortage = ShortageFacts("actors", 0, _WORKERS + 1, reasons=((insufficient("nvidia.com/gpu", 1, 0), nodes),))
+    shortage = LackOfNodes(0, _WORKERS + 1, ((insufficient("nvidia.com/gpu", 1, 0), nodes),), group="actors")
     for job in state.jobs.values():
         job.waits = k.Waits(job.uid, job.version, job.schedule_state, shortage)
     return state

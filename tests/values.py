@@ -23,10 +23,11 @@ def fields(kind: type[Any]) -> dict[str, Any]:
 
 def filled(hint: Any, pick: int = 0) -> Any:
     """A value of this type in which nothing is left out: each text has one, each number isn't 0, each container has an
-    item, and each optional part is there. `pick` chooses the member of each enumeration."""
+    item, and each optional part is there. `pick` chooses the member of each enumeration and union."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
-        return filled(next(each for each in arguments if each is not types.NoneType), pick)
+        members = [each for each in arguments if each is not types.NoneType]
+        return filled(members[pick % len(members)], pick)
     if origin is tuple:
         items = arguments[:1] if arguments[-1] is Ellipsis else arguments
         return tuple(filled(each, pick) for each in items)

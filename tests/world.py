@@ -64,6 +64,7 @@ from arranger.projections.jobs import JobRecord, asked_record
 from arranger.projections.state import ASSUMED_MS, Changes, State, Verdict
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.registry import BUILT_IN, Policies
+from tests.reasons import has_its_facts
 
 GIB = 1 << 30
 
@@ -510,6 +511,7 @@ class World:
             for job in jobs
         ]
         events: list[k.Event] = [decision for decision in decisions if decision is not None]
+        assert all(has_its_facts(event) for event in events if isinstance(event, k.StageDecided))
         if events:
             self.say(*events)
         return events

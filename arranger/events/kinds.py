@@ -13,7 +13,7 @@ from typing import Any, TypeGuard, TypeVar, get_args
 import msgspec
 
 from arranger.events import devices, pod_groups, provisioning, queues, volumes, watched
-from arranger.events.facts import NO_FACTS, EndCause, ShortageFacts, Spared, StageFacts, Victim
+from arranger.events.facts import Begins, EndCause, OfNode, QuorumIncomplete, ShortageFacts, Spared, StageFacts, Victim
 from arranger.events.sharing import asks_little, shared, shared_requests, shared_traits
 from arranger.model.config import CycleConfig
 from arranger.model.devices import DecidedDevices
@@ -355,21 +355,32 @@ class Waits(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Waits.1
 
 
 class StageDecided(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="StageDecided.1"):
-    """A controller moves a job to `stage`. The job is not scheduled for `back_off_ms` after that."""
+    """A controller moves a job to `stage`. The reason decides which facts there are (`facts.FACTS`). The job is not
+    scheduled for `back_off_ms` after that."""
 
     job_uid: str
     based_on: int
     attempt: int
     stage: Stage
     reason: StageReason
-    facts: StageFacts = NO_FACTS
+    facts: StageFacts | None = None
     back_off_ms: int = 0
+
+    @property
+    def awaited(self) -> bool:
+        """Whether others were still to leave the node that the job loses, so it hadn't begun there."""
+        return isinstance(self.facts, OfNode) and self.facts.awaited
+
+    @property
+    def shortage(self) -> ShortageFacts | None:
+        """Why the job has no nodes, if that is why it was decided."""
+        why = self.facts.why if isinstance(self.facts, QuorumIncomplete) else self.facts
+        return why if isinstance(why, ShortageFacts) else None
 
 
 def start(job_uid: str, based_on: int, attempt: int, *, leaderless: bool = False) -> StageDecided:
     """A job starts, because its quorum has nodes."""
-    facts = StageFacts(leaderless=True) if leaderless else NO_FACTS
-    return StageDecided(job_uid, based_on, attempt, Stage.STARTING, StageReason.SCHEDULED, facts)
+    return StageDecided(job_uid, based_on, attempt, Stage.STARTING, StageReason.SCHEDULED, Begins(leaderless))
 
 
 class EndedWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):

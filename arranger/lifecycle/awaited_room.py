@@ -3,11 +3,11 @@ how long the job waits for it."""
 
 from collections.abc import Iterator
 
-from arranger.events.facts import StageFacts
+from arranger.events.facts import NodeClosed, NodeLost, PodsStayed
 from arranger.events.kinds import PodSeen, StageDecided
+from arranger.lifecycle.deciding import decide
 from arranger.lifecycle.replacements import barred, spot_of
 from arranger.model.job import Stage
-from arranger.model.stages import TRANSITIONS
 from arranger.model.stages import StageReason as R
 from arranger.projections.jobs import JobRecord, holds, requests_of
 from arranger.projections.nodes import Amounts
@@ -60,31 +60,24 @@ def room_lost(state: State, job: JobRecord, time_ms: int) -> StageDecided | None
         node = job.placements[slot]
         facts = state.nodes.facts_of(node)
         if facts is None or not facts.ready:
-            return _lost(job, R.NODE_LOST, StageFacts(node, gone=facts is None, awaited=True))
+            return decide(job, R.NODE_LOST, NodeLost(node, gone=facts is None, awaited=True))
         if (how := barred(state, job, slot)) is not None:
-            why = StageFacts(node, cordoned=how.cordoned, taint=how.taint, claim=how.claim, awaited=True)
-            return _lost(job, R.NODE_CLOSED, why)
+            return decide(job, R.NODE_CLOSED, NodeClosed(node, how, awaited=True))
     until_ms = awaited_until_ms(job)
     if until_ms is None or state.known_ms(time_ms) < until_ms:
         return None
-    return _lost(job, R.ROOM_NOT_FREED, _who_stays(state, job, time_ms))
+    return decide(job, R.ROOM_NOT_FREED, _who_stays(state, job, time_ms))
 
 
-def _lost(job: JobRecord, reason: R, facts: StageFacts) -> StageDecided:
-    return StageDecided(job.uid, job.version, job.attempt, TRANSITIONS[job.stage, reason], reason, facts)
-
-
-def _who_stays(state: State, job: JobRecord, time_ms: int) -> StageFacts:
+def _who_stays(state: State, job: JobRecord, time_ms: int) -> PodsStayed:
     """The pods that didn't leave the nodes of a job in time."""
-    leaderless = not job.valid_spec.has_leader
     full = dict.fromkeys(_full(state, job, time_ms))
     awaited = [pod for pod in _awaited(state, job) if pod.node in full and holds(pod)]
     stays = awaited or _in_the_way(state, job)
     first = min(stays, key=lambda of: (of.namespace, of.name), default=None)
     if first is None:
-        return StageFacts(next(iter(full), ""), leaderless=leaderless)
-    name = f"{first.namespace}/{first.name}"
-    return StageFacts(first.node, count=len(stays), words=name, leaderless=leaderless)
+        return PodsStayed(next(iter(full), ""))
+    return PodsStayed(first.node, f"{first.namespace}/{first.name}", len(stays))
 
 
 def _awaited(state: State, job: JobRecord) -> list[PodSeen]:

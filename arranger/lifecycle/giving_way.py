@@ -1,6 +1,6 @@
 """Jobs that gave room to others, and jobs that got it: which pods leave for that, and what is told about it."""
 
-from arranger.events.facts import EndKind
+from arranger.events.facts import PreemptedPods
 from arranger.events.kinds import PodSeen
 from arranger.model.text import counted
 from arranger.projections.forecasts import expected_start
@@ -16,7 +16,7 @@ def gives_way(job: JobRecord, pod: PodSeen) -> bool:
     if job.preempted:
         return pod.owner is not None and pod.owner.attempt == job.attempt - 1
     causes = job.replaced.causes
-    if pod.uid not in job.retired or not causes or causes[0].kind != EndKind.PREEMPTED:
+    if pod.uid not in job.retired or not causes or not isinstance(causes[0], PreemptedPods):
         return False
     return pod.uid not in job.bound.values()
 

@@ -5,10 +5,11 @@ keeps, or that an API server can't delete. After its grace period the job goes o
 attempt have other names, so no slot is filled twice. If the node comes back, its kubelet stops the pod.
 """
 
-from arranger.events.facts import StageFacts
+from arranger.events.facts import PodsLeftBehind
 from arranger.events.kinds import PodSeen, StageDecided
 from arranger.lifecycle.config import LifecycleConfig
-from arranger.model.stages import TRANSITIONS, StageReason
+from arranger.lifecycle.deciding import decide
+from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord
 from arranger.projections.ownership import earlier_pods
 from arranger.projections.state import State
@@ -19,10 +20,10 @@ def left_behind(state: State, job: JobRecord, config: LifecycleConfig, time_ms: 
     pods = earlier_pods(state, job)
     if not pods or not all([_hangs(state, pod, config, time_ms) for pod in pods]):
         return None
-    first, reason = min(pods, key=lambda pod: (pod.name, pod.uid)), StageReason.PODS_LEFT_BEHIND
+    first = min(pods, key=lambda pod: (pod.name, pod.uid))
     down_ms, gone = state.nodes.down_for_ms(first.node, time_ms), not state.nodes.has(first.node)
-    facts = StageFacts(first.node, gone=gone, seconds=down_ms // 1000, count=len(pods), words=first.name)
-    return StageDecided(job.uid, job.version, job.attempt, TRANSITIONS[job.stage, reason], reason, facts)
+    facts = PodsLeftBehind(first.node, first.name, len(pods), gone, down_ms // 1000)
+    return decide(job, StageReason.PODS_LEFT_BEHIND, facts)
 
 
 def _hangs(state: State, pod: PodSeen, config: LifecycleConfig, time_ms: int) -> bool:

@@ -5,14 +5,15 @@ Nothing is decided on a pod that has been bound: its end is a matter of whoever 
 bound gets other nodes as a whole. Later only the pods that can't be bound are placed again.
 """
 
-from arranger.events.facts import NO_FACTS, EndKind, StageFacts
+from arranger.events.facts import LostPods, NodeClosed, NodeLost, ReservationOver, RoomTaken
 from arranger.events.kinds import EndedWorker, StageDecided, WorkersReplaced, start
 from arranger.lifecycle.awaited_room import room_is_free, room_lost, taker
 from arranger.lifecycle.config import LifecycleConfig
+from arranger.lifecycle.deciding import decide
 from arranger.lifecycle.refusals import refused_pods, refused_quorum
-from arranger.lifecycle.replacements import Closed, barred, cause_of, room_taken
+from arranger.lifecycle.replacements import barred, cause_of, room_taken
 from arranger.model.job import Replacement, Slot, Stage
-from arranger.model.stages import TRANSITIONS, StageReason
+from arranger.model.stages import StageReason
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
@@ -45,9 +46,9 @@ def reserved_until_ms(state: State, job: JobRecord) -> int | None:
 
 def _reservation_over(job: JobRecord, config: LifecycleConfig, time_ms: int) -> StageDecided:
     """End a reservation that keeps others waiting for too long. During the back-off others may get one."""
-    reason, facts = StageReason.RESERVATION_OVER, StageFacts(seconds=job.valid_spec.schedule_timeout_s or 0)
+    facts = ReservationOver(job.valid_spec.schedule_timeout_s or 0)
     back_off_ms = config.back_off_after(job.back_offs.attempt.in_a_row(time_ms))
-    return StageDecided(job.uid, job.version, job.attempt, TRANSITIONS[job.stage, reason], reason, facts, back_off_ms)
+    return decide(job, StageReason.RESERVATION_OVER, facts, back_off_ms)
 
 
 def _placed_again(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> WorkersReplaced | None:
@@ -56,7 +57,7 @@ def _placed_again(state: State, job: JobRecord, config: LifecycleConfig, time_ms
     if not lost:
         return refused_pods(job, config, time_ms)
     workers = tuple(EndedWorker(Slot(*slot), "", Replacement.ELSEWHERE, False) for slot in lost)
-    cause = cause_of(state, job, [(slot, None) for slot in lost], EndKind.LOST)
+    cause = cause_of(state, job, [(slot, None) for slot in lost], LostPods)
     return WorkersReplaced(job.uid, job.version, job.attempt, workers, (cause,))
 
 
@@ -77,14 +78,7 @@ def _node_lost(state: State, job: JobRecord) -> StageDecided | None:
         return None
     node = job.placements[slot]
     if not state.nodes.has(node):
-        return _decide(job, StageReason.NODE_LOST, StageFacts(node, gone=True, leaderless=True))
-    if room_taken(state, job, slot):
-        facts = StageFacts(node, words=taker(state, job, node), leaderless=True)
-        return _decide(job, StageReason.ROOM_TAKEN, facts)
-    how = barred(state, job, slot) or Closed()
-    facts = StageFacts(node, cordoned=how.cordoned, taint=how.taint, leaderless=True, claim=how.claim)
-    return _decide(job, StageReason.NODE_CLOSED, facts)
-
-
-def _decide(job: JobRecord, reason: StageReason, facts: StageFacts = NO_FACTS) -> StageDecided:
-    return StageDecided(job.uid, job.version, job.attempt, TRANSITIONS[job.stage, reason], reason, facts)
+        return decide(job, StageReason.NODE_LOST, NodeLost(node, gone=True, leaderless=True))
+    if room_taken(state, job, slot) or (how := barred(state, job, slot)) is None:
+        return decide(job, StageReason.ROOM_TAKEN, RoomTaken(node, taker(state, job, node), leaderless=True))
+    return decide(job, StageReason.NODE_CLOSED, NodeClosed(node, how, leaderless=True))

@@ -8,12 +8,13 @@ release their nodes, and get none during a back-off of their own.
 
 from collections.abc import Sequence
 
-from arranger.events.facts import EndCause, EndKind, StageFacts
+from arranger.events.facts import PodsRefused, RefusedPods
 from arranger.events.kinds import EndedWorker, PodSeen, StageDecided, WorkersReplaced
 from arranger.lifecycle.config import LifecycleConfig
+from arranger.lifecycle.deciding import decide
 from arranger.model.job import GANG, Replacement, Slot, Stage
 from arranger.model.pod import REFUSALS
-from arranger.model.stages import TRANSITIONS, StageReason
+from arranger.model.stages import StageReason
 from arranger.projections.backoff import STEADY_MS
 from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord, by_group
@@ -29,9 +30,7 @@ def refused_quorum(job: JobRecord, config: LifecycleConfig, time_ms: int) -> Sta
         return None
     held_ms = time_ms - job.times.stage_ms
     back_off_ms = config.back_off_after(job.back_offs.attempt.in_a_row(time_ms, held_ms=held_ms))
-    reason = StageReason.QUORUM_REFUSED
-    stage, facts = TRANSITIONS[job.stage, reason], StageFacts(words=_words(job))
-    return StageDecided(job.uid, job.version, job.attempt, stage, reason, facts, back_off_ms)
+    return decide(job, StageReason.QUORUM_REFUSED, PodsRefused(_words(job)), back_off_ms)
 
 
 def refused_workers(job: JobRecord, config: LifecycleConfig, time_ms: int) -> WorkersReplaced | None:
@@ -53,7 +52,7 @@ def _released(job: JobRecord, given_up: list[SlotKey], config: LifecycleConfig, 
         EndedWorker(Slot(*slot), job.bound.get(slot, ""), Replacement.ELSEWHERE, False) for slot in given_up
     )
     back_off_ms = config.back_off_after(job.back_offs.further.in_a_row(time_ms))
-    cause = EndCause(EndKind.REFUSED, Slot(*given_up[0]), len(given_up), _words(job))
+    cause = RefusedPods(Slot(*given_up[0]), len(given_up), _words(job))
     return WorkersReplaced(job.uid, job.version, job.attempt, workers, (cause,), back_off_ms=back_off_ms)
 
 

@@ -6,16 +6,14 @@ decision on failures waits a moment, in case the leader failed too: then a new a
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import repeat
 
 import msgspec
 import numpy as np
 
-from arranger.events.facts import EndCause, EndKind, NodeTrouble
+from arranger.events import facts as f
 from arranger.events.kinds import EndedWorker, PodSeen, WorkersReplaced
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.job import Replacement, RestartScope, Slot
-from arranger.model.node import Taint
 from arranger.model.pod import TERMINAL, Phase
 from arranger.model.taints import given, kept_off_by_cordon, untolerated
 from arranger.projections.awaited_room import overbooked
@@ -42,7 +40,7 @@ class Fallen(msgspec.Struct):
     lost: list[tuple[SlotKey, PodSeen | None]] = msgspec.field(default_factory=list)
     over: list[tuple[SlotKey, PodSeen]] = msgspec.field(default_factory=list)
     parted: list[SlotKey] = msgspec.field(default_factory=list)
-    deleted: list[tuple[SlotKey, PodSeen | None]] = msgspec.field(default_factory=list)
+    deleted: list[SlotKey] = msgspec.field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.failed or self.lost or self.over or self.parted or self.deleted)
@@ -70,15 +68,7 @@ def room_taken(state: State, job: JobRecord, slot: SlotKey) -> bool:
     return overbooked(state, job.placements[slot], job.valid_spec.groups[slot[0]].shape.requests)
 
 
-class Closed(msgspec.Struct, frozen=True):
-    """How a node was closed to new pods: by a cordon, by a taint, or because they can't start there with a claim."""
-
-    cordoned: bool = False
-    taint: Taint | None = None
-    claim: str = ""
-
-
-def barred(state: State, job: JobRecord, slot: SlotKey) -> Closed | None:
+def barred(state: State, job: JobRecord, slot: SlotKey) -> f.Closed | None:
     """How the existing node of a slot was closed to the slot's new pods; None for an open node.
 
     A kubelet ignores cordons and taints, so the next pod would start on a node that is being drained. Taints that only
@@ -87,13 +77,13 @@ def barred(state: State, job: JobRecord, slot: SlotKey) -> Closed | None:
     facts = state.nodes.facts[state.nodes.rows[job.placements[slot]]]
     shape = job.valid_spec.groups[slot[0]].shape
     if facts.cordoned and kept_off_by_cordon(shape):
-        return Closed(cordoned=True)
+        return f.Cordoned()
     taint = untolerated(given(facts.taints), shape)
     if taint is not None:
-        return Closed(taint=taint)
+        return f.Tainted(taint)
     node = job.placements[slot]
     claim = out_of_reach(state, shape, node) or devices_out_of_reach(state, job, slot)
-    return Closed(claim=claim) if claim else None
+    return f.OutOfReach(claim) if claim else None
 
 
 def fallen(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> Fallen | None:
@@ -133,7 +123,7 @@ def fallen(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) 
     over = {slot for slot, _ in found.over}
     found.failed = [one for one in found.failed if one[0] not in over]
     _keep_due(job, found, config, time_ms, known_ms)
-    found.deleted = [*zip(job.deleted, repeat(None))]
+    found.deleted = [*job.deleted]
     found.parted = [slot for slot in parted(job.valid_spec, job.provided) if slot in job.placements]
     return found or None
 
@@ -209,8 +199,8 @@ def replacement(state: State, job: JobRecord, ended: Fallen) -> WorkersReplaced:
     with_group = [worker.slot for worker in workers if worker.slot not in ended_slots]
     others = _restarted(job, {worker.slot for worker in workers})
     workers = sorted(workers + others, key=lambda worker: worker.slot)
-    causes = _causes(state, job, ended, moved) + _with(EndKind.WITH_GROUP, with_group)
-    causes += _with(EndKind.WITH_SET, [worker.slot for worker in others])
+    causes = _causes(state, job, ended, moved) + _with(f.OthersOfGroup, with_group)
+    causes += _with(f.OthersOfSet, [worker.slot for worker in others])
     return WorkersReplaced(job.uid, job.version, job.attempt, tuple(workers), causes)
 
 
@@ -246,11 +236,11 @@ def _restarted(job: JobRecord, ended: set[Slot]) -> list[EndedWorker]:
     return [EndedWorker(slot, uid, Replacement.RESTARTED, False) for slot, uid in others if slot not in ended]
 
 
-def _with(kind: EndKind, slots: list[Slot]) -> tuple[EndCause, ...]:
+def _with(kind: type[f.OthersOfSet | f.OthersOfGroup], slots: list[Slot]) -> tuple[f.EndCause, ...]:
     """One cause for each set of which others go too."""
     counts = Counter(slot.group for slot in slots)
     firsts = {slot.group: slot for slot in sorted(slots, reverse=True)}
-    return tuple(EndCause(kind, firsts[group], counts[group]) for group in sorted(counts))
+    return tuple(kind(firsts[group], counts[group]) for group in sorted(counts))
 
 
 def _healthy(state: State, job: JobRecord, slot: SlotKey) -> bool:
@@ -334,41 +324,43 @@ def _ended(slot: SlotKey, pod: PodSeen | None, how: Replacement, *, counted: boo
     return EndedWorker(Slot(*slot), pod.uid if pod is not None else "", how, counted, failures)
 
 
-def _causes(state: State, job: JobRecord, ended: Fallen, moved: set[SlotKey]) -> tuple[EndCause, ...]:
+def _causes(state: State, job: JobRecord, ended: Fallen, moved: set[SlotKey]) -> tuple[f.EndCause, ...]:
     """The causes of the replacements, with the first worker of each kind."""
     stay = [one for one in ended.failed if one[0] not in moved]
-    kinds = ((stay, EndKind.FAILED), (ended.lost, EndKind.LOST), (ended.over, EndKind.OVER_LIMIT))
-    found = [cause_of(state, job, pods, kind) for pods, kind in kinds if pods]
+    kinds = ((stay, f.FailedPods), (ended.lost, f.LostPods), (ended.over, f.PodsOverLimit))
+    found: list[f.EndCause] = [cause_of(state, job, pods, kind) for pods, kind in kinds if pods]
     if moved:
         slot, pod = min(one for one in ended.failed if one[0] in moved)
-        node, times, words = job.placements[slot], failures_there(job, slot), pod.reason or pod.message
-        again = EndCause(EndKind.FAILED_AGAIN, Slot(*slot), len(moved), words, node, ended=pod.ended, failures=times)
-        found.append(again)
+        end = f.PodEnd(pod.reason or pod.message, pod.ended)
+        found.append(f.FailedAgain(Slot(*slot), len(moved), end, job.placements[slot], failures_there(job, slot)))
     return tuple(found)
 
 
-def cause_of(state: State, job: JobRecord, pods: Sequence[tuple[SlotKey, PodSeen | None]], kind: EndKind) -> EndCause:
+def cause_of(
+    state: State, job: JobRecord, pods: Sequence[tuple[SlotKey, PodSeen | None]], kind: type[f.EndedPods]
+) -> f.EndedPods:
     """Why these workers ended: of the first of them."""
     slot, pod = min(pods, key=lambda one: one[0])
     if pod is not None and (pod.ended is not None or pod.reason or pod.message):
-        return EndCause(kind, Slot(*slot), len(pods), pod.reason or pod.message, ended=pod.ended)
-    if kind == EndKind.DELETED:
-        disrupted = dict(job.disruptions).get(slot, "")
-        return EndCause(kind, Slot(*slot), len(pods), disrupted, job.placements.get(slot, "") if disrupted else "")
+        return kind(Slot(*slot), len(pods), f.PodEnd(pod.reason or pod.message, pod.ended))
     node = job.placements[slot]
-    how = (barred(state, job, slot) if state.nodes.has(node) else None) or Closed()
-    trouble = _trouble(state, job, slot) if kind == EndKind.LOST and how == Closed() else None
-    return EndCause(
-        kind, Slot(*slot), len(pods),
-        node=node, cordoned=how.cordoned, taint=how.taint, trouble=trouble, claim=how.claim,
-    )  # fmt: skip
+    how = barred(state, job, slot) if state.nodes.has(node) else None
+    trouble = _trouble(state, job, slot) if how is None and kind is f.LostPods else None
+    return kind(Slot(*slot), len(pods), f.NodeLeft(node, how or trouble))
 
 
-def _trouble(state: State, job: JobRecord, slot: SlotKey) -> NodeTrouble | None:
+def deletion(job: JobRecord, slots: Sequence[SlotKey]) -> f.DeletedPods:
+    """That somebody deleted the pods of these workers."""
+    slot = min(slots)
+    disruption = dict(job.disruptions).get(slot, "")
+    return f.DeletedPods(Slot(*slot), len(slots), disruption, job.placements.get(slot, "") if disruption else "")
+
+
+def _trouble(state: State, job: JobRecord, slot: SlotKey) -> f.NodeTrouble | None:
     """Why a worker was lost whose node is open to its pods."""
     node = job.placements[slot]
     if not state.nodes.has(node):
-        return NodeTrouble.GONE
+        return f.NodeTrouble.GONE
     if slot not in job.bound and room_taken(state, job, slot):  # at once, even if the node hasn't been down for long
-        return NodeTrouble.NO_ROOM
-    return NodeTrouble.NOT_READY if state.nodes.down_for_ms(node, state.time_ms) >= 0 else None
+        return f.NodeTrouble.NO_ROOM
+    return f.NodeTrouble.NOT_READY if state.nodes.down_for_ms(node, state.time_ms) >= 0 else None

@@ -8,19 +8,19 @@ from collections.abc import Sequence
 
 import msgspec
 
-from arranger.events.facts import NO_FACTS, EndKind, ShortageFacts, StageFacts
+from arranger.events import facts as f
 from arranger.events.kinds import NodesRequested, PodSeen, StageDecided, Watched, WorkersReplaced, start
 from arranger.lifecycle.awaited_room import room_is_free, room_lost, taker
 from arranger.lifecycle.config import LifecycleConfig
+from arranger.lifecycle.deciding import decide
 from arranger.lifecycle.left_behind import left_behind
 from arranger.lifecycle.pods_to_place import decision_on_pods
 from arranger.lifecycle.provisioning import nodes_requested
 from arranger.lifecycle.refusals import refused_by_nodes, refused_quorum, refused_workers
-from arranger.lifecycle.replacements import Fallen, barred, cause_of, fallen, replacement, room_taken
+from arranger.lifecycle.replacements import Fallen, barred, cause_of, deletion, fallen, replacement, room_taken
 from arranger.lifecycle.start_timeouts import start_timeout
 from arranger.model.job import LEADER_GROUP, JobSpec, Replacement, RestartScope, ScheduleState, Stage
 from arranger.model.pod import DISRUPTED, Phase
-from arranger.model.stages import TRANSITIONS
 from arranger.model.stages import StageReason as R
 from arranger.projections.deadlines import active_ms, not_overdue, won
 from arranger.projections.dependencies import failed_dependency
@@ -49,7 +49,7 @@ def next_decision(
         return None if job.ended else _deleted(job)
     if won(state, job):  # whatever else has happened since
         late = _overdue(state, job, time_ms)
-        return late or _decide(job, R.LEADER_SUCCEEDED if job.valid_spec.ends_with_leader else R.WORKERS_SUCCEEDED)
+        return late or decide(job, R.LEADER_SUCCEEDED if job.valid_spec.ends_with_leader else R.WORKERS_SUCCEEDED)
     if job.seen.faults or job.refused:
         return _unusable(job)
     if job.spec is None:
@@ -75,8 +75,8 @@ def _unusable(job: JobRecord) -> StageDecided:
     """The spec is invalid, or an edit changed a field that is immutable after the start. An edit at the moment of the
     start is excused: the API server accepts it while the status says Pending, and no pod has been created yet."""
     if not job.seen.faults and job.stage == Stage.STARTING and not job.bound and not job.leader.address:
-        return _decide(job, R.TEMPLATE_EDITED)
-    return _decide(job, R.INVALID_SPEC, StageFacts(faults=job.seen.faults or job.refused))
+        return decide(job, R.TEMPLATE_EDITED)
+    return decide(job, R.INVALID_SPEC, f.Faulty(job.seen.faults or job.refused))
 
 
 def _deleted(job: JobRecord) -> StageDecided | None:
@@ -84,7 +84,7 @@ def _deleted(job: JobRecord) -> StageDecided | None:
     while a finalizer keeps the TYJob."""
     if len(job.bound) == len(job.placements):
         return None
-    return _decide(job, R.DELETED)
+    return decide(job, R.DELETED)
 
 
 def _over(state: State, job: JobRecord, time_ms: int) -> StageDecided | None:
@@ -93,8 +93,8 @@ def _over(state: State, job: JobRecord, time_ms: int) -> StageDecided | None:
     if overdue is not None:
         return overdue
     if job.failure is not None and job.failure.permanent:
-        return _decide(job, R.POD_REFUSED, StageFacts(words=job.failure.message))
-    return _decide(job, R.WORKERS_SUCCEEDED) if job.succeeded else None
+        return decide(job, R.POD_REFUSED, f.PodsRefused(job.failure.message))
+    return decide(job, R.WORKERS_SUCCEEDED) if job.succeeded else None
 
 
 def _overdue(state: State, job: JobRecord, time_ms: int) -> StageDecided | None:
@@ -103,24 +103,24 @@ def _overdue(state: State, job: JobRecord, time_ms: int) -> StageDecided | None:
     was_ms = active_ms(job, time_ms)
     if limit_s is None or not was_ms or was_ms < limit_s * 1000 or not_overdue(state, job):
         return None
-    return _decide(job, R.DEADLINE_EXCEEDED, StageFacts(seconds=limit_s, active_s=was_ms // 1000))
+    return decide(job, R.DEADLINE_EXCEEDED, f.DeadlineOver(limit_s, was_ms // 1000))
 
 
 def _as_asked(state: State, job: JobRecord, time_ms: int) -> StageDecided | None:
     """Apply the user's request: terminate the job, suspend it in any stage, or resume it."""
     if job.valid_spec.terminating:
-        return _decide(job, R.TERMINATED)
+        return decide(job, R.TERMINATED)
     # A brief resumption, of which a cycle knew, may have given it nodes or a reason to wait.
     tried_since = job.valid_spec.suspend and (job.placements or job.waits is not None)
     if not job.suspended or tried_since:
-        return _overdue(state, job, time_ms) or _decide(job, R.SUSPENDED)
-    return None if job.valid_spec.suspend else _decide(job, R.RESUMED)
+        return _overdue(state, job, time_ms) or decide(job, R.SUSPENDED)
+    return None if job.valid_spec.suspend else decide(job, R.RESUMED)
 
 
 def _pending(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> Decided | None:
     failed = failed_dependency(job)
     if failed is not None:
-        return _decide(job, R.DEPENDENCY_FAILED, StageFacts(job=failed.name))
+        return decide(job, R.DEPENDENCY_FAILED, f.FailedJob(failed.name))
     beyond = _beyond_quorum(job)
     if beyond is not None:
         return beyond
@@ -128,7 +128,7 @@ def _pending(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int
     if behind is not None:
         return behind
     if job.schedule_state == ScheduleState.FAILED:
-        return _decide(job, R.UNSCHEDULABLE, StageFacts(shortage=_shortage(job)))
+        return decide(job, R.UNSCHEDULABLE, _shortage(job))
     if job.schedule_state in (ScheduleState.SUCCEED, ScheduleState.PARTLY) and job.quorum_placed():
         if not room_is_free(state, job, time_ms):
             return room_lost(state, job, time_ms)
@@ -172,7 +172,7 @@ def _going(state: State, leader: PodSeen, time_ms: int) -> bool:
 
 
 def _succeeded(job: JobRecord) -> StageDecided:
-    return _decide(job, R.LEADER_SUCCEEDED)
+    return decide(job, R.LEADER_SUCCEEDED)
 
 
 def _leader_missing(state: State, job: JobRecord) -> StageDecided | None:
@@ -181,25 +181,16 @@ def _leader_missing(state: State, job: JobRecord) -> StageDecided | None:
         return _succeeded(job)
     node = job.placements.get(LEADER, "")
     if job.leader.address:
-        facts, disrupted = _closed(state, job, node), ended is not None and ended.reason.startswith(DISRUPTED)
-        # The cordon of a drain may be known later than the eviction.
-        words = ended.reason if ended is not None and disrupted else ""
-        return _decide(job, R.LEADER_LOST, msgspec.structs.replace(facts, node=node, words=words) if words else facts)
+        disruption = ended.reason if ended is not None and ended.reason.startswith(DISRUPTED) else ""
+        # One that is drained is cordoned first, but the cordon may be known later than the eviction.
+        why = barred(state, job, LEADER) if state.nodes.has(node) else f.NodeTrouble.GONE
+        return decide(job, R.LEADER_LOST, f.LeaderGone(disruption, node, why) if why or disruption else f.LeaderGone())
     if not state.nodes.has(node):
-        return _decide(job, R.NODE_LOST, StageFacts(node, gone=True))
+        return decide(job, R.NODE_LOST, f.NodeLost(node, gone=True))
     if room_taken(state, job, LEADER):
-        return _decide(job, R.ROOM_TAKEN, StageFacts(node, words=taker(state, job, node)))
-    if barred(state, job, LEADER) is not None:
-        return _decide(job, R.NODE_CLOSED, _closed(state, job, node))
-    return None  # not created yet
-
-
-def _closed(state: State, job: JobRecord, node: str) -> StageFacts:
-    """That the leader's node is gone, or how it is closed to its next pod. One that is drained is cordoned first."""
-    if not state.nodes.has(node):
-        return StageFacts(node, gone=True)
+        return decide(job, R.ROOM_TAKEN, f.RoomTaken(node, taker(state, job, node)))
     how = barred(state, job, LEADER)
-    return StageFacts(node, cordoned=how.cordoned, taint=how.taint, claim=how.claim) if how is not None else NO_FACTS
+    return decide(job, R.NODE_CLOSED, f.NodeClosed(node, how)) if how is not None else None  # not created yet
 
 
 def _leader_lost(
@@ -208,7 +199,7 @@ def _leader_lost(
     if not state.is_lost(leader.node, config.lost_ms, time_ms):
         return None
     gone, down_ms = not state.nodes.has(leader.node), state.nodes.down_for_ms(leader.node, time_ms)
-    return _decide(job, R.NODE_LOST, StageFacts(leader.node, gone=gone, seconds=down_ms // 1000))
+    return decide(job, R.NODE_LOST, f.NodeLost(leader.node, gone, down_ms // 1000))
 
 
 def _moved(job: JobRecord, leader: PodSeen) -> StageDecided | None:
@@ -216,7 +207,7 @@ def _moved(job: JobRecord, leader: PodSeen) -> StageDecided | None:
     that they have is outdated, and a new attempt starts them with the new one."""
     if leader.ip in ("", job.leader.address) or not job.leader.address or job.valid_spec.leader_service:
         return None
-    return _decide(job, R.LEADER_MOVED, StageFacts(was=job.leader.address, address=leader.ip))
+    return decide(job, R.LEADER_MOVED, f.AddressChanged(job.leader.address, leader.ip))
 
 
 def _ready(job: JobRecord, leader: PodSeen | None) -> StageDecided | None:
@@ -227,23 +218,22 @@ def _ready(job: JobRecord, leader: PodSeen | None) -> StageDecided | None:
         return None
     if job.valid_spec.workers_missing(job.ready_or_finished):
         return None
-    return _decide(job, R.WORKERS_READY, StageFacts(leaderless=not job.valid_spec.has_leader))
+    return decide(job, R.WORKERS_READY, f.Ready(not job.valid_spec.has_leader))
 
 
 def _leader_failed(job: JobRecord, leader: PodSeen, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
     spec, words, ended = job.valid_spec, leader.reason or leader.message, leader.ended
     if blameless(leader):
         back_off_ms = _back_off_ms(job, config, time_ms) if refused_by_nodes(job, [leader], time_ms) else 0
-        return _decide(job, R.LEADER_EVICTED, StageFacts(words=words, ended=ended), back_off_ms)
+        return decide(job, R.LEADER_EVICTED, f.PodEnd(words, ended), back_off_ms)
     policy, used, failed = spec.restart_of(LEADER_GROUP), _restarts_before(job, leader), leader.phase == Phase.FAILED
     if not failed and used <= policy.limit:
         return None
-    facts = StageFacts(words=words) if failed else StageFacts(count=used)
-    facts = _with_limit(msgspec.structs.replace(facts, ended=ended, seconds=policy.window_s or 0), spec, LEADER_GROUP)
+    end, limit, window_s = f.PodEnd(words if failed else "", ended), _limit(spec, LEADER_GROUP), policy.window_s or 0
     if used + failed > policy.limit:
-        return _decide(job, R.RESTART_LIMIT, facts)
+        return decide(job, R.RESTART_LIMIT, f.LeaderRestarts(end, 0 if failed else used, limit, window_s))
     back_off_ms = _back_off_ms(job, config, time_ms)
-    return _decide(job, R.LEADER_FAILED, msgspec.structs.replace(facts, count=used + 1), back_off_ms)
+    return decide(job, R.LEADER_FAILED, f.LeaderRestarts(end, used + 1, limit, window_s), back_off_ms)
 
 
 def _restarts_before(job: JobRecord, leader: PodSeen) -> int:
@@ -277,8 +267,8 @@ def _image_missing(
         return None
     if min(time_ms, state.heard_ms(Watched.POD)) - no_image_ms < config.image_grace_ms:
         return None
-    worker = StageFacts(words=pod.waiting, worker_set=pod.owner.group_name, index=pod.owner.index)
-    return _decide(job, R.IMAGE_ERROR, StageFacts(words=pod.waiting) if pod.owner.leader else worker)
+    worker = f.NoImage(pod.waiting, pod.owner.group_name, pod.owner.index)
+    return decide(job, R.IMAGE_ERROR, f.NoImage(pod.waiting) if pod.owner.leader else worker)
 
 
 def _incomplete(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
@@ -287,12 +277,11 @@ def _incomplete(state: State, job: JobRecord, config: LifecycleConfig, time_ms: 
     if not job.times.short_ms or state.known_ms(time_ms) - job.times.short_ms < config.quorum_ms:
         return None
     words = job.failure.message if job.quorum_placed() and job.failure is not None else ""
-    shortage = _shortage(job) if not words else None
-    facts = StageFacts(seconds=config.quorum_ms // 1000, words=words, shortage=shortage)
-    return _decide(job, R.QUORUM_INCOMPLETE, facts)
+    why = f.PodsRefused(words) if words else _shortage(job)
+    return decide(job, R.QUORUM_INCOMPLETE, f.QuorumIncomplete(config.quorum_ms // 1000, why))
 
 
-def _shortage(job: JobRecord) -> ShortageFacts | None:
+def _shortage(job: JobRecord) -> f.ShortageFacts | None:
     return job.waits.shortage if job.waits is not None else None
 
 
@@ -303,31 +292,29 @@ def _beyond_quorum(job: JobRecord) -> StageDecided | None:
     left = [group.count - gone for group, gone in zip(spec.groups, given_up, strict=True)]
     if not spec.workers_missing(left) and not job.unfinishable:
         return None
-    facts = _too_few(spec, left, given_up)
+    few = _too_few(spec, left, given_up)
     if not spec.workers_missing(left):
-        facts = StageFacts(count=sum(given_up[group] for group in spec.success))
+        few = f.TooFew(sum(given_up[group] for group in spec.success))
     of_given_up = [group for group, count in enumerate(given_up) if count]
     strictest = min(of_given_up, key=lambda group: spec.restart_of(group).limit, default=LEADER_GROUP)
     last = next((of for of in job.last_failures() if of.worker_set), None)
-    facts = msgspec.structs.replace(facts, ended=last.ended if last is not None else None)
-    return _decide(job, R.WORKERS_FAILED, _with_limit(facts, spec, strictest))
+    ended = last.ended if last is not None else None
+    return decide(job, R.WORKERS_FAILED, f.WorkersGivenUp(few, _limit(spec, strictest), ended))
 
 
-def _with_limit(facts: StageFacts, spec: JobSpec, group: int) -> StageFacts:
-    """The facts with the limit of a group's restarts, and whose limit that is."""
+def _limit(spec: JobSpec, group: int) -> f.RestartLimit:
+    """The limit of a group's restarts."""
     policy = spec.restart_of(group)
-    limit_of = spec.groups[group].name if policy.own_limit else ""
-    return msgspec.structs.replace(facts, limit=policy.limit, limit_of=limit_of)
+    return f.RestartLimit(policy.limit, spec.groups[group].name if policy.own_limit else "")
 
 
-def _too_few(spec: JobSpec, left: Sequence[int], lost: Sequence[int]) -> StageFacts:
+def _too_few(spec: JobSpec, left: Sequence[int], lost: Sequence[int]) -> f.TooFew:
     """The facts when pods were lost and too few are left for a quorum, both by group: those of the first worker set
     with fewer than its minimum, or else those of all worker sets."""
     short = short_set(spec, left)
     if short is None:
-        return StageFacts(count=sum(lost), needed=spec.min_workers)
-    count = lost[spec.groups.index(short)]
-    return StageFacts(count=count, needed=short.min_count // short.group_size, worker_set=short.name)
+        return f.TooFew(sum(lost), spec.min_workers)
+    return f.TooFew(lost[spec.groups.index(short)], short.min_count // short.group_size, short.name)
 
 
 def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> Decided | None:
@@ -352,10 +339,10 @@ def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, time_m
         return decision
     if not ended.over:
         lost = [sum(slot[0] == group for slot in released) for group in range(len(spec.groups))]
-        cause = next((of for of in decision.causes if of.kind in (EndKind.LOST, EndKind.FAILED)), None)
-        facts = msgspec.structs.replace(_too_few(spec, left, lost), cause=cause)
+        cause = next((of for of in decision.causes if isinstance(of, f.LostPods | f.FailedPods)), None)
+        facts = f.WorkersLost(_too_few(spec, left, lost), cause)
         # Others have the room of those that failed. Without a back-off and a limit such a job could take it for ever.
-        return _decide(job, R.WORKERS_LOST, facts, _after_ends_ms(job, ended, config, time_ms))
+        return decide(job, R.WORKERS_LOST, facts, _after_ends_ms(job, ended, config, time_ms))
     return replacement(state, job, Fallen(over=ended.over))  # first decide whether enough workers can remain at all
 
 
@@ -364,22 +351,18 @@ def _restarts_job(
 ) -> StageDecided | None:
     """The end of a worker whose policy restarts the whole job: a new attempt, or the job's failure at its limit."""
     spec = job.valid_spec
-    kinds = (
-        (ended.over, EndKind.OVER_LIMIT),
-        (ended.failed, EndKind.FAILED),
-        (ended.lost, EndKind.LOST),
-        (ended.deleted, EndKind.DELETED),
-    )
-    of_job = [(kind, [one for one in pods if _of_whole_job(spec, one[0])]) for pods, kind in kinds]
-    kind, pods = next(((kind, pods) for kind, pods in of_job if pods), (EndKind.LOST, []))
-    if not pods:
+    kinds = ((ended.over, f.PodsOverLimit), (ended.failed, f.FailedPods), (ended.lost, f.LostPods))
+    of_job = [([one for one in pods if _of_whole_job(spec, one[0])], kind) for pods, kind in kinds]
+    causes: list[f.EndedPods | f.DeletedPods] = [cause_of(state, job, pods, kind) for pods, kind in of_job if pods]
+    deleted = [slot for slot in ended.deleted if _of_whole_job(spec, slot)]
+    if not causes and not deleted:
         return None
-    cause = cause_of(state, job, pods, kind)
-    group, index = cause.first.group, cause.first.index
-    facts = StageFacts(worker_set=spec.groups[group].name, index=index, cause=cause)
-    if kind == EndKind.OVER_LIMIT:
-        return _decide(job, R.RESTART_LIMIT, _with_limit(facts, spec, group))
-    return _decide(job, R.WORKER_ENDED, facts, _after_ends_ms(job, ended, config, time_ms))
+    cause = causes[0] if causes else deletion(job, deleted)
+    group = cause.first.group
+    name = spec.groups[group].name
+    if isinstance(cause, f.PodsOverLimit):
+        return decide(job, R.RESTART_LIMIT, f.WorkerAtLimit(name, cause, _limit(spec, group)))
+    return decide(job, R.WORKER_ENDED, f.WorkerEnded(name, cause), _after_ends_ms(job, ended, config, time_ms))
 
 
 def _back_off_ms(job: JobRecord, config: LifecycleConfig, time_ms: int) -> int:
@@ -445,9 +428,3 @@ def worker_counts(state: State, job: JobRecord) -> list[WorkerCounts]:
             of_set.failed += pod.phase == Phase.FAILED
             of_set.restarts += pod.restarts
     return counts
-
-
-def _decide(job: JobRecord, reason: R, facts: StageFacts = NO_FACTS, back_off_ms: int = 0) -> StageDecided:
-    """The decision to enter the stage that follows from the present one for this reason."""
-    stage = TRANSITIONS[job.stage, reason]
-    return StageDecided(job.uid, job.version, job.attempt, stage, reason, facts, back_off_ms)

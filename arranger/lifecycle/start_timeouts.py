@@ -8,11 +8,12 @@ program failed, so no restart is counted, and the job comes again after a back-o
 
 from collections.abc import Collection, Iterator
 
-from arranger.events.facts import StageFacts
+from arranger.events.facts import NeverReady, PodsNotReady
 from arranger.events.kinds import PodSeen, StageDecided
 from arranger.lifecycle.config import LifecycleConfig
+from arranger.lifecycle.deciding import decide
 from arranger.model.job import Stage
-from arranger.model.stages import TRANSITIONS, StageReason
+from arranger.model.stages import StageReason
 from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord, by_group
 from arranger.projections.state import State
@@ -56,20 +57,15 @@ def _longest_ms(job: JobRecord, config: LifecycleConfig) -> int:
 def _timeout(
     state: State, job: JobRecord, config: LifecycleConfig, slots: list[SlotKey], limit_ms: int
 ) -> StageDecided:
-    reason = StageReason.START_TIMEOUT
     back_off_ms = config.back_off_after(job.back_offs.attempt.in_a_row(job.times.stage_ms))
-    facts = StageFacts(seconds=limit_ms // 1000, count=len(slots))
+    facts: NeverReady | PodsNotReady = NeverReady(limit_ms // 1000)
     if slots:
         slot = slots[0]
         pod, of = state.pods.get(job.bound.get(slot, "")), job.valid_spec.groups[slot[0]]
         words = (f"{pod.waiting}: {pod.message}" if pod.message else pod.waiting) if pod is not None else ""
         name, node = "" if slot == LEADER else of.name, job.placements.get(slot, "")
-        facts = StageFacts(
-            node, seconds=limit_ms // 1000, count=len(slots), words=words, worker_set=name, index=slot[1]
-        )
-    return StageDecided(
-        job.uid, job.version, job.attempt, TRANSITIONS[job.stage, reason], reason, facts, back_off_ms
-    )  # fmt: skip
+        facts = PodsNotReady(limit_ms // 1000, len(slots), name, slot[1], node, words)
+    return decide(job, StageReason.START_TIMEOUT, facts, back_off_ms)
 
 
 def _pod(state: State, job: JobRecord, slot: SlotKey) -> PodSeen:

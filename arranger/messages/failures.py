@@ -1,9 +1,8 @@
 """How pods failed and when they come again, and what the user of a failed job can do about it, in one line each."""
 
-from collections.abc import Callable
 from enum import StrEnum
 
-from arranger.events.facts import ShortageFacts, StageFacts
+from arranger.events import facts as f
 from arranger.events.kinds import PodSeen, StageDecided
 from arranger.messages.decisions import container_text
 from arranger.model.job import Stage
@@ -59,14 +58,38 @@ def waiting_text(pod: PodSeen) -> str:
 
 def failure_remedy_text(decided: StageDecided) -> str:
     """What can be done about the failure that was decided; empty if there is nothing to do, and for other decisions."""
-    if decided.stage != Stage.FAILED or decided.reason not in _REMEDIES:
-        return ""
-    return f"{_REMEDIES[decided.reason](decided.facts)}, and submit the job again"
+    remedy = _remedy(decided) if decided.stage == Stage.FAILED else ""
+    return f"{remedy}, and submit the job again" if remedy else ""
 
 
-def _of_program(facts: StageFacts) -> str:
+def _remedy(decided: StageDecided) -> str:
+    """The remedy, also of an adopted job, whose status has no facts."""
+    facts = decided.facts
+    match decided.reason:
+        case StageReason.UNSCHEDULABLE:
+            return _of_room(decided.shortage)
+        case StageReason.DEPENDENCY_FAILED:
+            job = facts.job if isinstance(facts, f.FailedJob) else ""
+            return f"let job {job} succeed, or take it out of spec.after"
+        case StageReason.WORKERS_FAILED | StageReason.RESTART_LIMIT:
+            return _of_program(_ended(facts))
+        case _:
+            return _REMEDIES.get(decided.reason, "")
+
+
+def _ended(facts: f.StageFacts | None) -> ContainerEnd | None:
+    """The container that failed when restarts were at their limit."""
+    match facts:
+        case f.WorkersGivenUp(ended=ended):
+            return ended
+        case f.LeaderRestarts(f.PodEnd(_, ended)) | f.WorkerAtLimit(_, f.PodsOverLimit(_, _, f.PodEnd(_, ended))):
+            return ended
+        case _:
+            return None
+
+
+def _of_program(ended: ContainerEnd | None) -> str:
     """For pods that ended with a failure of their own."""
-    ended = facts.ended or (facts.cause.ended if facts.cause is not None else None)
     if ended is not None and ended.reason == _OUT_OF_MEMORY:
         return (
             f"raise the memory limit of container {ended.container}, or request more memory if it has none, or let it "
@@ -97,14 +120,14 @@ _OF_PODS = {
 _FEWER = "need fewer pods at once (minWorkersNum, minCount)"
 
 
-def _absent(short: ShortageFacts | None) -> list[str]:
+def _absent(short: f.ShortageFacts | None) -> list[str]:
     """The resources that no node has."""
     return list(dict.fromkeys(of.name for of, _ in short.reasons if of.absent)) if short is not None else []
 
 
-def _of_room(facts: StageFacts) -> str:
+def _of_room(short: f.ShortageFacts | None) -> str:
     """For a job that got no nodes."""
-    short, rules = facts.shortage, _OF_NODES | _OF_PODS
+    rules = _OF_NODES | _OF_PODS
     kinds = {of.kind for of, _ in short.reasons} if short is not None else set()
     ruled_out = few(list(dict.fromkeys(words for kind, words in rules.items() if kind in kinds)), len(rules))
     if short is not None and kinds and kinds <= {*rules}:
@@ -116,15 +139,9 @@ def _of_room(facts: StageFacts) -> str:
     return f"{less}, or correct {ruled_out} of its pods" if ruled_out else less
 
 
-_REMEDIES: dict[StageReason, Callable[[StageFacts], str]] = {
-    StageReason.UNSCHEDULABLE: _of_room,
-    StageReason.DEPENDENCY_FAILED: lambda facts: f"let job {facts.job} succeed, or take it out of spec.after",
-    StageReason.WORKERS_FAILED: _of_program,
-    StageReason.RESTART_LIMIT: _of_program,
-    StageReason.IMAGE_ERROR: lambda _: "correct the image's name, or let the pod pull it (imagePullSecrets)",
-    StageReason.POD_REFUSED: lambda _: (
-        "correct what the API server names, in the job's templates or in what refuses it"
-    ),
-    StageReason.DEADLINE_EXCEEDED: lambda _: "raise activeDeadlineSeconds, or let it need less time",
-    StageReason.INVALID_SPEC: lambda _: "correct the fields that are named",
+_REMEDIES = {
+    StageReason.IMAGE_ERROR: "correct the image's name, or let the pod pull it (imagePullSecrets)",
+    StageReason.POD_REFUSED: "correct what the API server names, in the job's templates or in what refuses it",
+    StageReason.DEADLINE_EXCEEDED: "raise activeDeadlineSeconds, or let it need less time",
+    StageReason.INVALID_SPEC: "correct the fields that are named",
 }

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Sequence
 
+from arranger.events.facts import LackOfNodes
 from arranger.events.kinds import PodSeen
 from arranger.messages.decisions import container_text, failure_text
 from arranger.messages.departures import deleted_pods_text
@@ -168,10 +169,11 @@ def _named(jobs: Sequence[JobRecord]) -> str:
 
 def reserved_text(state: State, job: JobRecord) -> str:
     """For which jobs the room is reserved that a waiting job would use; empty if no such room is in its way."""
-    if job.waits is None or all(of.kind != ReasonKind.RESERVED for of, _ in job.waits.shortage.reasons):
+    short = job.waits.shortage if job.waits is not None else None
+    if not isinstance(short, LackOfNodes) or all(of.kind != ReasonKind.RESERVED for of, _ in short.reasons):
         return ""
     others = [uid for uid in state.reservations if uid != job.uid and uid in state.jobs]
-    found = [state.jobs[uid].seen for uid in others if uid in job.waits.shortage.kept_by]
+    found = [state.jobs[uid].seen for uid in others if uid in short.kept_by]
     found = found or [state.jobs[uid].seen for uid in others]
     if not found:
         return ""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 
-from arranger.events.facts import LevelLack, Objection, ShortageFacts, UnitLack
+from arranger.events.facts import BeyondLimit, LackOfNodes, LevelLack, Objected, Objection, ShortageFacts, UnitLack
 from arranger.model.job import TopologyScope
 from arranger.model.near_names import did_you_mean
 from arranger.model.pod import PodShape
@@ -21,9 +21,9 @@ def waits_text(job: JobRecord) -> str:
     """Why a job, or the rest of it, waits for nodes as recorded last; empty if nothing is recorded."""
     if job.waits is None:
         return ""
-    shortage = job.waits.shortage
-    groups = job.spec.groups if job.spec is not None else ()
-    return shortage_text(shortage, next((selector_text(of.shape) for of in groups if of.name == shortage.group), ""))
+    shortage, groups = job.waits.shortage, job.spec.groups if job.spec is not None else ()
+    group = shortage.group if isinstance(shortage, LackOfNodes) else ""
+    return shortage_text(shortage, next((selector_text(of.shape) for of in groups if of.name == group), ""))
 
 
 def selector_text(shape: PodShape) -> str:
@@ -35,11 +35,12 @@ def shortage_text(facts: ShortageFacts, selector: str = "") -> str:
     """Why pods have no nodes; `selector` is the nodeSelector of the next one if known."""
     head = fits_text(facts.found, facts.asked, further=facts.further, searched=facts.searched)
     head = f"{never_text(infeasible=facts.infeasible)}{head}"
+    match facts:
+        case Objected(objection=objection):
+            return f"{head}; {objection_text(objection)}"
+        case BeyondLimit(quota=quota):
+            return f"{head}; {quota_text(quota)}"
     tail = no_guest_text(no_guest=facts.no_guest)
-    if facts.objection is not None:
-        return f"{head}; {objection_text(facts.objection)}"
-    if facts.quota is not None:
-        return f"{head}; {quota_text(facts.quota)}{tail}"
     nodes = nodes_text(facts.group, facts.reasons, alone=facts.topology is not None, selector=selector)
     if facts.topology is None:
         return f"{head}; {beside_text(facts.found)}{nodes}{tail}"

@@ -79,7 +79,7 @@ _ACTIVE = (*WAITING, *_BEGUN)
 _R = StageReason
 #: A job that waits goes on waiting after these, for what it waited before.
 WAITS_ON = (_R.ROOM_NOT_FREED, _R.RESERVATION_OVER, _R.PODS_LEFT_BEHIND)
-#: The same if its facts say that others were still to leave the node (`StageFacts.awaited`).
+#: The same if its facts say that others were still to leave the node (`StageDecided.awaited`).
 LOST_UNBEGUN = (_R.NODE_LOST, _R.NODE_CLOSED)
 #: From these stages, for one of these reasons, to this stage.
 _RULES: tuple[tuple[tuple[Stage, ...], tuple[StageReason, ...], Stage], ...] = (

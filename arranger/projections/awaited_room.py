@@ -96,7 +96,7 @@ def follow_stage(state: State, job: JobRecord, event: StageDecided) -> None:
         event.stage == Stage.RUNNING
         or event.stage in ENDED
         or event.reason in _ASKED_FOR
-        or (taken.ended is None and (event.reason == StageReason.PREEMPTED or event.facts.awaited))
+        or (taken.ended is None and (event.reason == StageReason.PREEMPTED or event.awaited))
     ):
         _forget_taken(state, job)
     elif taken.ended is None:

@@ -12,7 +12,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.devices import DevicesMatched
-from arranger.events.facts import EndKind
+from arranger.events.facts import RefusedPods
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import ACTIVE, Replacement, Stage
@@ -396,7 +396,7 @@ class _Fold(JobLife):
             times = job.back_offs.further.in_a_row(self.time_ms)
             job.back_offs.further = BackOff(times + 1, self.time_ms + event.back_off_ms)
             job.waits = job.failure = None  # both concern pods that will be decided on again
-        if event.causes and event.causes[0].kind != EndKind.REFUSED:
+        if event.causes and not isinstance(event.causes[0], RefusedPods):
             self._run_again(job, event)
         self._settle_schedule(job)
         job.replaced = Replaced(job.replaced.times + 1, event.causes, self.time_ms)

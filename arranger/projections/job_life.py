@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events.facts import EndCause, EndKind, StageFacts, TakenBy, Victim
+from arranger.events.facts import AdoptedMessage, DeletedPods, EndCause, OthersOfSet, PreemptedPods, TakenBy, Victim
 from arranger.model.job import (
     ACTIVE,
     PREEMPTED,
@@ -93,7 +93,7 @@ class JobLife(Slots):
         job.sets = {name: SetRecord(spent) for name, spent in status.worker_restarts if spent}
         job.leader.address = status.leader_address
         job.times.start_ms, job.times.completion_ms = status.start_ms, status.completion_ms
-        reason, said = reason_of(status.reason or StageReason.ADOPTED), StageFacts(adopted_message=status.message)
+        reason, said = reason_of(status.reason or StageReason.ADOPTED), AdoptedMessage(status.message)
         job.decided = k.StageDecided(event.uid, 0, status.attempt, job.stage, reason, said)
         ours = dict(job.conditions())
         job.times.turned = {of[0]: of[1:] for of in status.turned if of[0] in ours or of[0] == PREEMPTED}
@@ -285,8 +285,7 @@ class JobLife(Slots):
         """Take the pods of a victim out of their slots. The job is scheduled again as a whole, or, if it only loses
         surplus, for these workers."""
         if victim.kind.whole:
-            facts = StageFacts(taken_by=taken_by)
-            self._enter(job, k.StageDecided(job.uid, job.version, job.attempt, *_PREEMPTED, facts))
+            self._enter(job, k.StageDecided(job.uid, job.version, job.attempt, *_PREEMPTED, taken_by))
             return
         slots = expand(victim.pods)
         for slot in slots:
@@ -295,7 +294,7 @@ class JobLife(Slots):
             if uid is not None:
                 job.retired[uid] = None
         first = Slot(*next(iter(slots)))
-        cause = EndCause(EndKind.PREEMPTED, first, len(slots), taken_by=taken_by)
+        cause = PreemptedPods(first, len(slots), taken_by)
         job.replaced = Replaced(job.replaced.times + 1, (cause,), self.time_ms)
         self._settle_schedule(job)
         self.changes.jobs[job.uid] = None
@@ -500,8 +499,8 @@ class JobLife(Slots):
             others = [(of, uid) for of, uid in sorted(job.bound.items()) if of[0] == slot[0]]
             job.retired.update({uid: None for _, uid in others})
             self._unfinish(job, {of for of in job.slots.finished if of[0] == slot[0]})
-            causes = [EndCause(EndKind.DELETED, Slot(*slot), 1, disrupted)]
-            causes += [EndCause(EndKind.WITH_SET, Slot(*of), len(others)) for of, _ in others[:1]]
+            causes: list[EndCause] = [DeletedPods(Slot(*slot), 1, disrupted)]
+            causes += [OthersOfSet(Slot(*of), len(others)) for of, _ in others[:1]]
             job.replaced = Replaced(job.replaced.times + 1, tuple(causes), self.time_ms)
 
     def _disown_strangers(self, job: JobRecord) -> None:

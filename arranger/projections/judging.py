@@ -64,7 +64,7 @@ def out_of_turn(state: State, job: JobRecord | None, event: k.StageDecided) -> s
         return NOT_OURS
     if not may_enter(job.stage, event.reason, event.stage):
         return f"a job doesn't go from {job.stage} to {event.stage} for the reason {event.reason}"
-    if job.stage in WAITING and event.reason in LOST_UNBEGUN and not (event.facts.awaited and job.placements):
+    if job.stage in WAITING and event.reason in LOST_UNBEGUN and not (event.awaited and job.placements):
         return f"it is {job.stage}, and has lost no node that others were to leave"
     if event.stage in (Stage.STARTING, Stage.RUNNING) and not job.quorum_placed():
         return f"it can't be {event.stage}: its quorum has no nodes"

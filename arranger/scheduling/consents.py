@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from arranger.events.facts import Objection
+from arranger.events.facts import Objected, Objection
 from arranger.model.job import PlacedPods
 from arranger.model.reasons import FITS, objected
 from arranger.model.text import first_line
@@ -141,9 +141,10 @@ class Consents:
     def _known(self, job: JobRecord) -> Objection | None:
         """The hold that the job's recorded reason names, if the job is as it was then."""
         waits = job.waits
-        if waits is None or waits.shortage.objection is None or waits.based_on != job.version or job.placements:
+        if waits is None or not isinstance(waits.shortage, Objected):
             return None
-        return waits.shortage.objection if waits.shortage.objection.since_ms else None
+        known, stale = waits.shortage.objection, waits.based_on != job.version or job.placements
+        return known if known.since_ms and not stale else None
 
     def _keep(self, job: JobRecord, pods: tuple[PlacedPods, ...]) -> None:
         view = self._placing.view

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from arranger.events.facts import ShortageFacts
+from arranger.events.facts import BeyondLimit, LackOfNodes, Objected, ShortageFacts
 from arranger.events.kinds import CycleTaken, Event, Placed, Waits, Watched
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
@@ -307,7 +307,7 @@ class _Reasons:
             return math.inf
         if (was.infeasible, was.untried, _hold(was)) != (found.infeasible, found.untried, _hold(found)):
             return -math.inf
-        if (was.group, was.topology is None) != (found.group, found.topology is None) or was.kinds() != found.kinds():
+        if _about(was) != _about(found) or was.kinds() != found.kinds():
             return self._apart_ms or -math.inf
         return max(self.config.reasons_refresh_ms, self._apart_ms)
 
@@ -330,7 +330,11 @@ class _Reasons:
 
 
 def _hold(shortage: ShortageFacts) -> tuple[object, ...]:
-    return shortage.objection.hold if shortage.objection is not None else ()
+    return shortage.objection.hold if isinstance(shortage, Objected) else ()
+
+
+def _about(shortage: ShortageFacts) -> tuple[object, ...]:
+    return (shortage.group, shortage.topology is None) if isinstance(shortage, LackOfNodes) else ()
 
 
 def _due_ms(tried: PlacementTry, reasons: _Reasons) -> float:
@@ -430,19 +434,11 @@ def _decisions(placer: Placer, tried: PlacementTry, reasons: _Reasons) -> list[E
 
 def facts_of(tried: PlacementTry, shortage: Shortage) -> ShortageFacts:
     """The facts of a shortage, as they are recorded."""
-    return ShortageFacts(
-        # A quota or a plugin is about the whole request, so no single group is named.
-        group=tried.groups[shortage.group].name if shortage.of_nodes else "",
-        found=shortage.found,
-        asked=shortage.asked,
-        further=tried.quorum_stands,
-        infeasible=shortage.infeasible,
-        reasons=shortage.reasons,
-        quota=shortage.quota,
-        searched=shortage.searched,
-        topology=shortage.topology,
-        objection=shortage.objection,
-        untried=shortage.untried,
-        no_guest=shortage.no_guest,
-        kept_by=shortage.kept_by,
-    )
+    found, asked, reasons = shortage.found, shortage.asked, shortage.reasons
+    if shortage.objection is not None:
+        return Objected(found, asked, reasons, objection=shortage.objection)
+    lack = (found, asked, reasons, tried.quorum_stands, shortage.searched, shortage.untried)
+    if shortage.quota is not None:
+        return BeyondLimit(*lack, quota=shortage.quota)
+    group = tried.groups[shortage.group].name
+    return LackOfNodes(*lack, group, shortage.infeasible, shortage.topology, shortage.no_guest, shortage.kept_by)

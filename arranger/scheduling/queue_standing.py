@@ -6,6 +6,7 @@ the submitters of a queue divide its share, and the one with the lowest ratio of
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from arranger.events.facts import BeyondLimit
 from arranger.model.job import PodGroup
 from arranger.model.queue import DEFAULT_QUEUE
 from arranger.projections.jobs import JobRecord
@@ -92,7 +93,9 @@ def _beyond_max_running(state: State, waiting: list[JobRecord]) -> dict[str, Non
 
 def _never_fits(job: JobRecord) -> bool:
     shortage = job.waits.shortage if job.waits is not None else None
-    return shortage is not None and (shortage.infeasible or (shortage.quota is not None and shortage.quota.never))
+    if isinstance(shortage, BeyondLimit):
+        return shortage.quota.never
+    return shortage is not None and shortage.infeasible
 
 
 class QueueStanding:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
-from arranger.events.facts import EndKind, PreemptionKind
+from arranger.events.facts import PodsOverLimit, PreemptionKind
 from arranger.events.kinds import Event, Placed, Preempted, Reserved, StageDecided, StartForecast, WorkersReplaced
 from arranger.events.log import Entry
 from arranger.logs import log_event
@@ -106,7 +106,7 @@ class DecisionCounts:
                 self._metrics.restarts.labels("job", str(StageReason.PREEMPTED)).inc()
             else:
                 pods = sum(last - first + 1 for of in victim.pods for first, last in of.indices)
-                self._metrics.restarts.labels("worker", str(EndKind.PREEMPTED)).inc(pods)
+                self._metrics.restarts.labels("worker", "Preempted").inc(pods)
 
     def _count_gains(self, state: State) -> None:
         """Count how long jobs have run with room of others, up to now or to their end."""
@@ -132,8 +132,8 @@ class DecisionCounts:
 
     def _workers_replaced(self, _state: State, event: WorkersReplaced) -> None:
         for cause in event.causes:
-            if cause.kind != EndKind.OVER_LIMIT:  # these aren't started again
-                self._metrics.restarts.labels("worker", str(cause.kind)).inc(cause.count)
+            if not isinstance(cause, PodsOverLimit):  # these aren't started again
+                self._metrics.restarts.labels("worker", cause.kind).inc(cause.count)
 
     def _reserved(self, _state: State, event: Reserved) -> None:
         known = self._starts.pop(event.job_uid, None)
@@ -184,7 +184,7 @@ def horizon_of(forecast: Forecasted) -> str:
 
 def _waits_on(decided: StageDecided) -> bool:
     """Whether a decision on the stage begins no other wait."""
-    return decided.reason in WAITS_ON or decided.facts.awaited
+    return decided.reason in WAITS_ON or decided.awaited
 
 
 def _wait_of(job: JobRecord, based_on: int) -> tuple[int, int] | None:

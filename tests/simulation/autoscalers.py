@@ -26,6 +26,7 @@ from arranger.sandbox.history import Collection
 from arranger.sandbox.kinds import custom_kinds
 from arranger.sandbox.nodes import NodeTemplate
 from tests.provisioning import DEFINITION, condition
+from tests.reasons import lacking_quota
 from tests.simulation.calm import CALM
 from tests.simulation.faults import AUTOSCALER_FAULTS, PLACEHOLDERS, REQUESTS
 from tests.simulation.queue_rules import unusable
@@ -264,7 +265,7 @@ class Autoscaler:
         waits = job.stage in (Stage.PENDING, Stage.RESCHEDULING) and not job.placements
         if request is None or not waits or job.stands_still or job.schedule_state == ScheduleState.FAILED:
             return None
-        limited = job.waits is not None and job.waits.shortage.quota is not None
+        limited = lacking_quota(job.waits) is not None
         outside = job.valid_spec.unmet or lacks_class(job) or unusable(state, job)
         if limited or outside or request.decided.how != way or request.answer not in ("", NodesAnswer.ACCEPTED):
             return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events.facts import NodeTrouble
+from arranger.events.facts import LostPods, NodeLeft, NodeLost, NodeTrouble
 from arranger.events.log import Entry
 from arranger.kube.cluster import NODES, PODS, Object
 from arranger.kube.translate import owned_by, pod_seen
@@ -100,14 +100,16 @@ class Clocks:
     def check_decision(self, event: k.Event, job: JobRecord | None) -> None:
         """Check that an accepted decision isn't earlier than its job's deadline, and that a node is really lost."""
         facts = event.facts if isinstance(event, k.StageDecided) else None
-        at_once = facts is not None and (facts.awaited or (facts.gone and not facts.seconds))  # no pod is on it
-        if isinstance(event, k.StageDecided) and event.reason == "NodeLost" and not at_once:
-            self._check_lost(self._world.oracle.state, event.facts.node, event.job_uid)
+        if isinstance(facts, NodeLost) and not (facts.awaited or (facts.gone and not facts.down_s)):  # a pod is on it
+            self._check_lost(self._world.oracle.state, facts.node, event.job_uid)
         if isinstance(event, k.WorkersReplaced):
             bound = any(worker.pod_uid for worker in event.workers)
             for cause in event.causes:  # a worker without a pod needs another node as soon as its node is deleted
-                if cause.trouble == NodeTrouble.NOT_READY or (cause.trouble == NodeTrouble.GONE and bound):
-                    self._check_lost(self._world.oracle.state, cause.node, event.job_uid)
+                match cause:
+                    case LostPods(why=NodeLeft(node, NodeTrouble.NOT_READY)):
+                        self._check_lost(self._world.oracle.state, node, event.job_uid)
+                    case LostPods(why=NodeLeft(node, NodeTrouble.GONE)) if bound:
+                        self._check_lost(self._world.oracle.state, node, event.job_uid)
         if not isinstance(event, k.StageDecided) or event.reason != "DeadlineExceeded":
             return
         limit_s = job.spec.deadline_s if job is not None and job.spec is not None else None

@@ -25,6 +25,7 @@ from arranger.scheduling.complete_search import holds_volumes
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.queue import waiting_jobs
 from arranger.scheduling.registry import BUILT_IN
+from tests.reasons import lacking_quota
 from tests.simulation.queue_rules import crowded, of_guarantee, untrue_guarantee, unusable
 from tests.simulation.room_rules import folded, hold_for_others
 
@@ -103,7 +104,7 @@ def _is_searched_for(job: JobRecord) -> bool:
 
 def of_quota(job: JobRecord) -> bool:
     """Whether a job waits because of what other queues are guaranteed, or because of a ResourceQuota."""
-    lack = job.waits.shortage.quota if job.waits is not None else None
+    lack = lacking_quota(job.waits)
     return lack is not None and lack.limit in (LimitKind.GUARANTEES, LimitKind.QUOTA)
 
 

@@ -47,6 +47,7 @@ from arranger.sandbox.listing import Selection
 from arranger.sandbox.pod_run import requests_of
 from arranger.scheduling.cycle import take_cycle
 from tests.projected import differences
+from tests.reasons import has_its_facts, lacking_quota
 from tests.simulation import room_rules, worker_groups
 from tests.simulation.autoscalers import is_placeholder
 from tests.simulation.belongings import may_patch
@@ -230,6 +231,8 @@ class Oracle:
     def _accepted(self, event: k.Event, jobs: Mapping[str, JobRecord], nodes: Mapping[str, dict[SlotKey, str]]) -> None:
         """Check an accepted decision that places nothing. `nodes` are those that jobs with replaced workers had."""
         if isinstance(event, k.StageDecided):
+            if not has_its_facts(event):
+                raise Violation(f"{event.reason} was decided with {event.facts}", job=event.job_uid)
             if self._world.windows.too_many(event, jobs[event.job_uid], self.state.time_ms):
                 raise Violation("a leader is restarted beyond its limit", job=event.job_uid)
             if event.stage in ENDED:
@@ -847,7 +850,7 @@ class Checks:
             refused = kept_off and "refused" in status.get("message", "")
             further = record.schedule_state == ScheduleState.PARTLY and record.waits is not None
             outside = stage in ("Pending", "Rescheduling") and record.spec is not None and unusable(state, record)
-            lack = record.waits.shortage.quota if waiting and not outside else None  # who is outside isn't tried
+            lack = lacking_quota(record.waits) if waiting and not outside else None  # who is outside isn't tried
             if lack is not None and lack.quota and lack.quota not in state.quotas.get(record.seen.namespace, {}):
                 found.append((uid, f"{name} waits for the quota {lack.quota}, which isn't there"))
             if record.times.short_ms:

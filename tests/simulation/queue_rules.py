@@ -9,6 +9,7 @@ from arranger.model.queue import DEFAULT_QUEUE, DEFAULT_SPEC, MAX_DEPTH, QueueSt
 from arranger.model.quota import LimitKind, QuotaLack
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
+from tests.reasons import lacking_quota
 
 
 def way_of(state: State, name: str) -> list[str]:
@@ -114,7 +115,7 @@ def outdated_reason(state: State, job: JobRecord, lack: QuotaLack) -> str:
 
 def untrue_guarantee(state: State, job: JobRecord) -> str:
     """Why guarantees don't keep the room that a job says that they keep; empty if they do, or if it says nothing."""
-    lack, way = job.waits.shortage.quota if job.waits is not None else None, way_of(state, name_of(state, job))
+    lack, way = lacking_quota(job.waits), way_of(state, name_of(state, job))
     if lack is None or not of_guarantee(job):
         return ""
     nodes = state.nodes
@@ -134,7 +135,7 @@ def untrue_guarantee(state: State, job: JobRecord) -> str:
 
 def of_guarantee(job: JobRecord) -> bool:
     """Whether a job says that guarantees keep room from it."""
-    lack = job.waits.shortage.quota if job.waits is not None else None
+    lack = lacking_quota(job.waits)
     return lack is not None and lack.limit == LimitKind.GUARANTEES
 
 

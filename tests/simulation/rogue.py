@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events.facts import ShortageFacts
+from arranger.events.facts import LackOfNodes
 from arranger.model.job import PlacedPods, Replacement, ScheduleState, Stage, TopologyMode, TopologyScope
 from arranger.model.queue import DEFAULT_QUEUE
 from arranger.model.stages import StageReason
@@ -281,7 +281,7 @@ class Rogue:
             )
             placed = k.Placed(job.uid, job.version, job.attempt, ScheduleState.SUCCEED, pods)
             # Waiting pods rarely have room; a reason would be valid in either case.
-            waits = k.Waits(job.uid, job.version, job.schedule_state, ShortageFacts("learner", 0, 1))
+            waits = k.Waits(job.uid, job.version, job.schedule_state, LackOfNodes(0, 1, group="learner"))
             await self._say("two writers: a superseded cycle", cycle, waits, placed)
 
 

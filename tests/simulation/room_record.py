@@ -12,7 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from arranger.events import kinds as k
-from arranger.events.facts import PreemptionKind
+from arranger.events.facts import NodeClosed, OutOfReach, PreemptionKind
 from arranger.events.log import Entry
 from arranger.model.job import ENDED, Stage
 from arranger.model.node import NodeFacts
@@ -250,7 +250,8 @@ class RoomRecord:
             if reason == StageReason.ROOM_NOT_FREED:
                 self._world.faults.hit(NOT_FREED)
             return ""
-        if reason == StageReason.NODE_CLOSED and job.decided is not None and job.decided.facts.claim:
+        facts = job.decided.facts if job.decided is not None else None
+        if isinstance(facts, NodeClosed) and isinstance(facts.how, OutOfReach):
             return ""
         if reason != StageReason.ROOM_NOT_FREED:
             return f"a job lost the room that others gave it: {job.stage}, {reason}"

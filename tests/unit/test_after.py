@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from arranger.events import kinds as k
-from arranger.events.facts import StageFacts
+from arranger.events.facts import FailedJob
 from arranger.kube.translate import job_status_seen
 from arranger.lifecycle.desired import desired_status
 from arranger.messages.decisions import stage_text
@@ -100,7 +100,7 @@ def test_a_failure_counts_as_the_job_says(on_failure: OnFailure) -> None:
         assert job.stage == Stage.RUNNING
         return
     assert (job.stage, job.placements) == (Stage.FAILED, {}) and job.decided is not None
-    assert (job.decided.reason, job.decided.facts) == (StageReason.DEPENDENCY_FAILED, StageFacts(job="prep"))
+    assert (job.decided.reason, job.decided.facts) == (StageReason.DEPENDENCY_FAILED, FailedJob("prep"))
     assert stage_text(job.decided) == message(there, job) == "job prep failed, which had to succeed first"
 
 
@@ -185,7 +185,7 @@ def test_no_decision_starts_or_fails_a_job_too_early() -> None:
     pods = (PlacedPods("n1", 0, ((0, 0),)),)
     there.say(cycle, k.Placed(job.uid, job.version, 0, ScheduleState.SUCCEED, pods))
     assert there.verdict("Placed").reason == "job prep has to end first" and not job.placements
-    facts = StageFacts(job="prep")
+    facts = FailedJob("prep")
     there.say(k.StageDecided(job.uid, job.version, 0, Stage.FAILED, StageReason.DEPENDENCY_FAILED, facts))
     assert there.verdict("StageDecided").reason == "no job has failed that has to succeed first"
     assert job.stage == Stage.PENDING

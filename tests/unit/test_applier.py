@@ -12,7 +12,7 @@ import pytest
 
 from arranger.clock import Clock, SystemClock
 from arranger.events import kinds as k
-from arranger.events.facts import ShortageFacts
+from arranger.events.facts import LackOfNodes
 from arranger.kube.cluster import CRDS, NODES, PODS, SERVICES, TYJOBS, ApiError, Object, Resource, always
 from arranger.kube.translate import job_seen, node_seen, pod_seen, status_digest
 from arranger.lifecycle.desired import desired_status
@@ -184,7 +184,7 @@ class Scene:
     def tried(self) -> None:
         """A cycle has found no nodes for the job."""
         job = self.job
-        waits = k.Waits(job.uid, job.version, ScheduleState.UNSCHEDULED, ShortageFacts("learner", 0, 1))
+        waits = k.Waits(job.uid, job.version, ScheduleState.UNSCHEDULED, LackOfNodes(0, 1, group="learner"))
         self.world.say(k.CycleTaken(self.world.state.offset, self.world.now_ms, CycleConfig()), waits)
 
     def decoded(self, resource: Resource, namespace: str, name: str) -> Object:

@@ -9,7 +9,7 @@ import pytest
 
 from arranger.clock import SystemClock
 from arranger.events import kinds as k
-from arranger.events.facts import StageFacts
+from arranger.events.facts import NodeLost, PodsRefused
 from arranger.kube.cluster import EVENTS, PODS, ApiError, Object, Withdrawn, always
 from arranger.kube.translate import pod_seen
 from arranger.model.job import Stage
@@ -374,7 +374,7 @@ async def test_a_group_that_loses_its_nodes_while_its_first_pod_is_bound_has_no_
 
     def lost() -> None:
         job, group.cluster.late = group.record, None
-        facts = StageFacts("n1", gone=True, leaderless=True)
+        facts = NodeLost("n1", gone=True, leaderless=True)
         reason = StageReason.NODE_LOST
         group.world.say(k.StageDecided(job.uid, job.version, job.attempt, Stage.RESCHEDULING, reason, facts))
 
@@ -391,7 +391,7 @@ async def test_what_was_refused_before_a_group_got_other_nodes_is_forgotten() ->
     await group.look()
     job, progress = group.record, group.applier._progress[group.record.uid]
     assert [key[0] for key in progress.refusals] == [0]
-    facts, reason = StageFacts("n1", leaderless=True), StageReason.QUORUM_REFUSED
+    facts, reason = PodsRefused("oh"), StageReason.QUORUM_REFUSED
     group.world.say(k.StageDecided(job.uid, job.version, job.attempt, Stage.RESCHEDULING, reason, facts))
     group.clock.passed_s += 60
     await group.look()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from arranger.events import kinds as k
 from arranger.events.codec import decode_batch, encode_batch
-from arranger.events.facts import ShortageFacts
+from arranger.events.facts import LackOfNodes
 from arranger.messages.shortages import shortage_text
 from arranger.model.config import SEARCHES, CycleConfig
 from arranger.model.pod import HostPort, PodRules, PodShape, PodTerm, PodTraits, Requirement
@@ -304,15 +304,15 @@ def _fields(event: k.NodeSeen | k.JobSeen) -> dict[str, object]:
 
 def test_cycles_and_reasons_of_older_logs_are_read_as_before() -> None:
     config = CycleConfig()
-    batch = k.Batch("w", 1, 0, (k.CycleTaken(1, 2, config), k.Waits("u", 1, "Unscheduled", ShortageFacts("a", 0, 1))))  # type: ignore[arg-type]
+    batch = k.Batch("w", 1, 0, (k.CycleTaken(1, 2, config), k.Waits("u", 1, "Unscheduled", LackOfNodes(0, 1))))  # type: ignore[arg-type]
     read = decode_batch(encode_batch(batch), 1).events
     assert read == batch.events and config.search_steps == 0
     assert isinstance(read[0], k.CycleTaken) and read[0].search_steps == 0
 
 
 def test_only_a_bound_that_was_reached_is_news_in_an_otherwise_equal_reason() -> None:
-    facts = ShortageFacts("a", 1, 2, reasons=((Reason(ReasonKind.CORDONED), 1),))
-    reached = ShortageFacts("a", 1, 2, reasons=facts.reasons, searched=7)
+    facts = LackOfNodes(1, 2, ((Reason(ReasonKind.CORDONED), 1),), group="a")
+    reached = LackOfNodes(1, 2, facts.reasons, searched=7, group="a")
     assert facts.amounts() != reached.amounts() and facts.kinds() == reached.kinds()
 
 

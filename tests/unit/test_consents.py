@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from arranger.events import kinds as k
-from arranger.events.facts import Objection, ShortageFacts
+from arranger.events.facts import Objected, Objection, ShortageFacts
 from arranger.lifecycle.provisioning import lacks_nodes
 from arranger.messages.shortages import shortage_text
 from arranger.model.config import CycleConfig
@@ -91,9 +91,9 @@ def shortage(job: JobRecord) -> ShortageFacts:
 
 
 def objection(job: JobRecord) -> Objection:
-    found = shortage(job).objection
-    assert found is not None
-    return found
+    found = shortage(job)
+    assert isinstance(found, Objected)
+    return found.objection
 
 
 def retaken(of: World) -> bool:
@@ -199,7 +199,7 @@ def test_after_its_time_a_held_quorum_waits_on_without_room() -> None:
     of.cycle()
     assert len(later.placements) == 2
     of.cycle()
-    assert shortage(held).objection is None  # now it lacks room like any other
+    assert shortage(held).of_nodes  # now it lacks room like any other
     assert retaken(of)
 
 
@@ -238,7 +238,7 @@ def test_a_held_quorum_whose_node_closes_is_held_elsewhere_for_the_rest_of_its_t
     assert (objection(job).since_ms, objection(job).until_ms) == (first.since_ms, first.until_ms)
     of.node_gone(objection(job).pods[0].node)
     of.cycle()
-    assert shortage(job).objection is None
+    assert shortage(job).of_nodes
     assert retaken(of)
 
 
@@ -413,9 +413,11 @@ def _room_is_kept(of: World) -> bool:
     """Whether the room that permits keep is free on every node."""
     kept: Counter[str] = Counter()
     for job in of.state.jobs.values():
-        found = job.waits.shortage.objection if job.waits is not None else None
-        if found is not None and not job.placements and of.now_ms < found.until_ms:
-            kept.update(one.node for one in found.pods for first, last in one.indices for _ in range(first, last + 1))
+        found = job.waits.shortage if job.waits is not None else None
+        if isinstance(found, Objected) and not job.placements and of.now_ms < found.objection.until_ms:
+            kept.update(
+                one.node for one in found.objection.pods for first, last in one.indices for _ in range(first, last + 1)
+            )
     free = {of.state.nodes.names[row]: int(of.state.nodes.free()[row, of.state.nodes.columns["nvidia.com/gpu"]])
             for row in of.state.nodes.by_name()}  # fmt: skip
     return all(free[node] >= pods for node, pods in kept.items())

@@ -9,6 +9,7 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.events.codec import encode_batch
+from arranger.events.facts import NodeClosed, OutOfReach
 from arranger.events.log import Entry
 from arranger.messages.shortages import shortage_text
 from arranger.model.config import CycleConfig
@@ -377,7 +378,8 @@ def test_a_claim_that_another_scheduler_gave_devices_elsewhere_gives_the_node_ba
     world.cycle()
     world.resource_claim("c", allocation=on("z", "gpu-0"))
     (decision,) = world.control()
-    assert isinstance(decision, k.StageDecided) and decision.facts.claim == "c"
+    assert isinstance(decision, k.StageDecided)
+    assert isinstance(decision.facts, NodeClosed) and decision.facts.how == OutOfReach("c")
     assert not pod.placements
 
 

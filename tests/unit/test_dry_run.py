@@ -10,7 +10,7 @@ import pytest
 
 from arranger.clock import SystemClock
 from arranger.events import kinds as k
-from arranger.events.facts import PlacedPods, ShortageFacts
+from arranger.events.facts import LackOfNodes, PlacedPods
 from arranger.events.log import Entry
 from arranger.kube.cluster import ApiError, Resource
 from arranger.lifecycle.desired import desired_status
@@ -385,7 +385,7 @@ class Asking(Scene):
         self.clock = Stopped()
         super().__init__(self.clock)
         self.answers, self.asked, self.appended = list(answers), list[str](), list[k.Event]()
-        self.job.waits = k.Waits(self.job.uid, 0, ScheduleState.UNSCHEDULED, ShortageFacts("", 0, 1, untried=True))
+        self.job.waits = k.Waits(self.job.uid, 0, ScheduleState.UNSCHEDULED, LackOfNodes(0, 1, untried=True))
         self.dry_run = self.applier._creation.dry_run
         self.dry_run._writer = self  # type: ignore[assignment]
         self.cluster.try_create = self.answer  # type: ignore[method-assign]

@@ -8,7 +8,7 @@ import pytest
 
 from arranger.cli.inputs import start_forecast
 from arranger.clock import SystemClock
-from arranger.events.facts import ShortageFacts, StageFacts
+from arranger.events.facts import LackOfNodes, LeaderRestarts, PodEnd, RestartLimit, StageFacts
 from arranger.events.kinds import StageDecided, StartForecast
 from arranger.kube.cluster import EVENTS
 from arranger.lifecycle.desired import desired_status
@@ -35,20 +35,21 @@ from tests.world import World, shape
 FAILURES = sorted({reason for (_, reason), to in TRANSITIONS.items() if to == Stage.FAILED})
 
 
-def failed(reason: StageReason, **facts: Any) -> StageDecided:
-    return StageDecided("uid", 0, 0, Stage.FAILED, reason, StageFacts(**facts))
+def failed(reason: StageReason, facts: StageFacts | None = None) -> StageDecided:
+    return StageDecided("uid", 0, 0, Stage.FAILED, reason, facts)
 
 
 @pytest.mark.parametrize("reason", FAILURES)
 def test_each_failure_has_a_remedy_but_that_of_a_job_that_is_being_deleted(reason: StageReason) -> None:
     assert bool(failure_remedy_text(failed(reason))) == (reason != StageReason.DELETED)
-    decided = StageDecided("uid", 0, 0, Stage.RUNNING, StageReason.WORKERS_READY, StageFacts())
+    decided = StageDecided("uid", 0, 0, Stage.RUNNING, StageReason.WORKERS_READY)
     assert failure_remedy_text(decided) == ""
 
 
 def test_who_ran_out_of_memory_is_told_what_to_do_with_and_without_a_limit() -> None:
     ended = ContainerEnd("main", 137, 9, "OOMKilled")
-    told = failure_remedy_text(failed(StageReason.RESTART_LIMIT, ended=ended))
+    facts = LeaderRestarts(PodEnd(ended=ended), 3, RestartLimit(2, ""), window_s=0)
+    told = failure_remedy_text(failed(StageReason.RESTART_LIMIT, facts))
     assert told == (
         "raise the memory limit of container main, or request more memory if it has none, or let it need less, and "
         "submit the job again"
@@ -258,8 +259,8 @@ def test_the_name_of_a_pod_leads_to_its_job(tmp_path: Path, capsys: pytest.Captu
 
 def test_a_job_that_its_selector_keeps_from_all_nodes_is_told_of_it() -> None:
     def remedy(*kinds: ReasonKind) -> str:
-        shortage = ShortageFacts("w", 0, 1, reasons=tuple((Reason(kind, "gpu-type=h100"), 4) for kind in kinds))
-        return failure_remedy_text(failed(StageReason.UNSCHEDULABLE, shortage=shortage))
+        shortage = LackOfNodes(0, 1, tuple((Reason(kind, "gpu-type=h100"), 4) for kind in kinds), group="w")
+        return failure_remedy_text(failed(StageReason.UNSCHEDULABLE, shortage))
 
     assert remedy(ReasonKind.NODE_SELECTOR).startswith("correct the nodeSelector of its pods, or add nodes that match")
     both = remedy(ReasonKind.INSUFFICIENT, ReasonKind.NODE_SELECTOR, ReasonKind.TAINT)
@@ -269,8 +270,8 @@ def test_a_job_that_its_selector_keeps_from_all_nodes_is_told_of_it() -> None:
 
 def test_a_job_that_failed_because_of_its_rules_is_told_nothing_of_its_requests() -> None:
     def remedy(*kinds: ReasonKind, found: int = 4) -> str:
-        shortage = ShortageFacts("w", found, 5, reasons=tuple((Reason(kind), 4) for kind in kinds))
-        return failure_remedy_text(failed(StageReason.UNSCHEDULABLE, shortage=shortage))
+        shortage = LackOfNodes(found, 5, tuple((Reason(kind), 4) for kind in kinds), group="w")
+        return failure_remedy_text(failed(StageReason.UNSCHEDULABLE, shortage))
 
     fewer = "need fewer pods at once (minWorkersNum, minCount)"
     assert remedy(ReasonKind.ANTI_AFFINITY) == (

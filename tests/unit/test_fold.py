@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from arranger.events import kinds as k
-from arranger.events.facts import ShortageFacts
+from arranger.events.facts import LackOfNodes
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobStatusSeen, PlacedPods, ScheduleState, Stage
@@ -120,7 +120,7 @@ def test_a_superseded_cycle_supersedes_nobody() -> None:
 def test_scheduling_decisions_without_a_cycle_before_them_in_their_batch_are_void() -> None:
     world, job = two_nodes()
     placed = k.Placed(job.uid, job.version, 0, ScheduleState.SUCCEED, (LEADER, workers_on("n1")))
-    waits = k.Waits(job.uid, job.version, ScheduleState.UNSCHEDULED, ShortageFacts("learner", 0, 1))
+    waits = k.Waits(job.uid, job.version, ScheduleState.UNSCHEDULED, LackOfNodes(0, 1, group="learner"))
     world.say(k.CycleTaken(world.state.offset, world.now_ms, CONFIG))
     world.say(placed)
     assert "no cycle" in world.verdict("Placed").reason

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from arranger.events import kinds as k
-from arranger.events.facts import PreemptionKind
+from arranger.events.facts import PreemptionKind, TakenBy
 from arranger.lifecycle.desired import desired_status
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import Slot, Stage
@@ -58,11 +58,11 @@ def test_jobs_behind_use_the_room_until_the_job_in_front_can_start() -> None:
     assert of.state.jobs["uid-big"].stage == Stage.RUNNING
     for job in (one, two):
         assert job.stage == Stage.RESCHEDULING and job.decided is not None
-        assert job.decided.reason == StageReason.PREEMPTED and job.decided.facts.taken_by is not None
-        assert job.decided.facts.taken_by.guest and job.spent == {} and job.leader.restarts == 0
+        assert job.decided.reason == StageReason.PREEMPTED and isinstance(job.decided.facts, TakenBy)
+        assert job.decided.facts.guest and job.spent == {} and job.leader.restarts == 0
         assert job.not_before_ms <= of.now_ms
         [given] = explained(of.entries, job.seen.name).givings
-        assert given.guest and given.taken_by == job.decided.facts.taken_by
+        assert given.guest and given.taken_by == job.decided.facts
     validate(of.state)
     assert snapshot.digest(snapshot.restore(snapshot.encode(of.state))) == of.digest()
 

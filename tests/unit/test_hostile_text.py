@@ -21,7 +21,7 @@ from arranger.cli.commands import status as status_command
 from arranger.cli.rendering.demo_table import JobRow, QueueRow, TableScreen
 from arranger.cli.rendering.output import print_json, print_table, print_text, say
 from arranger.events import kinds as k
-from arranger.events.facts import StageFacts
+from arranger.events.facts import AdoptedMessage
 from arranger.lifecycle.desired import MESSAGE_LIMIT, desired_status
 from arranger.logs import configure_logging, log_event
 from arranger.model.job import Slot, Stage
@@ -131,7 +131,7 @@ def hostile_world(seed: int) -> World:
     refused = k.EffectFailed(job.uid, job.attempt, text(), Slot(1, 1), 403, text(), text(), False)
     waiting = next(job for job in world.state.jobs.values() if job.waits is not None)
     pod = next(iter(world.pods_of(job).values()))
-    facts = StageFacts(adopted_message=text(), words=text())
+    facts = AdoptedMessage(text())
     world.say(refused, k.StageDecided(waiting.uid, waiting.version, 0, Stage.PENDING, StageReason.SUSPENDED, facts))
     world.change_pod(pod.uid, phase="Failed", reason=text(), message=text(), waiting=text(), ip=text())
     world.settle()

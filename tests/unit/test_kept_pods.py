@@ -101,7 +101,7 @@ def test_of_many_that_fail_at_once_the_one_that_the_message_names_stays(scope: R
     world.settle()
     causes = job.replaced.causes
     ended = [step for step, _ in job.steps if step.reason == StageReason.WORKER_ENDED]
-    assert [of.facts.index for of in ended] + [of.first.index for of in causes] == [0]
+    assert [of.facts.cause.first.index for of in ended] + [of.first.index for of in causes] == [0]
     assert job.kept == set(workers[:3])
     told = [failure["pod"] for failure in desired_status(world.state, job)["lastFailures"]]
     assert told == [f"ppo-actors-{index}" for index in range(5)]

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from arranger.events import kinds as k
-from arranger.events.facts import NodeTrouble
+from arranger.events.facts import NodeLeft, NodeTrouble
 from arranger.kube.translate import job_status_seen
 from arranger.lifecycle.desired import desired_pods, desired_status, orphans
 from arranger.messages.decisions import replaced_text, stage_text
@@ -948,7 +948,7 @@ def test_a_worker_whose_room_is_gone_isnt_lost_because_its_node_went_down_a_mome
     world.pod("stranger", node, cpu=3)
     world.node(node, cpu=3, ready=False)
     [cause] = decided(world).causes
-    assert (cause.node, cause.trouble) == (node, NodeTrouble.NO_ROOM)
+    assert cause.why == NodeLeft(node, NodeTrouble.NO_ROOM)
 
 
 def test_of_two_jobs_taken_over_for_the_same_room_none_is_created_before_one_has_it() -> None:

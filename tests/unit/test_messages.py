@@ -2,13 +2,31 @@
 
 import re
 from pathlib import Path
+from types import NoneType
+from typing import get_args
 
 import msgspec
 import pytest
 import yaml
 
 from arranger.events import kinds as k
-from arranger.events.facts import NO_FACTS, EndCause, EndKind, NodeTrouble, ShortageFacts, StageFacts
+from arranger.events.facts import (
+    FACTS,
+    AdoptedMessage,
+    BeyondLimit,
+    FailedPods,
+    LackOfNodes,
+    LeaderRestarts,
+    LostPods,
+    NodeLeft,
+    NodeTrouble,
+    PodEnd,
+    PodsOverLimit,
+    QuorumIncomplete,
+    RestartLimit,
+    StageFacts,
+    Tainted,
+)
 from arranger.messages.decisions import failure_text, replaced_text, stage_text
 from arranger.messages.faults import fault_text, faults_text
 from arranger.messages.shortages import counts_text, kind_text, node_text, quota_text, reason_text, shortage_text
@@ -19,6 +37,8 @@ from arranger.model.pod import ContainerEnd
 from arranger.model.quota import LimitKind, QuotaLack
 from arranger.model.reasons import FITS, Reason, ReasonKind, beyond_quota, insufficient, objected, other
 from arranger.model.stages import TRANSITIONS, StageReason
+from tests.reasons import facts_of
+from tests.values import filled
 from tests.world import World, shape
 
 ACTIVE = ("Pending", "Starting", "Running", "Rescheduling")
@@ -30,28 +50,35 @@ def spec() -> JobSpec:
     return World().job("ppo", workers=[("actors", 3, shape(cpu=1))]).valid_spec
 
 
-def decided(reason: StageReason, facts: StageFacts = NO_FACTS) -> k.StageDecided:
+def decided(reason: StageReason, facts: StageFacts | None = None) -> k.StageDecided:
     return k.StageDecided("uid", 1, 0, Stage.FAILED, reason, facts)
 
 
 @pytest.mark.parametrize("reason", StageReason)
-def test_every_reason_has_a_sentence(reason: StageReason) -> None:
-    assert stage_text(decided(reason)) or reason == StageReason.INVALID_SPEC  # which is its faults
+def test_every_reason_has_a_sentence_whatever_its_facts_are(reason: StageReason) -> None:
+    for kind in facts_of(reason):
+        said = stage_text(decided(reason, None if kind is NoneType else filled(kind)))
+        assert len(said.split()) > 2, "a sentence, and not the reason alone"
+
+
+def test_each_kind_of_facts_belongs_to_a_reason() -> None:
+    kinds = {kind for reason in FACTS for kind in facts_of(reason)} - {NoneType}
+    assert kinds == {*get_args(StageFacts)} - {AdoptedMessage}
 
 
 def test_the_message_of_an_adopted_status_is_shown_as_it_was() -> None:
     for reason in (StageReason.OTHER, StageReason.LEADER_FAILED):
-        assert stage_text(decided(reason, StageFacts(adopted_message="as it was said"))) == "as it was said"
+        assert stage_text(decided(reason, AdoptedMessage("as it was said"))) == "as it was said"
 
 
 def test_replaced_workers_are_named_by_their_set_with_why_the_first_of_each_kind_ended() -> None:
     taint = Taint("gpu", "broken", "NoExecute")
     causes = (
-        EndCause(EndKind.FAILED, k.Slot(1, 0), 1, words="OOMKilled"),
-        EndCause(EndKind.LOST, k.Slot(1, 1), 3, node="n1", taint=taint),
-        EndCause(EndKind.OVER_LIMIT, k.Slot(2, 1), 1, node="n2"),
+        FailedPods(k.Slot(1, 0), 1, PodEnd("OOMKilled")),
+        LostPods(k.Slot(1, 1), 3, NodeLeft("n1", Tainted(taint))),
+        PodsOverLimit(k.Slot(2, 1), 1, NodeLeft("n2")),
     )
-    troubles = [EndCause(EndKind.LOST, k.Slot(1, 2), 1, node="n3", trouble=of) for of in NodeTrouble]
+    troubles = [LostPods(k.Slot(1, 2), 1, NodeLeft("n3", of)) for of in NodeTrouble]
     assert [replaced_text((of,), spec()).partition(": lost: ")[2] for of in troubles] == [
         "actors 2 (node n3 is gone)", "actors 2 (node n3 is not ready)", "actors 2 (node n3 has no room for it)",
     ]  # fmt: skip
@@ -82,10 +109,9 @@ def test_a_failure_names_exit_code_signal_reason_and_what_the_container_said(
     ended: ContainerEnd | None, words: str, text: str
 ) -> None:
     assert failure_text(ended, words) == text
-    assert stage_text(decided(StageReason.LEADER_FAILED, StageFacts(count=1, limit=3, words=words, ended=ended))) == (
-        f"the leader failed ({text}); restart 1 of 3"
-    )
-    cause = EndCause(EndKind.FAILED, k.Slot(1, 0), 1, words=words, ended=ended)
+    facts = LeaderRestarts(PodEnd(words, ended), 1, RestartLimit(3, ""), window_s=0)
+    assert stage_text(decided(StageReason.LEADER_FAILED, facts)) == (f"the leader failed ({text}); restart 1 of 3")
+    cause = FailedPods(k.Slot(1, 0), 1, PodEnd(words, ended))
     assert replaced_text((cause,), spec()) == f"workers replaced: failed: actors 0 ({text})"
 
 
@@ -307,12 +333,12 @@ def test_nodes_are_counted_by_reason_and_those_that_fit_are_not_among_the_reason
 
 
 def test_a_shortage_says_how_many_pods_fit_of_which_set_the_next_is_and_what_keeps_it_off_the_nodes() -> None:
-    facts = ShortageFacts("actors", 2, 3, reasons=((insufficient("nvidia.com/gpu", 8, 0), 4),))
+    facts = LackOfNodes(2, 3, ((insufficient("nvidia.com/gpu", 8, 0), 4),), group="actors")
     lack = "0 of 4 nodes fit: 4 insufficient nvidia.com/gpu (needs 8, at most 0 free)"
     assert shortage_text(facts) == f"2 of 3 required pods fit; beside them, actors: {lack}"
-    further = ShortageFacts("actors", 1, 2, further=True, reasons=((Reason(K.CORDONED), 1),))
+    further = LackOfNodes(1, 2, ((Reason(K.CORDONED), 1),), further=True, group="actors")
     assert shortage_text(further) == "1 of 2 further pods fit; beside it, actors: 0 of 1 nodes fit: 1 cordoned"
-    never = ShortageFacts("learner", 0, 1, infeasible=True)
+    never = LackOfNodes(0, 1, group="learner", infeasible=True)
     assert shortage_text(never) == (
         "even an empty cluster of these nodes can't hold it: 0 of 1 required pods fit; learner: there are no nodes"
     )
@@ -320,20 +346,20 @@ def test_a_shortage_says_how_many_pods_fit_of_which_set_the_next_is_and_what_kee
 
 def test_a_shortage_of_quota_looks_at_no_node_and_names_no_set() -> None:
     lack = QuotaLack("few", "pods", 3, 1, 5)
-    facts = ShortageFacts("", 0, 3, reasons=((beyond_quota(lack), 1),), quota=lack)
+    facts = BeyondLimit(0, 3, ((beyond_quota(lack), 1),), quota=lack)
     assert shortage_text(facts) == "0 of 3 required pods fit; quota few has too little pods (needs 3, 1 left)"
 
 
 def test_a_decision_for_want_of_nodes_says_what_the_shortage_is() -> None:
-    short = ShortageFacts("learner", 0, 2, reasons=((Reason(K.CORDONED), 1),))
+    short = LackOfNodes(0, 2, ((Reason(K.CORDONED), 1),), group="learner")
     said = "0 of 2 required pods fit; learner: 0 of 1 nodes fit: 1 cordoned"
-    assert stage_text(decided(StageReason.UNSCHEDULABLE, StageFacts(shortage=short))) == said
-    never = StageFacts(shortage=msgspec.structs.replace(short, infeasible=True))
+    assert stage_text(decided(StageReason.UNSCHEDULABLE, short)) == said
+    never = msgspec.structs.replace(short, infeasible=True)
     assert stage_text(decided(StageReason.UNSCHEDULABLE, never)) == (
         f"even an empty cluster of these nodes can't hold it: {said}; "
         "it has been so for the whole grace period (setting infeasible_grace_s)"
     )
-    incomplete = StageFacts(seconds=300, shortage=short)
+    incomplete = QuorumIncomplete(300, short)
     assert stage_text(decided(StageReason.QUORUM_INCOMPLETE, incomplete)) == (
         f"its quorum wasn't complete for 300 s ({said}); it gives its nodes up"
     )

@@ -3,7 +3,7 @@
 import pytest
 
 from arranger.events import kinds as k
-from arranger.events.facts import EndKind
+from arranger.events.facts import FailedAgain
 from arranger.messages.decisions import replaced_text
 from arranger.model.job import RestartPolicy, Stage
 from arranger.model.reasons import Reason, ReasonKind, insufficient
@@ -43,7 +43,7 @@ def test_a_worker_that_failed_twice_on_a_node_goes_elsewhere_and_its_set_avoids_
     decision = twice(world, job)
     [worker], [cause] = decision.workers, decision.causes
     assert (worker.how, worker.failures, worker.counted) == ("Elsewhere", 2, True)
-    assert (cause.kind, cause.node, cause.failures) == (EndKind.FAILED_AGAIN, "n2", 2)
+    assert isinstance(cause, FailedAgain) and (cause.node, cause.failures) == ("n2", 2)
     moved = "workers replaced: moved: actors 0 failed 2 times on n2 (Error), and others run well elsewhere"
     assert replaced_text(decision.causes, job.spec) == moved
     assert job.sets["actors"].avoids == {"n2": world.now_ms} and not job.slots.failures

@@ -22,6 +22,7 @@ from arranger.replay.explain.taken_room import TakesNone
 from arranger.scheduling import NoRoomKind, why_no_room
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
 from arranger.scheduling.vacating import grace_ms
+from tests.reasons import lacking_quota
 from tests.world import World, shape
 
 CONFIG = CycleConfig(versions=VERSIONS, refusal_avoid_ms=60_000, preemption=Preemption(), room_bound_ms=60_000)
@@ -725,7 +726,7 @@ def test_nobody_takes_room_for_a_queue_that_has_more_than_it_may(limit: str) -> 
     of.queue("rl", **({"capability": (("nvidia.com/gpu", 4),)} if limit == "capability" else {"max_running": 1}))
     small = waiting(of, "small", 1, of_queue="rl", priority=9)
     assert preempted(of) is None and not small.placements
-    lacks = small.waits.shortage.quota.limit if small.waits is not None and small.waits.shortage.quota else None
+    lacks = quota.limit if (quota := lacking_quota(small.waits)) is not None else None
     [why] = why_no_room(of.state, small, of.config, of.now_ms, lacks=lacks, infeasible=False)
     assert why.kind == NoRoomKind.OVER_LIMIT
     of.queue("rl", **({"capability": (("nvidia.com/gpu", 8),)} if limit == "capability" else {"max_running": 2}))

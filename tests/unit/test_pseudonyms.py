@@ -14,7 +14,20 @@ from hypothesis import HealthCheck, given, settings
 
 from arranger.events import kinds as k
 from arranger.events.codec import encode_batch
-from arranger.events.facts import EndCause, EndKind, StageFacts
+from arranger.events.facts import (
+    AddressChanged,
+    AdoptedMessage,
+    FailedPods,
+    Faulty,
+    LeaderRestarts,
+    LostPods,
+    NodeClosed,
+    NodeLeft,
+    PodEnd,
+    PodsRefused,
+    RestartLimit,
+    Tainted,
+)
 from arranger.events.log import Entry
 from arranger.events.log_keys import next_chain
 from arranger.kube.translate import job_seen, pod_seen
@@ -206,23 +219,22 @@ def exported(event: Any) -> Any:
 
 def test_of_what_is_wrong_with_a_spec_only_the_kind_stays() -> None:
     fault = Fault("spec.secret", FaultKind.NOT_THE_LIMIT, "1", "secret.example/gpu", ("2",))
-    facts = StageFacts(faults=(fault,))
+    facts = Faulty((fault,))
     told = exported(k.StageDecided("uid", 7, 0, Stage.FAILED, StageReason.INVALID_SPEC, facts)).facts.faults
     assert told == (Fault(LEFT_OUT, FaultKind.NOT_THE_LIMIT, LEFT_OUT, LEFT_OUT),)
 
 
 def test_names_in_the_facts_of_decisions_are_replaced() -> None:
     taint = Taint("secret", "secret", "NoSchedule")
-    facts = StageFacts(
-        "secret-1", taint=taint, seconds=61, count=1, limit=3, was="192.168.77.1", address="192.168.77.9"
+    closed = k.StageDecided(
+        "uid", 7, 0, Stage.RESCHEDULING, StageReason.NODE_CLOSED, NodeClosed("secret-1", Tainted(taint))
     )
-    told = exported(k.StageDecided("uid", 7, 0, Stage.RESCHEDULING, StageReason.NODE_LOST, facts))
-    assert told.facts == StageFacts(
-        "n-0001", taint=Taint("k-0001", "v-0001", "NoSchedule"), seconds=61, count=1, limit=3, was="10.0.0.1",
-        address="10.0.0.2",
-    )  # fmt: skip
-    lost = k.WorkersReplaced("uid", 7, 0, (), (EndCause(EndKind.LOST, k.Slot(1, 2), 4, node="secret-1"),))
-    assert exported(lost).causes == (EndCause(EndKind.LOST, k.Slot(1, 2), 4, node="n-0001"),)
+    assert exported(closed).facts == NodeClosed("n-0001", Tainted(Taint("k-0001", "v-0001", "NoSchedule")))
+    moved = AddressChanged("192.168.77.1", "192.168.77.9")
+    told = exported(k.StageDecided("uid", 7, 0, Stage.RESCHEDULING, StageReason.LEADER_MOVED, moved))
+    assert told.facts == AddressChanged("10.0.0.1", "10.0.0.2")
+    lost = k.WorkersReplaced("uid", 7, 0, (), (LostPods(k.Slot(1, 2), 4, NodeLeft("secret-1")),))
+    assert exported(lost).causes == (LostPods(k.Slot(1, 2), 4, NodeLeft("n-0001")),)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +242,8 @@ def test_names_in_the_facts_of_decisions_are_replaced() -> None:
     ["OOMKilled", "Error", "Deleted while it ran", "DisruptionTarget: EvictionByEvictionAPI", "ErrImagePull", ""],
 )
 def test_why_a_pod_ended_stays_where_the_kubelet_has_a_word_for_it(words: str) -> None:
-    decided = k.StageDecided("uid", 7, 0, Stage.FAILED, StageReason.RESTART_LIMIT, StageFacts(limit=3, words=words))
+    facts = LeaderRestarts(PodEnd(words), 0, RestartLimit(3, ""), window_s=0)
+    decided = k.StageDecided("uid", 7, 0, Stage.FAILED, StageReason.RESTART_LIMIT, facts)
     assert exported(decided) == decided
 
 
@@ -247,11 +260,11 @@ def test_why_a_pod_ended_stays_where_the_kubelet_has_a_word_for_it(words: str) -
     ],
 )
 def test_other_words_in_a_decision_never_get_out(words: str) -> None:
-    for facts in (StageFacts(words=words), StageFacts(adopted_message=words)):
-        told = exported(k.StageDecided("uid", 7, 0, Stage.FAILED, StageReason.POD_REFUSED, facts)).facts
-        assert LEFT_OUT in (told.words, told.adopted_message) and words not in (told.words, told.adopted_message)
-    cause = EndCause(EndKind.FAILED, k.Slot(1, 0), 1, words=words)
-    assert exported(k.WorkersReplaced("uid", 7, 0, (), (cause,))).causes[0].words == LEFT_OUT
+    for kind in (PodsRefused, AdoptedMessage, PodEnd):
+        told = exported(k.StageDecided("uid", 7, 0, Stage.FAILED, StageReason.POD_REFUSED, kind(words))).facts
+        assert told == kind(LEFT_OUT)
+    cause = FailedPods(k.Slot(1, 0), 1, PodEnd(words))
+    assert exported(k.WorkersReplaced("uid", 7, 0, (), (cause,))).causes[0].why.words == LEFT_OUT
 
 
 # --- every field with text has its rule ------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from arranger.projections.jobs import JobRecord, compact
 from arranger.projections.state import State
 from arranger.scheduling.cycle import Cycles, take_cycle
 from arranger.scheduling.queue_room import QueueRoom
+from tests.reasons import lacking_quota
 from tests.world import World, shape
 
 GPU = "nvidia.com/gpu"
@@ -38,7 +39,7 @@ def job(there: World, name: str, of_queue: str, workers: int, **more: Any) -> Jo
 
 def lack(of: JobRecord) -> QuotaLack | None:
     assert of.waits is not None
-    return of.waits.shortage.quota
+    return lacking_quota(of.waits)
 
 
 def gpus(of: JobRecord) -> int:

@@ -26,6 +26,7 @@ from arranger.scheduling.queue_standing import KeptQueues, QueueStanding
 from arranger.scheduling.quorum_memory import _asked, _without_queue
 from arranger.scheduling.quorum_search import QuorumSearch
 from tests.depth import extent
+from tests.reasons import lacking_quota
 from tests.world import World, shape
 
 GPU = "nvidia.com/gpu"
@@ -236,8 +237,8 @@ def test_what_pods_of_other_programs_hold_is_nobodys_share_and_fulfils_no_guaran
     first = there.job("first", of_queue="b", leader=shape(gpus=2))
     there.cycle()
     assert not first.placements, "the two GPUs are a's"
-    assert first.waits is not None and first.waits.shortage.quota is not None
-    assert (first.waits.shortage.quota.left, first.waits.shortage.quota.hard) == (0, 2)
+    lack = lacking_quota(first.waits)
+    assert lack is not None and (lack.left, lack.hard) == (0, 2)
     second = there.job("second", of_queue="a", leader=shape(gpus=2))
     there.cycle()
     assert second.placements

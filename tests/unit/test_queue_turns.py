@@ -12,6 +12,7 @@ from arranger.projections.jobs import JobRecord
 from arranger.scheduling import in_order, queues_view, turn_of
 from arranger.scheduling.queue import waiting_jobs
 from arranger.scheduling.queue_standing import QueueStanding
+from tests.reasons import lacking_quota
 from tests.unit.test_preemption import CONFIG as PREEMPTION
 from tests.unit.test_queue_merge import Draw, drawn, world_of
 from tests.world import World, shape
@@ -210,8 +211,8 @@ def test_max_waiting_counts_the_queues_below_and_no_jobs_with_nodes() -> None:
     job(there, "second", "all", created=1)
     third = job(there, "third", "rl", created=2)
     there.cycle()
-    assert third.waits is not None and third.waits.shortage.quota is not None
-    assert third.waits.shortage.quota.queue == "all"
+    lack = lacking_quota(third.waits)
+    assert lack is not None and lack.queue == "all"
     there.node("n1", cpu=256, gpus=8)
     there.cycle()
     assert placed(there) == ["first", "second"]  # the third one is considered from the next cycle on

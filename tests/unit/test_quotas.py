@@ -14,6 +14,7 @@ from arranger.model.reasons import Reason, ReasonKind
 from arranger.model.template import effective_limits, quota_traits
 from arranger.projections import snapshot
 from arranger.scheduling.cycle import Cycles
+from tests.reasons import lacking_quota
 from tests.world import GIB, World, shape
 
 
@@ -42,7 +43,7 @@ def test_a_quorum_beyond_its_quota_holds_nothing_and_says_which_quota_lacks_what
     assert (
         held(world, "large") == 0 and not told.shortage.infeasible and told.schedule_state == ScheduleState.UNSCHEDULED
     )
-    assert told.shortage.quota == QuotaLack("compute", "requests.cpu", 4000, 2000, 8000)
+    assert lacking_quota(told) == QuotaLack("compute", "requests.cpu", 4000, 2000, 8000)
     lack = Reason(ReasonKind.QUOTA, "requests.cpu", needed=4000, free=2000, quota="compute")
     assert told.shortage.reasons == ((lack, 1),)
     text = "0 of 4 required pods fit; quota compute has too little requests.cpu (needs 4, 2 left)"
@@ -68,7 +69,7 @@ def test_what_a_cycle_places_counts_for_the_jobs_behind_it() -> None:
         world.job(name, workers=1, min_workers=1, uid=f"uid-{name}")
     world.cycle()
     assert [held(world, name) for name in ("a", "b", "c")] == [2, 2, 0]
-    assert waits(world, "c").shortage.quota == QuotaLack("few", "pods", 2, 1, 5)
+    assert lacking_quota(waits(world, "c")) == QuotaLack("few", "pods", 2, 1, 5)
 
 
 def test_what_is_decided_and_not_yet_seen_counts_and_what_is_seen_is_used() -> None:
@@ -79,7 +80,7 @@ def test_what_is_decided_and_not_yet_seen_counts_and_what_is_seen_is_used() -> N
     world.cycle()
     world.job("second", workers=2, min_workers=2)
     world.cycle()
-    assert waits(world, "second").shortage.quota == QuotaLack("few", "pods", 3, 2, 4)
+    assert lacking_quota(waits(world, "second")) == QuotaLack("few", "pods", 3, 2, 4)
     for slot, node in list(first.placements.items()):
         world.run_pod(first, slot, node)
     world.quota("few", {"pods": 5}, {"pods": 2})
@@ -99,7 +100,7 @@ def test_a_pod_that_is_seen_before_the_quota_that_counts_it_counts_all_the_same(
     world.pod("a-stranger", "n1", cpu=1)
     world.job("second", workers=1, min_workers=1)
     world.cycle()
-    assert waits(world, "second").shortage.quota == QuotaLack("few", "pods", 2, 1, 4)
+    assert lacking_quota(waits(world, "second")) == QuotaLack("few", "pods", 2, 1, 4)
 
 
 def test_a_pod_that_was_counted_twice_for_a_moment_frees_what_it_held_when_it_is_seen() -> None:
@@ -113,7 +114,7 @@ def test_a_pod_that_was_counted_twice_for_a_moment_frees_what_it_held_when_it_is
     world.quota("few", {"pods": 2}, {"pods": 1})
     world.job("second")
     world.say(*cycles.take(world.state, world.config, world.now_ms))
-    assert waits(world, "second").shortage.quota == QuotaLack("few", "pods", 1, 0, 2)
+    assert lacking_quota(waits(world, "second")) == QuotaLack("few", "pods", 1, 0, 2)
     world.run_pod(first, (0, 0), "n1")
     assert world.changes.schedulable
     assert any(isinstance(event, k.Placed) for event in cycles.take(world.state, world.config, world.now_ms))
@@ -127,7 +128,7 @@ def test_further_pods_are_as_many_as_the_quota_takes() -> None:
     world.cycle()
     told = waits(world, "elastic")
     assert held(world, "elastic") == 4 and told.schedule_state == ScheduleState.PARTLY
-    assert told.shortage.quota == QuotaLack("few", "pods", 1, 0, 4)
+    assert lacking_quota(told) == QuotaLack("few", "pods", 1, 0, 4)
     assert shortage_text(told.shortage) == "2 of 7 further pods fit; quota few has too little pods (needs 1, 0 left)"
     world.quota("few", {"pods": 9}, {"pods": 4})
     world.settle()
@@ -188,7 +189,7 @@ def test_a_scheduler_that_had_nothing_to_say_notices_what_a_pod_without_a_node_u
         assert cycles.take(world.state, world.config, world.now_ms) == ()
         act()
         world.say(*cycles.take(world.state, world.config, world.now_ms))
-        assert waits(world, "large").shortage.quota == QuotaLack("few", "pods", 4, left, 3)
+        assert lacking_quota(waits(world, "large")) == QuotaLack("few", "pods", 4, left, 3)
 
 
 def test_workers_of_the_set_that_the_quota_takes_make_up_the_quorum() -> None:
@@ -238,7 +239,7 @@ def test_a_quota_whose_use_nobody_has_counted_yet_leaves_nothing() -> None:
     world.say(k.QuotaSeen(term, "default", "new", "u", "1", (("pods", 5),), ()))
     job = world.job("a")
     world.cycle()
-    assert not job.placements and waits(world, "a").shortage.quota == QuotaLack("new", "pods", 1, 0, 5)
+    assert not job.placements and lacking_quota(waits(world, "a")) == QuotaLack("new", "pods", 1, 0, 5)
 
 
 def test_an_overdrawn_resource_that_a_pod_does_not_use_keeps_it_from_nothing() -> None:

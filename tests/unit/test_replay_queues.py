@@ -25,6 +25,7 @@ from arranger.replay.what_if.one_cycle import Variation, vary
 from arranger.replay.what_if.overrides import Overrides
 from arranger.scheduling import in_order
 from arranger.scheduling.cycle import take_cycle
+from tests.reasons import lacking_quota
 from tests.unit.replay_worlds import ROOM, explained, verified
 from tests.unit.test_pseudonyms import renamed
 from tests.world import World, shape
@@ -338,8 +339,8 @@ def test_a_supposed_change_of_a_queue_or_a_namespace_leaves_the_state_as_it_is()
 def limits(entries: list[Any]) -> Iterator[tuple[LimitKind, str]]:
     for entry in entries:
         for event in entry.batch.events:
-            if isinstance(event, k.Waits) and event.shortage.quota is not None:
-                yield event.shortage.quota.limit, shortage_text(event.shortage)
+            if isinstance(event, k.Waits) and (lack := lacking_quota(event)) is not None:
+                yield lack.limit, shortage_text(event.shortage)
 
 
 def test_without_names_queues_say_the_same_and_every_cycle_is_taken_again() -> None:

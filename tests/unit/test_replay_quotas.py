@@ -24,6 +24,7 @@ from arranger.replay.what_if.overrides import Overrides
 from arranger.replay.what_if.quota_account import accounted
 from arranger.replay.what_if.simulation import Simulation
 from arranger.scheduling.cycle import VERSIONS, take_cycle
+from tests.reasons import lacking_quota
 from tests.unit.replay_worlds import explained, verified
 from tests.unit.test_pseudonyms import renamed
 from tests.world import World, shape
@@ -128,7 +129,7 @@ def test_simulate_counts_a_quota_with_the_pods_of_the_files(tmp_path: Path) -> N
     simulation = Simulation(cluster.observations, config=CycleConfig(versions=VERSIONS), time_ms=cluster.time_ms)
     simulation.cycle()
     (job,) = simulation.state.jobs.values()
-    assert job.waits is not None and job.waits.shortage.quota == QuotaLack("q", "pods", 2, 1, 2)
+    assert job.waits is not None and lacking_quota(job.waits) == QuotaLack("q", "pods", 2, 1, 2)
 
 
 @pytest.mark.parametrize("watched", [True, False])
@@ -142,7 +143,7 @@ def test_what_if_takes_a_quota_into_account_in_old_logs_too(watched: bool) -> No
     vary(world.state, Variation(Overrides(), (quota,), (), ()), world.now_ms)
     assert world.state.synced
     (told,) = [event for event in take_cycle(world.state, world.config, world.now_ms) if isinstance(event, k.Waits)]
-    assert told.shortage.quota == QuotaLack("few", "pods", 2, 0 + 1, 1)
+    assert lacking_quota(told) == QuotaLack("few", "pods", 2, 0 + 1, 1)
 
 
 def test_the_list_of_events_says_what_a_quota_leaves() -> None:

@@ -120,7 +120,7 @@ def test_the_job_itself_may_say_how_long_its_start_may_take() -> None:
     world.pass_time(39)
     assert world.control() == []
     world.pass_time(1)
-    assert given_up(world).facts.seconds == 40
+    assert given_up(world).facts.limit_s == 40
     world, job = led(start_grace_s=4000)
     unable(world, job)
     world.pass_time(world.lifecycle.start_ms / 1000)

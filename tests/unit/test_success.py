@@ -3,7 +3,6 @@
 import pytest
 
 from arranger.events import kinds as k
-from arranger.events.facts import StageFacts
 from arranger.kube.manifests import pod_manifest
 from arranger.kube.translate import job_status_seen
 from arranger.lifecycle.desired import desired_pods, desired_status
@@ -219,10 +218,10 @@ def test_a_finished_worker_holds_no_room_and_does_not_run_again_if_its_pod_is_de
 def test_the_fold_rejects_a_success_that_the_facts_do_not_support() -> None:
     world, job = running()
     finish(world, job, (1, 0), (1, 1))
-    world.say(k.StageDecided(job.uid, job.version, 0, Stage.SUCCEEDED, StageReason.WORKERS_SUCCEEDED, StageFacts()))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.SUCCEEDED, StageReason.WORKERS_SUCCEEDED))
     assert not world.verdict("StageDecided").accepted and job.stage == Stage.RUNNING
     assert "haven't finished" in world.verdict("StageDecided").reason
-    world.say(k.StageDecided(job.uid, job.version, 0, Stage.SUCCEEDED, StageReason.LEADER_SUCCEEDED, StageFacts()))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.SUCCEEDED, StageReason.LEADER_SUCCEEDED))
     assert "the leader's end isn't the job's" in world.verdict("StageDecided").reason and job.stage == Stage.RUNNING
 
 

@@ -17,7 +17,7 @@ from arranger.cli.rendering.output import (
     print_text,
     say,
 )
-from arranger.events.facts import ShortageFacts
+from arranger.events.facts import LackOfNodes, ShortageFacts
 from arranger.messages.shortages import counts_text, nodes_text, reason_text
 from arranger.model.job import Stage
 from arranger.model.quantity import amount_text
@@ -165,14 +165,13 @@ class ExplanationPrinter:
         if waiting is None or waiting.shortfall is None:
             return text
         short = waiting.shortfall
-        same = recorded is not None and (recorded.group, recorded.reasons) == (short.group, short.reasons)
-        if recorded and same and not waiting.gets and (recorded.found, recorded.asked) == (short.found, short.asked):
+        if isinstance(recorded, LackOfNodes) and not waiting.gets and _told(recorded) == _told(short):
             return text
         return text + (f" (of offset {job.message_at})" if job.message_at else "")
 
     def _once(self, text: str, shortage: ShortageFacts | None) -> str:
         """The text, without the reason counts if they are already on the page."""
-        if shortage is None or len(counts_text(shortage.reasons)) < _LONG:
+        if not isinstance(shortage, LackOfNodes) or len(counts_text(shortage.reasons)) < _LONG:
             return text
         counts = _counts(shortage)
         if counts not in self._said:
@@ -506,7 +505,11 @@ def _th(rank: int) -> str:
     return f"{rank}{ending}"
 
 
-def _counts(short: ShortageFacts | Shortfall) -> str:
+def _told(short: LackOfNodes | Shortfall) -> tuple[object, ...]:
+    return short.group, short.reasons, short.found, short.asked
+
+
+def _counts(short: LackOfNodes | Shortfall) -> str:
     """The reason counts as they appear in messages."""
     return nodes_text(short.group, short.reasons, alone=short.topology is not None)
 

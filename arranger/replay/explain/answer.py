@@ -202,7 +202,7 @@ def _shortage(job: JobRecord) -> ShortageFacts | None:
     waits = why_it_waits(job)
     if waits is not None:
         return waits.shortage
-    return job.decided.facts.shortage if job.decided is not None else None
+    return job.decided.shortage if job.decided is not None else None
 
 
 def _present(story: Story, job: JobRecord) -> int:

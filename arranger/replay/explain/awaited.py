@@ -4,6 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
+from arranger.events.facts import LackOfNodes
 from arranger.messages.readiness import claims_text, held_text, volumes_text
 from arranger.messages.shortages import kind_text
 from arranger.model.job import ScheduleState, Stage
@@ -153,6 +154,8 @@ def standing_reasons(state: State, job: JobRecord) -> ReasonCounts:
     if job.waits is None:
         return ()
     shortage = job.waits.shortage
+    if not isinstance(shortage, LackOfNodes):
+        return shortage.reasons
     if any(uid in state.reservations and uid != job.uid for uid in shortage.kept_by or state.reservations):
         return shortage.reasons
     return tuple(of for of in shortage.reasons if of[0].kind != ReasonKind.RESERVED)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events.facts import EndCause, EndKind, ShortageFacts, StageFacts
+from arranger.events.facts import NodeLost, PreemptedPods, ShortageFacts
 from arranger.messages.decisions import disruption_text, failure_text, replaced_text, scaled_text, stage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PodGroup, Slot, Stage
 from arranger.model.node import NodeFacts
@@ -328,17 +328,18 @@ class PodHistories:
     @staticmethod
     def gave_room(offset: int, time_ms: int, gave: Giving, job: JobRecord | None, state: State) -> Consequence:
         """The consequence of a decision that took pods of the job for another one."""
-        facts = StageFacts(taken_by=gave.taken_by)
         if gave.whole:
-            decided = k.StageDecided("", 0, 0, Stage.RESCHEDULING, StageReason.PREEMPTED, facts)
+            decided = k.StageDecided("", 0, 0, Stage.RESCHEDULING, StageReason.PREEMPTED, gave.taken_by)
             what, message = str(Stage.RESCHEDULING), stage_text(decided)
         else:
-            cause = EndCause(EndKind.PREEMPTED, Slot(0, 0), gave.pods, taken_by=gave.taken_by)
+            cause = PreemptedPods(Slot(0, 0), gave.pods, gave.taken_by)
             what, message = "Replaced", replaced_text((cause,), None)
         message += f"; {gpu_time(gave.lost_ms)} of its work are lost; no restart counted"
         return Consequence(offset, time_ms, what, StageReason.PREEMPTED, message, (), budget_text(job, state))
 
     def _causes(self, event: k.StageDecided, before: int) -> tuple[CausingEvent | None, ...]:
+        if isinstance(event.facts, NodeLost) and event.facts.awaited:
+            return (self._lost(event.facts.node),)
         match event.reason:
             case StageReason.WORKERS_LOST | StageReason.WORKERS_FAILED | StageReason.WORKER_ENDED:
                 return self._of_attempt(event.attempt, before)
@@ -348,8 +349,6 @@ class PodHistories:
                 return (self._edit(_EDITED[edited]) or self._created,)
             case StageReason.DEADLINE_EXCEEDED:
                 return self._deadline()
-            case StageReason.NODE_LOST if event.facts.awaited:
-                return (self._lost(event.facts.node),)
             case _:
                 return (self._cause(event.reason, event.attempt),)
 
@@ -482,9 +481,7 @@ def _in_order(causes: Iterable[CausingEvent | None]) -> tuple[CausingEvent, ...]
 
 def shortage_in(event: k.Event) -> ShortageFacts | None:
     """The facts of an event that explains why a job has no nodes; None for other events."""
-    if isinstance(event, k.Waits):
-        return event.shortage
-    return event.facts.shortage if isinstance(event, k.StageDecided) else None
+    return event.shortage if isinstance(event, k.Waits | k.StageDecided) else None
 
 
 def restarts_used(job: JobRecord, state: State) -> dict[str, int]:

@@ -18,7 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -269,7 +269,7 @@ class Pseudonyms:
 
     def shortage(self, facts: f.ShortageFacts) -> f.ShortageFacts:
         """Why a job waits, with the reasons in the order that a cycle gives on the replaced names."""
-        told: f.ShortageFacts = self._struct(facts, f.ShortageFacts)
+        told: f.ShortageFacts = self._struct(facts, type(facts))
         counts = Counter[r.Reason]()
         for reason, count in told.reasons:
             counts[reason] += count
@@ -324,6 +324,11 @@ def _of_fields(record: type[msgspec.Struct]) -> dict[str, Rule]:
     """The rules of the declared fields that hold names."""
     names = {each.attribute: each.field.sort for each in declared(record) if each.field.sort}
     return {field: Pseudonyms.queue if sort == "queue" else _named(sort) for field, sort in names.items()}
+
+
+def _alike(*kinds: type[Any], **rules: Rule) -> dict[type[Any], dict[str, Rule]]:
+    """The same rules for several types."""
+    return dict.fromkeys(kinds, rules)
 
 
 def _keys(sort: str) -> Rule:
@@ -409,21 +414,21 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     f.Spared: {"job_uid": Pseudonyms.job_uid},
     f.TakenBy: {"namespace": _named("namespace"), "name": _named("job"), "queue": Pseudonyms.queue},
     k.Waits: {"job_uid": Pseudonyms.job_uid, "schedule_state": keep},
-    f.ShortageFacts: {"group": _named("set"), "kept_by": _job_uids},
+    f.LackOfNodes: {"group": _named("set"), "kept_by": _job_uids},
     f.Objection: {"plugin": keep, "words": left_out},
     k.StageDecided: {"job_uid": Pseudonyms.job_uid, "stage": keep, "reason": keep},
-    f.StageFacts: {
-        "node": _named("node"),
-        "was": Pseudonyms.address,
-        "address": Pseudonyms.address,
-        "words": ending,
-        "adopted_message": left_out,
-        "worker_set": _named("set"),
-        "job": _named("job"),
-        "limit_of": _named("set"),
-        "claim": _named("claim"),
-    },
-    f.EndCause: {"kind": keep, "words": ending, "node": _named("node"), "claim": _named("claim")},
+    **_alike(f.PodEnd, f.RefusedPods, f.PodsRefused, words=ending),
+    **_alike(f.NodeLeft, f.FailedAgain, f.NodeLost, f.NodeClosed, node=_named("node")),
+    **_alike(f.DeletedPods, f.LeaderGone, disruption=ending, node=_named("node")),
+    **_alike(f.RoomTaken, f.PodsStayed, f.PodsLeftBehind, node=_named("node"), pod=left_out),
+    **_alike(f.TooFew, f.WorkerEnded, f.WorkerAtLimit, worker_set=_named("set")),
+    f.PodsNotReady: {"worker_set": _named("set"), "node": _named("node"), "words": ending},
+    f.NoImage: {"worker_set": _named("set"), "words": ending},
+    f.OutOfReach: {"claim": _named("claim")},
+    f.RestartLimit: {"of": _named("set")},
+    f.AddressChanged: {"was": Pseudonyms.address, "now": Pseudonyms.address},
+    f.FailedJob: {"job": _named("job")},
+    f.AdoptedMessage: {"message": left_out},
     k.EndedWorker: {"pod_uid": keep, "how": keep},
     k.WorkersReplaced: {"job_uid": Pseudonyms.job_uid},
     k.PodsTried: {"job_uid": Pseudonyms.job_uid, "reason": word, "message": left_out},
@@ -520,7 +525,7 @@ _SPECIAL: dict[type[Any], Rule] = {
     k.ObjectGone: Pseudonyms.gone,
     k.PodSeen: Pseudonyms.pod_seen,
     PodColumns: lambda names, of: columns_of([names.walk(pod) for pod in pods_in(of)]),
-    f.ShortageFacts: Pseudonyms.shortage,
+    **dict.fromkeys(get_args(f.ShortageFacts), Pseudonyms.shortage),
     r.Reason: Pseudonyms.reason,
     n.Taint: Pseudonyms.taint,
     p.Toleration: Pseudonyms.toleration,

@@ -16,6 +16,7 @@ from itertools import chain
 import msgspec
 
 from arranger.events import kinds as k
+from arranger.events.facts import BeyondLimit, Objected
 from arranger.model.config import CycleConfig
 from arranger.model.job import DEFAULT_GRACE_S, Stage
 from arranger.model.quota import LimitKind
@@ -174,12 +175,13 @@ def _whatever_ends(state: State, starts: "_Starts", config: CycleConfig, policie
 
 def _kept(job: JobRecord) -> Unknown:
     """What keeps a job of the queue."""
-    shortage = job.waits.shortage if job.waits is not None else None
-    if shortage is None or shortage.of_nodes:
-        return Unknown.NEVER
-    if shortage.quota is None:
-        return Unknown.HELD
-    return Unknown.GUARANTEES if shortage.quota.limit == LimitKind.GUARANTEES else Unknown.LIMIT
+    match job.waits.shortage if job.waits is not None else None:
+        case Objected():
+            return Unknown.HELD
+        case BeyondLimit(quota=quota):
+            return Unknown.GUARANTEES if quota.limit == LimitKind.GUARANTEES else Unknown.LIMIT
+        case _:
+            return Unknown.NEVER
 
 
 def _without(state: State, jobs: Sequence[JobRecord], time_ms: int) -> State:

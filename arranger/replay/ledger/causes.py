@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from arranger.events.facts import ShortageFacts
+from arranger.events.facts import BeyondLimit, LackOfNodes, Objected, ShortageFacts
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.quota import LimitKind
 from arranger.model.reasons import ReasonCounts, ReasonKind
@@ -120,12 +120,13 @@ def _of_shortage(state: State, job: JobRecord, shortage: ShortageFacts) -> Weigh
     """The causes that a recorded reason names. Each node that refuses the next pod counts the same; where free room
     is kept from it, nodes that others use count nothing, and nodes that are too small for it or full of the job's own
     pods don't either, if there are others. Nor do closed nodes that have no room for it: open, they would be full."""
-    if shortage.quota is not None:
-        return ((_OF_LIMIT[shortage.quota.limit], 1),)
-    if shortage.objection is not None:
-        return ((Cause.PLUGIN, 1),)
-    if shortage.infeasible:
-        return ((Cause.INFEASIBLE, 1),)
+    match shortage:
+        case BeyondLimit(quota=quota):
+            return ((_OF_LIMIT[quota.limit], 1),)
+        case Objected():
+            return ((Cause.PLUGIN, 1),)
+        case LackOfNodes(infeasible=True):
+            return ((Cause.INFEASIBLE, 1),)
     found = _by_cause(standing_reasons(state, job))
     if len(found) > 1 and Cause.ROOM in found:
         found[Cause.ROOM] -= _not_of_others(state, job, shortage)
@@ -149,7 +150,7 @@ def _by_cause(reasons: ReasonCounts) -> dict[Cause, int]:
     return found
 
 
-def _not_of_others(state: State, job: JobRecord, shortage: ShortageFacts) -> int:
+def _not_of_others(state: State, job: JobRecord, shortage: LackOfNodes) -> int:
     """How many of the nodes that lack resources don't lack them because of what others hold."""
     lacking = sum(nodes for reason, nodes in shortage.reasons if reason.kind == ReasonKind.INSUFFICIENT)
     full = full_of_others(state, job, shortage.group) if lacking else None

@@ -247,7 +247,7 @@ class PreemptionLedger:
         if not taking.begun_ms:
             taking.lost_ms = self.state.time_ms
             watched.looking = False
-        if event.facts.awaited or (job is not None and job.taken is not None and job.taken.ended == event):
+        if event.awaited or (job is not None and job.taken is not None and job.taken.ended == event):
             watched.found.vain = event
 
     def _victim_again(self, uid: str) -> None:

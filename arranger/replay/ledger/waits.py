@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from arranger.events.facts import LackOfNodes
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
@@ -165,7 +166,8 @@ class WaitLedger:
         """The jobs (UIDs) for which the room is kept that this one would use."""
         state = self.state
         others = tuple(uid for uid in state.reservations if uid != job.uid and uid in state.jobs)
-        named = job.waits.shortage.kept_by if job.waits is not None else ()
+        short = job.waits.shortage if job.waits is not None else None
+        named = short.kept_by if isinstance(short, LackOfNodes) else ()
         found = tuple(uid for uid in others if uid in named) or others
         for uid in found:
             self._holdings.know(state, state.jobs[uid])
@@ -286,7 +288,8 @@ class WaitLedger:
 
 def _next(job: JobRecord) -> PodShape | None:
     """The shape of the pod for which the last cycle found no node."""
-    return shape_of(job, job.waits.shortage.group) if job.waits is not None and job.spec is not None else None
+    short = job.waits.shortage if job.waits is not None and job.spec is not None else None
+    return shape_of(job, short.group) if isinstance(short, LackOfNodes) else None
 
 
 def quorum_gpus(spec: JobSpec, *, whole: bool) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events.facts import EndCause, EndKind, StageFacts
+from arranger.events.facts import LostPods, NodeLeft, NodeLost
 from arranger.events.log import Entry
 from arranger.messages.shortages import shortage_text
 from arranger.model.config import CycleConfig
@@ -356,7 +356,7 @@ def _decided_for_lost_nodes(job: JobRecord, lost: frozenset[str]) -> list[k.Even
     left = job.provided - set(slots)
     if job.stage in (Stage.STARTING, Stage.RUNNING) and not is_quorum(job.spec, left):
         lost_node = job.placements[LEADER if LEADER in slots else slots[0]]
-        reason, facts = StageReason.NODE_LOST, StageFacts(lost_node, gone=True)
+        reason, facts = StageReason.NODE_LOST, NodeLost(lost_node, gone=True)
         return [k.StageDecided(job.uid, job.version, job.attempt, Stage.RESCHEDULING, reason, facts)]
     if LEADER in slots:
         return []  # placed but not started: its controller reverts that, a cycle can't
@@ -365,7 +365,7 @@ def _decided_for_lost_nodes(job: JobRecord, lost: frozenset[str]) -> list[k.Even
         for slot in sorted(with_whole(job.spec, slots) & job.placements.keys())
         if slot[0] != LEADER_GROUP
     )
-    cause = EndCause(EndKind.LOST, workers[0].slot, len(workers), node=job.placements[slots[0]])
+    cause = LostPods(workers[0].slot, len(workers), NodeLeft(job.placements[slots[0]]))
     return [k.WorkersReplaced(job.uid, job.version, job.attempt, workers, (cause,))]
 
 
