@@ -585,6 +585,16 @@ class ShareLine:
         before = self._given_surplus.get(candidate.job.uid, _NOTHING) if candidate.kind.whole else _NOTHING
         return {of: amount - before.get(of, 0) for of, amount in candidate.amounts.items()}
 
+    def keeps_below(self, queue: str) -> bool:
+        """Whether no queue on the quorum's way alone, of which there are some, would be above its share with it. The
+        other way is that of `queue`."""
+        return any(name not in self._paths.get(queue, ()) for name in self._way) and not self.own_above(queue)
+
+    def exceeds(self, queue: str) -> bool:
+        """Whether every queue on the quorum's way alone, of which there are some, would be above its share with it."""
+        own = [name for name in self._way if name not in self._paths.get(queue, ())]
+        return bool(own) and all(name in self._above for name in own)
+
     def own_above(self, queue: str) -> bool:
         """Whether a queue on the quorum's way, but not on that of another queue, would be above its share with it."""
         return bool(self.first_above(queue))

@@ -258,7 +258,7 @@ class _Room(NamedTuple):
             return None
         found = self.preemption.make_room(tried, self.reservations.awaited)
         if found is None and self.preemption.may_make_room(tried.job):
-            found = self.reservations.among_guests(tried, self.preemption.may_start, self.preemption.make_room)
+            found = self.reservations.among_guests(tried, self.preemption, self.preemption.make_room)
         return found
 
     def surely_none(self, job: JobRecord, placer: Placer) -> bool:
@@ -386,7 +386,7 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room:
         room.reservations.begin(turn.job)
         tried = placer.quorum(turn.job)
         if not tried.quorum_stands:
-            backfilled = room.reservations.backfill(tried, room.preemption.may_start)
+            backfilled = room.reservations.backfill(tried, room.preemption)
             tried = backfilled or room.make_room(tried) or tried
         if tried.quorum_stands:
             room.reservations.served(turn.job)
@@ -414,7 +414,7 @@ def _further(placer: Placer, tried: PlacementTry, pods: int | None, room: _Room)
     more = not (lent and tried.job.placements) and placer.further(tried, pods)
     if more or (tried.pieces and not lent):
         return more
-    return room.reservations.lend(tried, pods, room.preemption.may_start)
+    return room.reservations.lend(tried, pods, room.preemption)
 
 
 def _decisions(placer: Placer, tried: PlacementTry, reasons: _Reasons) -> list[Event]:

@@ -8,7 +8,7 @@ nobody gives room: it waits for them. These are pods that are being deleted, tho
 and those of jobs that gave room earlier in the cycle.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice
@@ -74,6 +74,8 @@ class PreemptionSearch:
         self._failed: dict[Hashable, int] = {}
         #: What determines the candidates for a quorum → what all of them leave, nodes × resources.
         self._given: dict[Hashable, Rooms] = {}
+        #: Whether pods come before a reservation: what determines that → the answer.
+        self._first: dict[Hashable, bool] = {}
         #: UID → jobs that got nodes in this cycle. They give none up in it.
         self._placed: dict[str, None] = {}
         #: UID → jobs that gave room in this cycle. They get none in it.
@@ -269,6 +271,23 @@ class PreemptionSearch:
                 slots = tuple(chain.from_iterable(of.units))
                 vacated.append(self._vacating.of_job(of.job, slots, whole=of.kind.whole))
         return self._fits_without(job, vacated)
+
+    def comes_first(
+        self, tried: PlacementTry, pods: Mapping[int, int] | None, reserved: tuple[JobRecord, Mapping[int, int]]
+    ) -> bool:
+        """Whether so many pods of a job's groups, None for its quorum, keep its queue within its share, and a job for
+        whose pods room is reserved would lift its own above: once that has started, others could take the room back."""
+        job, (host, of_host) = tried.job, reserved
+        queue, other = queue_of(self._state, job), queue_of(self._state, host)
+        if queue == other or not of_host:
+            return False
+        amounts = sum_by_group(job, pods_of(quorum_needs(job, tried.policy)) if pods is None else dict(pods))
+        key = (queue, tuple(sorted(amounts.items())), host.uid, len(self._placed), len(self._victims))
+        if key not in self._first:
+            self._first[key] = self._candidates.line(job, amounts, self._use).keeps_below(
+                other
+            ) and self._candidates.line(host, sum_by_group(host, dict(of_host)), self._use).exceeds(queue)
+        return self._first[key]
 
     def _fits_without(self, job: JobRecord, vacated: list[Vacated], before: Iterable[JobRecord] = ()) -> bool:
         """Whether the quorum fits once these pods have left, and these jobs have what they find then."""

@@ -19,10 +19,10 @@ room.)
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from msgspec.structs import replace
@@ -50,6 +50,19 @@ from arranger.scheduling.view import add_to, fitting
 
 #: `Preemption.make_room`.
 MakeRoom = Callable[[PlacementTry, Callable[[], Collection[str]]], PlacementTry | None]
+
+
+class Others(Protocol):
+    """What decides between a job behind and those with reservations."""
+
+    def may_start(self, job: JobRecord) -> bool:
+        """Whether a job with a reservation can start without its guests."""
+
+    def comes_first(
+        self, tried: PlacementTry, pods: Mapping[int, int] | None, reserved: tuple[JobRecord, Mapping[int, int]]
+    ) -> bool:
+        """Whether so many pods of a job's groups, None for its quorum, come before a job for whose pods room is
+        reserved, by the shares of their queues."""
 
 
 class _Held(NamedTuple):
@@ -471,17 +484,17 @@ class Reservations:
 
     # --- jobs behind ----------------------------------------------------------------------------------------
 
-    def backfill(self, tried: PlacementTry, may_start: Callable[[JobRecord], bool]) -> PlacementTry | None:
+    def backfill(self, tried: PlacementTry, others: Others) -> PlacementTry | None:
         """The quorum of a failed try, placed in reserved room that it leaves in time, or as a guest, or held back by a
         permit; None if it has none. Then the try says what it lacks in the room that is open to it, and who keeps the
-        rest. `may_start` says whether a job with a reservation can start without its guests."""
+        rest."""
         job = tried.job
         if not self._held or tried.shortage is None or not tried.shortage.of_nodes or tried.shortage.infeasible:
             return None
-        in_time = self._in_time(job)
+        in_time = None if job.placements else self._in_held_room(job, self._open_for_good(tried, None, others))
         if in_time is not None and _has_room(in_time):
             return in_time
-        guest = self._as_guest(job, tried.shortage, may_start)
+        guest = self._as_guest(job, tried.shortage, others)
         if guest is not None and _has_room(guest):
             return guest
         again = guest or in_time
@@ -511,29 +524,31 @@ class Reservations:
             self._keep_out[key] = tuple(all_of_it or [uid for uid, pods in more.items() if pods] or there)
         return self._keep_out[key]
 
-    def lend(self, tried: PlacementTry, pods: int | None, may_start: Callable[[JobRecord], bool]) -> bool:
+    def lend(self, tried: PlacementTry, pods: int | None, others: Others) -> bool:
         """Place pods beyond a quorum as `Placer.further`, in reserved room. The job loses them, or all that it has if
         its quorum is a guest, once those with the reservations need their room."""
         job, known, done, more = tried.job, tried.shortage, len(tried.pieces), False
         if not self._held or not self._config.guests or job.of_pods:
             return False
         if tried.hosts:
-            return self._lend(tried, pods, may_start)
+            return self._lend(tried, pods, others)
         if known is None or not known.of_nodes:
             return False
-        more = self._further(tried, pods, self._ends_before(job))
+        left = tried.groups[known.group].count - sum(group == known.group for group, _ in job.placements)
+        asked = {known.group: left if pods is None else min(left, pods)}
+        more = self._further(tried, pods, self._open_for_good(tried, asked, others))
         if len(tried.pieces) == done and job.valid_spec.preemptible:
-            more = self._lend(tried, pods, may_start)
+            more = self._lend(tried, pods, others)
         elif len(tried.pieces) == done:  # one pod of them is enough
-            known.no_guest = _is_in_the_way(known) and bool(self._open_to_guests(job, may_start))
+            known.no_guest = _is_in_the_way(known) and bool(self._open_to_guests(job, others))
         if len(tried.pieces) == done and len(self._state.reservations) > 1:
             known.kept_by = self._keeping_out(job, known)
         return more
 
-    def _lend(self, tried: PlacementTry, pods: int | None, may_start: Callable[[JobRecord], bool]) -> bool:
+    def _lend(self, tried: PlacementTry, pods: int | None, others: Others) -> bool:
         done = len(tried.pieces)
         is_guest = bool(tried.hosts)
-        more = self._further(tried, pods, self._open_to_guests(tried.job, may_start))
+        more = self._further(tried, pods, self._open_to_guests(tried.job, others))
         if len(tried.pieces) > done:
             self._note_hosts(tried)
             self._occupy(tried, tried.pieces[done:] if is_guest else [])
@@ -552,15 +567,13 @@ class Reservations:
         self._take_out(free, None if placed else before)
         return more
 
-    def among_guests(
-        self, tried: PlacementTry, may_start: Callable[[JobRecord], bool], make_room: MakeRoom
-    ) -> PlacementTry | None:
+    def among_guests(self, tried: PlacementTry, others: Others, make_room: MakeRoom) -> PlacementTry | None:
         """The quorum of a failed try as a guest, where guests give it their room; None if they don't. Between guests,
         the same rules hold as between other jobs."""
         job = tried.job
         if not self._config.guests or job.of_pods or not job.valid_spec.preemptible:
             return None
-        free = self._open_to_guests(job, may_start) if not self._hosting.isdisjoint(self._held) else {}
+        free = self._open_to_guests(job, others) if not self._hosting.isdisjoint(self._held) else {}
         if not free:
             return None
         before = self._put_back(free)
@@ -573,27 +586,33 @@ class Reservations:
             found.preempted = replace(decided, placed=replace(decided.placed, hosts=found.hosts))
         return found
 
-    def _in_time(self, job: JobRecord) -> PlacementTry | None:
-        return None if job.placements else self._in_held_room(job, self._ends_before(job))
-
-    def _ends_before(self, job: JobRecord) -> dict[str, _Held]:
-        """The reserved room that a job will have left before the reservation begins, and of the rest what is held
-        beside pods that were lent it."""
+    def _open_for_good(self, tried: PlacementTry, pods: Mapping[int, int] | None, others: Others) -> dict[str, _Held]:
+        """The reserved room that a job may use without being a guest, for so many more pods of its groups, None for its
+        quorum: what it will have left before the reservation begins, and all where its queue comes first. Of the rest,
+        what is held beside pods that were lent it."""
+        job = tried.job
         end_ms = leaves_by_ms(self._state, job, self._config, self._time_ms)
-        in_time = {uid for uid, of in self._held.items() if end_ms is not None and end_ms <= of.start_ms}
-        open_to_it = ((uid, of if uid in in_time else of.beside_lent) for uid, of in self._held.items())
-        return {uid: of for uid, of in open_to_it if uid in in_time or of.rooms.amounts.any()}
+        whole = {uid for uid, of in self._held.items() if end_ms is not None and end_ms <= of.start_ms}
+        if tried.shortage is not None and _is_in_the_way(tried.shortage):
+            whole |= {uid for uid in self._held.keys() - whole if others.comes_first(tried, pods, self._reserved(uid))}
+        open_to_it = ((uid, of if uid in whole else of.beside_lent) for uid, of in self._held.items())
+        return {uid: of for uid, of in open_to_it if uid in whole or of.rooms.amounts.any()}
 
-    def _as_guest(
-        self, job: JobRecord, shortage: Shortage, may_start: Callable[[JobRecord], bool]
-    ) -> PlacementTry | None:
+    def _reserved(self, uid: str) -> tuple[JobRecord, dict[int, int]]:
+        """A job for which room is held, and how many pods of its groups that is for."""
+        pods: dict[int, int] = {}
+        for of in self._state.reservations[uid].decided.pods if uid in self._state.reservations else ():
+            pods[of.group] = pods.get(of.group, 0) + sum(last - first + 1 for first, last in of.indices)
+        return self._state.jobs[uid], pods
+
+    def _as_guest(self, job: JobRecord, shortage: Shortage, others: Others) -> PlacementTry | None:
         if not self._config.guests or job.of_pods:
             return None
         if not job.valid_spec.preemptible:
             if _is_in_the_way(shortage):
-                shortage.no_guest = self._would_fit(job, self._open_to_guests(job, may_start))
+                shortage.no_guest = self._would_fit(job, self._open_to_guests(job, others))
             return None
-        found = self._in_held_room(job, self._open_to_guests(job, may_start))
+        found = self._in_held_room(job, self._open_to_guests(job, others))
         if found is not None and found.quorum_stands:
             self._note_hosts(found)
             self._occupy(found, found.pieces)
@@ -638,14 +657,14 @@ class Reservations:
         rows = {piece.row for piece in tried.pieces}
         tried.hosts = tuple(uid for uid, of in self._held.items() if not rows.isdisjoint(of.rooms.rows.tolist()))
 
-    def _open_to_guests(self, job: JobRecord, may_start: Callable[[JobRecord], bool]) -> dict[str, _Held]:
+    def _open_to_guests(self, job: JobRecord, others: Others) -> dict[str, _Held]:
         """The reserved room in which a job may be a guest. Who starts in room that the job in front can use now would
         be asked to leave at once, and be in its way if its turn is still to come."""
         jobs = self._state.jobs
         held = {uid: of for uid, of in self._held.items() if job.uid not in jobs[uid].slots.asked}
-        return {uid: of for uid, of in held.items() if not self._may_start(uid, may_start)}
+        return {uid: of for uid, of in held.items() if not self._may_start(uid, others)}
 
-    def _may_start(self, uid: str, may_start: Callable[[JobRecord], bool]) -> bool:
+    def _may_start(self, uid: str, others: Others) -> bool:
         """Whether the job for which room is held can start with it without its guests. In a cycle, there is no more
         room later on, so this is asked once."""
         known = self._may_starts.get(uid)
@@ -653,7 +672,7 @@ class Reservations:
             view, rooms = self._placer.view, self._held[uid].rooms
             before = view.content
             view.hold(*rooms, sign=-1)
-            known = self._may_starts[uid] = may_start(self._state.jobs[uid])
+            known = self._may_starts[uid] = others.may_start(self._state.jobs[uid])
             view.hold(*rooms, before)
         return known
 

@@ -12,6 +12,7 @@ the log shows one of these:
 - Somebody else than a cycle on the state before its entry gives nodes to a job (`STALE`).
 - The job is edited, suspended, deleted or kept out of its queue, or it backs off (`ITSELF`).
 - Queues, namespaces, priority classes, quotas or LimitRanges change (`RULES`).
+- A job of another queue gets nodes while it would lift its own queue above its share (`BEYOND`).
 - Room of a given-up slot is kept for a pod that may still come (`ASSUMED`).
 
 No promise begins where limits of queues or quotas could keep the job from nodes that are free.
@@ -30,6 +31,7 @@ from arranger.projections.expected_ends import expected_end, expected_runtime_ms
 from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.ownership import attributed
 from arranger.projections.state import State, Verdict
+from arranger.scheduling import queues_view
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.queue import in_order
 from arranger.scheduling.vacating import leaving
@@ -39,7 +41,7 @@ from tests.simulation.room_rules import Decision, edited, less, spec_of
 #: The sites of promises that are kept, without and with jobs behind that got nodes meanwhile.
 KEPT, PASSED = "a reserved job starts as promised", "a reserved job starts as promised after others behind it"
 OUTLIVED, NODES, BEFORE_IT, STALE = "outlived", "nodes", "one before it", "stale"
-ITSELF, RULES, ASSUMED, LOST = "itself", "rules", "assumed", "the log is lost"
+ITSELF, RULES, ASSUMED, LOST, BEYOND = "itself", "rules", "assumed", "the log is lost", "beyond its share"
 #: The watches of what rules are made of.
 _RULES = (k.Watched.QUEUE, k.Watched.NAMESPACE, k.Watched.PRIORITY_CLASS, k.Watched.QUOTA, k.Watched.LIMIT_RANGE)
 
@@ -64,6 +66,8 @@ class Before:
     run_ms: dict[str, int | None]
     facts: dict[str, NodeFacts | None]
     rules: tuple[object, ...]
+    #: The jobs with promises that would lift a queue on their way above its share.
+    beyond: dict[str, None]
 
 
 class Promises:
@@ -96,12 +100,13 @@ class Promises:
             return None
         names = [event.name for event in events if k.seen_or_gone(event, k.NodeSeen)]
         facts = {name: state.nodes.facts_of(name) for name in names}
-        order, run_ms = [], dict[str, int | None]()
+        order, run_ms, beyond = [], dict[str, int | None](), dict[str, None]()
         if cycle is not None:
             order = [job.uid for job in in_order(state, cycle.config, time_ms=cycle.time_ms)]
             jobs = [state.jobs[uid] for uid in _placed(events) if uid in state.jobs]
             run_ms = {job.uid: _to_run_ms(state, job, cycle) for job in jobs}
-        return Before(order, run_ms, facts, _rules(state) if _changes_rules(events) else ())
+            beyond = {uid: None for uid in self._open if uid in state.jobs and _exceeds(state, state.jobs[uid])}
+        return Before(order, run_ms, facts, _rules(state) if _changes_rules(events) else (), beyond)
 
     def after(
         self, state: State, entry: Entry, verdicts: Mapping[int, Verdict], before: Before | None
@@ -198,6 +203,8 @@ def _why_void(
         return NODES
     if placed and cycle is None:
         return STALE
+    if uid in before.beyond and any(name_of(state, state.jobs[of]) != name_of(state, job) for of in placed):
+        return BEYOND
     if cycle is not None and uid not in before.order:
         return ITSELF
     first = cycle is None or _first(state, uid, before.order, placed)
@@ -218,6 +225,16 @@ def _limited(state: State, job: JobRecord) -> bool:
     of_way = any(spec.capability or spec.max_running is not None or spec.max_waiting is not None for spec in ways)
     guaranteed = any(seen.spec is not None and seen.spec.guarantee for seen in state.queues.values())
     return of_way or guaranteed or bool(state.quotas.get(job.seen.namespace))
+
+
+def _exceeds(state: State, job: JobRecord) -> bool:
+    """Whether a waiting job would lift its queue, or one above it, above its share."""
+    views, amounts = queues_view(state).queues, Counter[str]()
+    for group in job.valid_spec.groups:
+        for resource, amount in group.shape.requests:
+            amounts[resource] += amount * group.count
+    ways = [views[name] for name in way_of(state, name_of(state, job)) if name in views]
+    return any(of.used.get(one, 0) + amount > of.share.get(one, 0) for of in ways for one, amount in amounts.items())
 
 
 def _changes_rules(events: Sequence[k.Event]) -> bool:

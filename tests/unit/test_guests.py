@@ -488,3 +488,44 @@ def test_a_journal_that_grew_too_long_is_dropped_and_changes_no_decision(monkeyp
     assert any(isinstance(event, k.Placed) and event.hosts for event in whole)
     assert whole == dropped
     assert written > 100 and left <= 20
+
+
+def borrowing(**more: object) -> tuple[World, JobRecord]:
+    """A queue deserves two of six nodes. A gang of all nodes has a reservation, above the share of its queue, and waits
+    for a job of which nobody knows when it ends."""
+    of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
+    for number in range(6):
+        of.node(f"n{number}", cpu=64, gpus=8)
+    of.queue("deserves", deserved=(("nvidia.com/gpu", 16),))
+    for name in ("borrows", "third"):
+        of.queue(name)
+    of.job("runs", of_queue="third", workers=1, worker=NODE, min_workers=1, equals=True)
+    of.settle()
+    big = of.job("big", of_queue="borrows", workers=6, worker=NODE, min_workers=6, equals=True)
+    of.settle()
+    assert "uid-big" in of.state.reservations
+    return of, big
+
+
+@pytest.mark.parametrize("preemptible", [True, False])
+def test_a_job_within_the_share_of_its_queue_is_no_guest_of_one_beyond_its_own(preemptible: bool) -> None:
+    """36 of 48 GPUs were idle, and the guest of a team that used 4 of the 16 that it deserves lost its nodes."""
+    of, big = borrowing()
+    within = small(of, "within", 8, of_queue="deserves", created=9, preemptible=preemptible)
+    assert (within.stage, within.slots.hosts) == (Stage.RUNNING, ())
+    of.job("runs", of_queue="third", workers=1, worker=NODE, min_workers=1, equals=True, terminating=True)
+    of.settle()
+    assert within.stage == Stage.RUNNING and big.stage == Stage.PENDING
+
+
+def test_a_job_beyond_the_share_of_its_queue_is_a_guest_as_before() -> None:
+    of, _ = borrowing()
+    beyond = small(of, "beyond", 32, of_queue="deserves", created=9)
+    assert beyond.slots.hosts == ("uid-big",)
+
+
+def test_workers_within_the_share_of_their_queue_are_not_lent_room_that_is_reserved_beyond_another() -> None:
+    of, _ = borrowing()
+    grows = of.job("grows", of_queue="deserves", created=9, workers=16, worker=GPU, min_workers=1, equals=True)
+    of.settle()
+    assert len(grows.placements) == 16 and not grows.slots.lent and not grows.slots.hosts
