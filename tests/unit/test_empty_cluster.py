@@ -74,6 +74,7 @@ def test_what_helps_is_still_found_by_what_is_free_now() -> None:
         "one more node like n1 with 9 nvidia.com/gpu",
     ]
 
+        "learner asking for 8 nvidia.com/gpu instead of 9; then it waits for room",
 
 def test_nodes_that_are_unhealthy_or_cordoned_are_not_to_blame() -> None:
     world = World()

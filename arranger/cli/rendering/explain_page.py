@@ -117,8 +117,8 @@ class ExplanationPrinter:
         helped = answer.would_have_helped
         if helped is not None:
             for one in helped.remedies[:_OF_A_KIND]:
-                gave = f"tried at offset {helped.offset}, this would have given it {counted(one.pods, 'pod')}"
-                print_text(f"  {'':<9} {gave}: {one.text}", indent=12)
+                gave = f"given it {counted(one.pods, 'pod')}" if one.pods else "let it wait on"
+                print_text(f"  {'':<9} tried at offset {helped.offset}, this would have {gave}: {one.text}", indent=12)
 
     def _facts(self) -> None:
         answer = self._answer
@@ -293,13 +293,7 @@ class ExplanationPrinter:
             _in_vain(waiting.tried, what)
             return
         shown = [one for one in waiting.remedies if self._everything or _first_few(one, waiting.remedies)]
-        if some := [one for one in shown if one.pods]:
-            heading(f"What would give it {what}, each tried by a cycle at this point")
-            rows = [(f"+{one.pods}", *_remedy_cells(one)) for one in some]
-            self._table(("pods", "change", "undoes"), rows, right=("pods",))
-        if none := [one for one in shown if not one.pods]:
-            heading("What would put it into the queue, each tried by a cycle at this point")
-            self._table(("change", "undoes"), map(_remedy_cells, none))
+        self._changes(shown, what)
         hidden = len(waiting.remedies) - len(shown)
         if hidden:
             print_text(f"{hidden} more like these would help: --all")
@@ -309,6 +303,18 @@ class ExplanationPrinter:
     def _what(self, waiting: Waiting) -> str:
         """What the job waits for, in words: "more nodes" if it has some or gets some now."""
         return "more nodes" if waiting.gets or self._answer.standing.pods_placed else "nodes"
+    def _changes(self, shown: Sequence[Remedy], what: str) -> None:
+        """Print changes with which the job gets `what` it waits for now or once there is room, then those that only put
+        it into the queue."""
+        if some := [one for one in shown if one.pods or one.then_feasible]:
+            when = "" if any(one.pods for one in some) else " once there is room"
+            heading(f"What would give it {what}{when}, each tried by a cycle at this point")
+            rows = [(f"+{one.pods}" if one.pods else "-", *_remedy_cells(one)) for one in some]
+            self._table(("pods", "change", "undoes"), rows, right=("pods",))
+        if none := [one for one in shown if not one.pods and not one.then_feasible]:
+            heading("What would put it into the queue, each tried by a cycle at this point")
+            self._table(("change", "undoes"), map(_remedy_cells, none))
+
 
     def _takers(self, waiting: Waiting) -> None:
         if not waiting.takers or waiting.shortfall is None:

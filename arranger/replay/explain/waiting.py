@@ -108,7 +108,7 @@ def explain_waiting(
     before, counted_job = tuple(waiting[: max(position - 1, 0)]), waiting[position - 1] if position else job
     untried = tuple(observer.untried) if position else None
     case = WaitingCase(
-        story, state, job, config, policies, _lack(observer.now), before, untried, given=given if position else None
+        story, state, job, config, policies, _lack(observer), before, untried, given=given if position else None
     )
     if recorded is not None:
         sought = _sought_then(case, recorded)
@@ -154,7 +154,7 @@ def _sought_then(case: WaitingCase, state: State) -> Sought:
         if observer.shortfall is None:
             return Sought()
         untried = tuple(observer.untried)
-    before, lack = tuple(waiting[: max(position - 1, 0)]), _lack(observer.now)
+    before, lack = tuple(waiting[: max(position - 1, 0)]), _lack(observer)
     still = frozenset(other.uid for other in case.ahead)
     then = replace(case, state=state, job=job, ahead=before, lack=lack, untried=untried, given=given)
     return remedies(replace(then, still_ahead=still, after=case.state))
@@ -222,23 +222,31 @@ def _given(
     return given, next((room_from(of, state) for of in taken), ())
 
 
-def _lack(shortfall: Shortfall | None) -> Lack | None:
-    if shortfall is None:
+def _lack(observer: ShortfallObserver) -> Lack | None:
+    """What the job lacks beside the present pods; if it is infeasible, with what it lacks without them."""
+    final, now = observer.shortfall, observer.now
+    if now is None:
         return None
-    closest = shortfall.closest
     return Lack(
-        shortfall.group_number,
-        shortfall.resources,
-        frozenset(shortfall.candidates),
-        closest.lacks if closest is not None and closest.node in shortfall.candidates else (),
-        shortfall.asked - shortfall.found,
-        shortfall.quota,
-        shortfall.topology,
-        shortfall.objection,
+        now.group_number,
+        now.resources,
+        frozenset(now.candidates),
+        _lacks(now),
+        now.asked - now.found,
+        now.quota,
+        now.topology,
+        now.objection,
+        _lacks(final) if final is not None and final.infeasible else (),
     )
 
 
 def _taken_text(gets: int, givers: tuple[str, ...]) -> str:
+def _lacks(shortfall: Shortfall) -> tuple[tuple[str, int, int], ...]:
+    """What the closest node lacks, if nothing else rules it out."""
+    closest = shortfall.closest
+    return closest.lacks if closest is not None and closest.node in shortfall.candidates else ()
+
+
     """In words, that a cycle would take room for the job."""
     return f"the next scheduling cycle takes room for it ({counted(gets, 'pod')}) from {'; '.join(givers)}"
 
