@@ -18,7 +18,7 @@ from arranger.cli.rendering.output import (
     say,
 )
 from arranger.events.facts import ShortageFacts
-from arranger.messages.shortages import counts_text, nodes_text, reason_text
+from arranger.messages.shortages import counts_text, nodes_text, reason_text, shortage_text
 from arranger.model.job import Stage
 from arranger.model.quantity import amount_text
 from arranger.model.text import attempt_name, counted, few, states_text
@@ -224,6 +224,9 @@ class ExplanationPrinter:
             gives_up = f"the first cycle from {until} on gives it up" if waiting.fails_at_ms else "no cycle gives it up"
             told = f"  infeasible    since {since}, it doesn't fit even an empty cluster of these nodes; {gives_up}"
             print_text(told, indent=16)
+        if waiting.never_fits is not None:
+            never = shortage_text(waiting.never_fits)
+            print_text(f"  infeasible    once that is over, too: {never}", indent=16)
 
     def _waiting(self, waiting: Waiting) -> None:
         if not self._waits:  # further pods of it do, and this isn't the first thing on the page
@@ -300,9 +303,6 @@ class ExplanationPrinter:
         if waiting.untried:
             print_text(f"{waiting.untried} more like these weren't tried: there are too many")
 
-    def _what(self, waiting: Waiting) -> str:
-        """What the job waits for, in words: "more nodes" if it has some or gets some now."""
-        return "more nodes" if waiting.gets or self._answer.standing.pods_placed else "nodes"
     def _changes(self, shown: Sequence[Remedy], what: str) -> None:
         """Print changes with which the job gets `what` it waits for now or once there is room, then those that only put
         it into the queue."""
@@ -315,6 +315,9 @@ class ExplanationPrinter:
             heading("What would put it into the queue, each tried by a cycle at this point")
             self._table(("change", "undoes"), map(_remedy_cells, none))
 
+    def _what(self, waiting: Waiting) -> str:
+        """What the job waits for, in words: "more nodes" if it has some or gets some now."""
+        return "more nodes" if waiting.gets or self._answer.standing.pods_placed else "nodes"
 
     def _takers(self, waiting: Waiting) -> None:
         if not waiting.takers or waiting.shortfall is None:
