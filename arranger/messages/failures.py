@@ -7,6 +7,7 @@ from arranger.events.kinds import PodSeen, StageDecided
 from arranger.messages.decisions import container_text
 from arranger.model.job import Stage
 from arranger.model.pod import ContainerEnd
+from arranger.model.quantity import amount_text
 from arranger.model.reasons import ReasonKind
 from arranger.model.stages import StageReason
 from arranger.model.text import few, rfc3339_from
@@ -125,6 +126,16 @@ def _absent(short: f.ShortageFacts | None) -> list[str]:
     return list(dict.fromkeys(of.name for of, _ in short.reasons if of.absent)) if short is not None else []
 
 
+def _offered(short: f.ShortageFacts | None) -> str:
+    """The most that a node has for a pod, if that is too little for the first one and nodes lack nothing else."""
+    if short is None or not short.infeasible or short.found:
+        return ""
+    of = [reason for reason, _ in short.reasons if reason.kind == ReasonKind.INSUFFICIENT]
+    if len(of) != 1 or not of[0].free:
+        return ""
+    return f" (a node offers at most {amount_text(of[0].name, of[0].free)} {of[0].name})"
+
+
 def _of_room(short: f.ShortageFacts | None) -> str:
     """For a job that got no nodes."""
     rules = _OF_NODES | _OF_PODS
@@ -135,7 +146,7 @@ def _of_room(short: f.ShortageFacts | None) -> str:
         return f"{fewer}correct {ruled_out} of its pods, or add nodes that match"
     if absent := _absent(short):
         return f"correct the request of {few(absent, 3)}, which no node has, or add nodes that have it"
-    less = f"request less for a pod, {_FEWER}, or add nodes that hold it"
+    less = f"request less for a pod{_offered(short)}, {_FEWER}, or add nodes that hold it"
     return f"{less}, or correct {ruled_out} of its pods" if ruled_out else less
 
 

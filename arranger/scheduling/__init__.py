@@ -34,7 +34,7 @@ from arranger.scheduling.queue_view import (
     positions,
     queues_view,
 )
-from arranger.scheduling.quorum_alone import QuorumAlone, heeds_others, place_alone
+from arranger.scheduling.quorum_alone import QuorumAlone, heeds_others, place_alone, try_empty_cluster
 from arranger.scheduling.quotas import quorum_lacks
 from arranger.scheduling.registry import BUILT_IN, Policies, Policy, policies_with
 from arranger.scheduling.relations import attracts, keeps_away
@@ -103,6 +103,7 @@ __all__ = [
     "recorded_order",
     "seniority",
     "take_cycle",
+    "try_empty_cluster",
     "turn_of",
     "turns_to",
     "waiting_jobs",

@@ -145,6 +145,13 @@ class Placer:
         limited = shortage is not None and shortage.quota is not None and shortage.quota.limit != LimitKind.GUARANTEES
         return None if limited or tried.job.placements else self._empty.shortage(tried, alike)
 
+    def on_empty_nodes(self, job: JobRecord) -> PlacementTry:
+        """A try without placements, with why the quorum certainly wouldn't fit an empty cluster of these nodes,
+        whatever limits say; without a shortage if it might."""
+        tried = self.begin(job)
+        tried.shortage = self._empty.shortage(tried, self._memory.alike(job, tried.groups))
+        return tried
+
     def alike(self, job: JobRecord) -> Hashable:
         """Everything that determines whether a job's quorum fits now, but limits."""
         return self._memory.alike(job)

@@ -21,6 +21,12 @@ def place_alone(state: State, job: JobRecord, config: CycleConfig, policies: Pol
     return Placer(state, config, policies).quorum(job)
 
 
+def try_empty_cluster(state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> PlacementTry:
+    """Why not even an empty cluster of the present nodes would hold the job's quorum, as the shortage of a try; it has
+    none if the quorum might fit. It doesn't matter whether the job is in the queue."""
+    return Placer(state, config, policies).on_empty_nodes(job)
+
+
 def heeds_others(state: State, job: JobRecord) -> bool:
     """Whether rules among pods, quotas or queues may affect the placement of the job, or of jobs before it."""
     groups = job.spec.groups if job.spec is not None else ()

@@ -217,11 +217,11 @@ export function Waiting({ waiting, placed }: { waiting: NonNullable<Explained["w
       {[true, false].map((gives) => (
         <Sentences key={gives} title={gives ? `What would give it ${nodes}` : "What would put it into the queue"}>
           {waiting.remedies
-            .filter((one) => one.pods > 0 === gives)
+            .filter((one) => (one.pods > 0 || one.thenFeasible) === gives)
             .map((one) => (
               <>
                 {shown(one.text)}
-                {gives && `: ${many(one.pods, "pod")}`} {one.undoes > 0 && <Point at={one.undoes} />}
+                {one.pods > 0 && `: ${many(one.pods, "pod")}`} {one.undoes > 0 && <Point at={one.undoes} />}
                 {one.undoes > 0 && one.several && " and others"}
               </>
             ))}

@@ -277,7 +277,8 @@ export interface Explained {
     blockers: { offset: number; text: string }[];
     /** As `blockers`, of before the job was created. */
     earlier: { offset: number; text: string }[];
-    remedies: { kind: string; text: string; pods: number; undoes: number; several: boolean }[];
+    /** What helps; with one that is `thenFeasible` and has no pods, the job only waits for room that could come. */
+    remedies: { kind: string; text: string; pods: number; undoes: number; several: boolean; thenFeasible: boolean }[];
     /** How many changes cycles tried to find the remedies. */
     tried: number;
     /** How many of its pods a cycle would place now. */

@@ -472,7 +472,9 @@ def test_explain_of_a_failed_job_says_where_stands_what_would_have_helped(
     assert (
         first.startswith("default/j failed at 20") and ", because even an empty cluster of these nodes can't " in first
     )
-    assert remedy.startswith("  remedy    request less for a pod, ") and remedy.endswith(" submit the job again")
+    assert remedy.startswith("  remedy    request less for a pod (a node offers at most 1 nvidia") and remedy.endswith(
+        " submit the job again"
+    )
     assert helped == (
         f"            tried at offset {at}, this would have given it 1 pod: "
         "learner asking for 1 nvidia.com/gpu instead of 4"

@@ -1,5 +1,7 @@
 """The reason of an infeasible job is that of the nodes without pods and all healthy, whoever uses them now."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,11 +9,12 @@ from hypothesis import strategies as st
 from arranger.events import kinds as k
 from arranger.events.facts import ShortageFacts
 from arranger.messages.shortages import shortage_text
-from arranger.model.job import Topology
+from arranger.model.job import Dependency, Topology
 from arranger.model.pod import HostPort, PodRules
 from arranger.model.reasons import ReasonKind
 from arranger.replay.explain.in_queue import KeptBy
 from tests.unit.replay_worlds import explained
+from tests.unit.test_explain_failures import page
 from tests.world import World, shape
 
 
@@ -71,6 +74,7 @@ def test_what_helps_is_still_found_by_what_is_free_now() -> None:
     )
     assert [one.text for one in waiting.remedies] == [
         "learner asking for 3 nvidia.com/gpu instead of 9",
+        "learner asking for 8 nvidia.com/gpu instead of 9; then it waits for room",
         "one more node like n1 with 9 nvidia.com/gpu",
     ]
 
@@ -141,3 +145,61 @@ def test_it_is_the_reason_of_a_cluster_without_pods(
         assert now == without
     else:
         assert without is None or not without.infeasible
+
+
+def after(world: World) -> None:
+    world.job("first", leader=shape(gpus=1))
+    world.job("j", leader=shape(gpus=40), after=[Dependency("first")])
+
+
+def without_queue(world: World) -> None:
+    world.queue("other")
+    world.job("j", leader=shape(gpus=40), of_queue="nowhere")
+
+
+def suspended(world: World) -> None:
+    world.job("j", leader=shape(gpus=40), suspend=True)
+
+
+@pytest.mark.parametrize("kept", [after, without_queue, suspended])
+def test_a_job_that_waits_for_something_else_first_is_told_that_it_never_fits(kept: Callable[[World], None]) -> None:
+    world = full()
+    kept(world)
+    world.settle()
+    answer = explained(world.entries, "j")
+    waiting = answer.waiting
+    assert waiting is not None and not waiting.position and not waiting.infeasible_since_ms
+    never = waiting.never_fits
+    assert never is not None and (never.infeasible, never.found, never.asked) == (True, 0, 1)
+    [(of, nodes)] = never.reasons
+    assert (of.name, of.needed, of.free, nodes) == ("nvidia.com/gpu", 40, 8, 2)
+    told = "learner: 0 of 2 nodes fit: 2 insufficient nvidia.com/gpu (needs 40, at most 8 free)"
+    [line] = [line for line in page(answer).splitlines() if line.startswith("  infeasible ")]
+    assert line == (
+        "  infeasible    once that is over, too: even an empty cluster of these nodes can't hold it: "
+        f"0 of 1 required pods fit; {told}"
+    )
+
+
+def test_a_job_that_waits_for_something_else_and_would_fit_an_empty_cluster_is_told_nothing_of_it() -> None:
+    world = full()
+    world.queue("other")
+    world.job("first", leader=shape(gpus=1))
+    world.job("j", leader=shape(gpus=8), after=[Dependency("first")])
+    world.job("q", leader=shape(gpus=8), of_queue="nowhere")
+    world.settle()
+    for name in "jq":
+        waiting = explained(world.entries, name).waiting
+        assert waiting is not None and not waiting.position and waiting.never_fits is None
+
+
+def test_what_the_cycle_says_of_a_job_that_never_fits_is_not_said_twice() -> None:
+    world = full()
+    world.job("j", leader=shape(gpus=40))
+    world.cycle()
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None and waiting.infeasible_since_ms and waiting.never_fits is None
+    world.pass_time(world.config.infeasible_grace_ms / 1000 + 1)
+    world.cycle()
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is None or waiting.never_fits is None

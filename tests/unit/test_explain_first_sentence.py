@@ -17,7 +17,7 @@ from arranger.messages.readiness import stuck_text
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import Stage
 from arranger.model.pod import ContainerEnd
-from arranger.model.reasons import Reason, ReasonKind
+from arranger.model.reasons import Reason, ReasonKind, absent, insufficient
 from arranger.model.stages import TRANSITIONS, StageReason
 from arranger.projections.job_parts import LEADER
 from arranger.projections.run_times import TIMES_NEEDED
@@ -32,6 +32,7 @@ from tests.unit.replay_worlds import crowded, explained, gpu_job, with_room_rule
 from tests.unit.test_lifecycle import starting_world
 from tests.world import World, shape
 
+GPU = "nvidia.com/gpu"
 FAILURES = sorted({reason for (_, reason), to in TRANSITIONS.items() if to == Stage.FAILED})
 
 
@@ -266,6 +267,26 @@ def test_a_job_that_its_selector_keeps_from_all_nodes_is_told_of_it() -> None:
     both = remedy(ReasonKind.INSUFFICIENT, ReasonKind.NODE_SELECTOR, ReasonKind.TAINT)
     assert "request less" in both and "or correct the nodeSelector, the tolerations of its pods" in both
     assert remedy(ReasonKind.INSUFFICIENT).startswith("request less for a pod") and "correct" not in remedy()
+
+
+@pytest.mark.parametrize(
+    ("infeasible", "found", "reasons", "said"),
+    [
+        (True, 0, [insufficient(GPU, 64, 8)], f"request less for a pod (a node offers at most 8 {GPU}), need fewer"),
+        (True, 0, [insufficient("memory", 100 << 30, 64 << 30)], "request less for a pod (a node offers at most 64Gi"),
+        (False, 0, [insufficient(GPU, 64, 8)], "request less for a pod, need"),  # others use the rest
+        (True, 1, [insufficient(GPU, 8, 0)], "request less for a pod, need"),  # its own pods do
+        (True, 0, [insufficient(GPU, 8, 0)], "request less for a pod, need"),
+        (True, 0, [insufficient(GPU, 64, 8), insufficient("cpu", 100_000, 64_000)], "request less for a pod, need"),
+        (True, 0, [absent("x/gpus", 4, GPU)], "correct the request of x/gpus"),
+    ],
+)
+def test_a_job_that_was_too_large_is_told_the_most_that_a_node_offers(
+    infeasible: bool, found: int, reasons: list[Reason], said: str
+) -> None:
+    counts = tuple((reason, 4) for reason in reasons)
+    shortage = ShortageFacts("w", found, 2, infeasible=infeasible, reasons=counts)
+    assert failure_remedy_text(failed(StageReason.UNSCHEDULABLE, shortage=shortage)).startswith(said)
 
 
 def test_a_job_that_failed_because_of_its_rules_is_told_nothing_of_its_requests() -> None:

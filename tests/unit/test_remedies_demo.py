@@ -25,8 +25,9 @@ async def test_added_nodes_are_for_as_many_jobs_ahead_as_the_page_lists() -> Non
     waiting = await waiting_at("never-fits", 62)
     assert (waiting.position, [one.job for one in waiting.ahead]) == (2, ["default/waits-its-turn"])
     assert [one.text for one in waiting.remedies] == [
+        "learner asking for 8 nvidia.com/gpu instead of 64; then it waits for room",
         "2 more nodes like node-4 with 64 nvidia.com/gpu (one of them for a job ahead of it and default/sweep-2, "
-        "which was ahead of it before this cycle)"
+        "which was ahead of it before this cycle)",
     ]
 
 

@@ -77,7 +77,15 @@ def test_pods_that_would_fit_if_they_shared_nodes_are_told_how_much_each_may_ask
     world = cluster(2)
     world.job("j", leader=shape(gpus=8), workers=2, worker=shape(gpus=8), min_workers=2, policy=policy)
     world.cycle()
-    assert "learner and actors asking for 4 nvidia.com/gpu instead of 8" in helps(world)
+    assert "actors asking for 4 nvidia.com/gpu instead of 8" in helps(world)
+
+
+@pytest.mark.parametrize("policy", ["", GANG])
+def test_of_pods_that_would_fit_on_one_node_each_is_told_how_much_it_may_ask_for(policy: str) -> None:
+    world = cluster(1)
+    world.job("j", leader=shape(gpus=8), workers=3, worker=shape(gpus=8), min_workers=3, policy=policy)
+    world.cycle()
+    assert "learner and actors asking for 2 nvidia.com/gpu instead of 8" in helps(world)
 
 
 def test_nodes_that_a_job_ahead_would_take_if_there_were_more_of_them_still_help() -> None:

@@ -18,7 +18,7 @@ from arranger.cli.rendering.output import (
     say,
 )
 from arranger.events.facts import LackOfNodes, ShortageFacts
-from arranger.messages.shortages import counts_text, nodes_text, reason_text
+from arranger.messages.shortages import counts_text, nodes_text, reason_text, shortage_text
 from arranger.model.job import Stage
 from arranger.model.quantity import amount_text
 from arranger.model.text import attempt_name, counted, few, states_text
@@ -117,8 +117,8 @@ class ExplanationPrinter:
         helped = answer.would_have_helped
         if helped is not None:
             for one in helped.remedies[:_OF_A_KIND]:
-                gave = f"tried at offset {helped.offset}, this would have given it {counted(one.pods, 'pod')}"
-                print_text(f"  {'':<9} {gave}: {one.text}", indent=12)
+                gave = f"given it {counted(one.pods, 'pod')}" if one.pods else "let it wait on"
+                print_text(f"  {'':<9} tried at offset {helped.offset}, this would have {gave}: {one.text}", indent=12)
 
     def _facts(self) -> None:
         answer = self._answer
@@ -223,6 +223,9 @@ class ExplanationPrinter:
             gives_up = f"the first cycle from {until} on gives it up" if waiting.fails_at_ms else "no cycle gives it up"
             told = f"  infeasible    since {since}, it doesn't fit even an empty cluster of these nodes; {gives_up}"
             print_text(told, indent=16)
+        if waiting.never_fits is not None:
+            never = shortage_text(waiting.never_fits)
+            print_text(f"  infeasible    once that is over, too: {never}", indent=16)
 
     def _waiting(self, waiting: Waiting) -> None:
         if not self._waits:  # further pods of it do, and this isn't the first thing on the page
@@ -292,18 +295,24 @@ class ExplanationPrinter:
             _in_vain(waiting.tried, what)
             return
         shown = [one for one in waiting.remedies if self._everything or _first_few(one, waiting.remedies)]
-        if some := [one for one in shown if one.pods]:
-            heading(f"What would give it {what}, each tried by a cycle at this point")
-            rows = [(f"+{one.pods}", *_remedy_cells(one)) for one in some]
-            self._table(("pods", "change", "undoes"), rows, right=("pods",))
-        if none := [one for one in shown if not one.pods]:
-            heading("What would put it into the queue, each tried by a cycle at this point")
-            self._table(("change", "undoes"), map(_remedy_cells, none))
+        self._changes(shown, what)
         hidden = len(waiting.remedies) - len(shown)
         if hidden:
             print_text(f"{hidden} more like these would help: --all")
         if waiting.untried:
             print_text(f"{waiting.untried} more like these weren't tried: there are too many")
+
+    def _changes(self, shown: Sequence[Remedy], what: str) -> None:
+        """Print changes with which the job gets `what` it waits for now or once there is room, then those that only put
+        it into the queue."""
+        if some := [one for one in shown if one.pods or one.then_feasible]:
+            when = "" if any(one.pods for one in some) else " once there is room"
+            heading(f"What would give it {what}{when}, each tried by a cycle at this point")
+            rows = [(f"+{one.pods}" if one.pods else "-", *_remedy_cells(one)) for one in some]
+            self._table(("pods", "change", "undoes"), rows, right=("pods",))
+        if none := [one for one in shown if not one.pods and not one.then_feasible]:
+            heading("What would put it into the queue, each tried by a cycle at this point")
+            self._table(("change", "undoes"), map(_remedy_cells, none))
 
     def _what(self, waiting: Waiting) -> str:
         """What the job waits for, in words: "more nodes" if it has some or gets some now."""

@@ -4,7 +4,7 @@ that a successful change reverts are those that keep the job waiting.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -38,8 +38,10 @@ _NAMED = 4
 
 class Remedy(msgspec.Struct, frozen=True):
     """A change with which a cycle at that point places `pods` more pods of the job; 0 if the change only puts the job
-    into the queue. `undoes` is the offset of the event that it reverts, 0 if none is known, and `undone` describes it.
-    `several`: it reverts several events, of which `undoes` is the newest, and reverting that one alone doesn't help.
+    into the queue, or if with it (`then_feasible`) the job only waits for room that an empty cluster of these nodes
+    has, as it didn't have before. `undoes` is the offset of the event that it reverts, 0 if none is known, and `undone`
+    describes it. `several`: it reverts several events, of which `undoes` is the newest, and reverting that one alone
+    doesn't help.
     `room_from`: the jobs from which the cycle takes the room, in words; the text names the first of them."""
 
     kind: str
@@ -49,6 +51,7 @@ class Remedy(msgspec.Struct, frozen=True):
     undone: str
     several: bool = False
     room_from: tuple[str, ...] = ()
+    then_feasible: bool = False
 
 
 class Blocker(msgspec.Struct, frozen=True):
@@ -98,13 +101,14 @@ class _Outcome:
     """What a cycle with a change does: the number of the job's `pods` that it places (-1 if it isn't in the queue), the
     jobs that give room to it, in words, and to whom added nodes go instead, in words. `asks_first`: a job ahead of it
     waits for the answer of a dry run, and then takes room before it. `supposed`: nobody has asked yet whether the API
-    server takes the job's own pods."""
+    server takes the job's own pods. `infeasible`: not even an empty cluster of the nodes could hold the job."""
 
     pods: int = -1
     givers: tuple[str, ...] = ()
     ahead_text: str = ""
     asks_first: bool = False
     supposed: bool = False
+    infeasible: bool = False
 
 
 def _on_added(
@@ -146,7 +150,10 @@ class _Search:
         self._left = max(_FEWEST_TRIES, min(TRIES, TRIES * _SMALL // nodes))
         self.tried = self.untried = 0
         self._given = Counter(case.given) if case.given is not None else None
-        self._now = self._cycle(Change("", "")).pods
+        unchanged = self._cycle(Change("", ""))
+        self._now, self._infeasible = unchanged.pods, unchanged.infeasible
+        #: Text of a change that was tried → whether the job is infeasible with it.
+        self._infeasible_with: dict[str, bool] = {}
 
     def alone(self, changes: Sequence[Change]) -> list[Remedy]:
         tried = min(len(changes), self._left)
@@ -170,7 +177,34 @@ class _Search:
             whole = self._tried(family.alone[-1])
             if whole and len(whole[0].room_from) < len(found[0].room_from):
                 return [*whole, *found]
+        if found and found[0].room_from and family.from_none is not None:
+            found = [*found, *self._from_none(family, family.from_none)]
+        if family.feasible and self._infeasible:
+            found = [*found, *self._feasible(family, last if found else -1)]
         return found
+
+    def _from_none(self, family: Family, likely: int) -> list[Remedy]:
+        """The first change of a list that helps and takes no room from others, or the likely one if it does that."""
+
+        def tried(change: Change) -> list[Remedy]:
+            return [one for one in self._tried(change) if not one.room_from]
+
+        return tried(family.alone[likely]) or self._least(family.alone, family.early[1:], tried)[1]
+
+    def _feasible(self, family: Family, helps: int) -> list[Remedy]:
+        """The first change of a list with which an empty cluster could hold the job, unless it is the one at the place
+        `helps`, which gives it nodes."""
+
+        def tried(change: Change) -> list[Remedy]:
+            if change.text not in self._infeasible_with:
+                self._tried(change)
+            if self._infeasible_with.get(change.text, True):
+                return []
+            text = f"{change.text}; then it waits for room"
+            return [Remedy(change.kind, text, 0, change.undoes, change.undone, then_feasible=True)]
+
+        at, feasible = self._least(family.alone, family.early, tried)
+        return feasible if at != helps else []
 
     def together(self, changes: Sequence[Change], join: Join) -> list[Remedy]:
         """Join as many changes as needed, from the first on, and leave out those that aren't needed."""
@@ -183,20 +217,26 @@ class _Search:
                 found, parts = helps, fewer
         return found
 
-    def _least(self, changes: Sequence[Change], early: Sequence[int] = ()) -> tuple[int, list[Remedy]]:
+    def _least(
+        self,
+        changes: Sequence[Change],
+        early: Sequence[int] = (),
+        helping: Callable[[Change], list[Remedy]] | None = None,
+    ) -> tuple[int, list[Remedy]]:
+        helping = helping or self._tried
         low, high, best = 0, len(changes) - 1, list[Remedy]()
         for at in [at for at in early if at < high]:
-            if best := self._tried(changes[at]):
+            if best := helping(changes[at]):
                 high = at
                 break
             low = at + 1
-        best = best or (self._tried(changes[-1]) if changes else [])
+        best = best or (helping(changes[-1]) if changes else [])
         if not best:
             return 0, []
         self._left = max(self._left, high.bit_length())  # a search that has begun is finished: else it isn't the least
         while low < high:
             middle = (low + high) // 2
-            helps = self._tried(changes[middle])
+            helps = helping(changes[middle])
             if helps:
                 best, high = helps, middle
             else:
@@ -209,6 +249,7 @@ class _Search:
         self._left -= 1
         self.tried += 1
         outcome = self._cycle(change)
+        self._infeasible_with[change.text] = outcome.infeasible
         if outcome.pods > self._now and outcome.asks_first:  # a job ahead takes room as soon as its dry run is made
             outcome = self._cycle(change, asked=True)
         pods, givers = outcome.pods, outcome.givers
@@ -267,8 +308,13 @@ class _Search:
             givers = room_from(tried.preempted, state) if tried.preempted is not None else ()
             untried = untried_jobs(tries)
             first = any(name in waits and name != own for name in untried)
+            never = tried.shortage is not None and tried.shortage.infeasible
             return _Outcome(
-                tried.pods, givers, _ahead_text(case, _on_added(state, change.added, tries, uid)), first
+                tried.pods,
+                givers,
+                _ahead_text(case, _on_added(state, change.added, tries, uid)),
+                first,
+                infeasible=never,
             ), untried
 
         waits = [name for name in self._untried if not asked or name == own]

@@ -6,9 +6,7 @@ from dataclasses import replace
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.messages.departures import earlier_pods_text
-from arranger.messages.faults import faults_text
-from arranger.messages.prerequisites import prerequisites_text
+from arranger.events.facts import ShortageFacts
 from arranger.messages.provisioning import request_text
 from arranger.messages.shortages import (
     beside_text,
@@ -21,17 +19,16 @@ from arranger.messages.shortages import (
     quota_text,
 )
 from arranger.model.config import CycleConfig
-from arranger.model.job import ScheduleState
 from arranger.model.reasons import ReasonKind
 from arranger.model.text import counted
 from arranger.projections.giving_up import gives_up_ms, infeasible_since_ms
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.state import State
 from arranger.replay.explain.ahead import Ahead, QueueKeys, jobs_ahead
-from arranger.replay.explain.awaited import awaited, awaited_text
 from arranger.replay.explain.candidate_changes.case import LEAVING, Lack, WaitingCase
 from arranger.replay.explain.holders import CapacityHolder, Taker, who_has_it
 from arranger.replay.explain.in_queue import InQueue, KeptBy, Passed, in_queue, once_each, placed_since
+from arranger.replay.explain.outside_queue import never_fits, why_not
 from arranger.replay.explain.remedies import Blocker, Remedy, Sought, blockers, remedies
 from arranger.replay.explain.shortfall import Added, Shortfall, ShortfallObserver, added_to
 from arranger.replay.explain.story import Story
@@ -79,6 +76,9 @@ class Waiting(msgspec.Struct, frozen=True):
     request: str = ""
     #: What admission adds to the requests of the pod that finds no node.
     added: tuple[Added, ...] = ()
+    #: Of a job that isn't in the queue: why not even an empty cluster of these nodes will hold it once it is; None if
+    #: one might, or if cycles have said so before.
+    never_fits: ShortageFacts | None = None
 
 
 class Helped(msgspec.Struct, frozen=True):
@@ -108,7 +108,7 @@ def explain_waiting(
     before, counted_job = tuple(waiting[: max(position - 1, 0)]), waiting[position - 1] if position else job
     untried = tuple(observer.untried) if position else None
     case = WaitingCase(
-        story, state, job, config, policies, _lack(observer.now), before, untried, given=given if position else None
+        story, state, job, config, policies, _lack(observer), before, untried, given=given if position else None
     )
     if recorded is not None:
         sought = _sought_then(case, recorded)
@@ -154,7 +154,7 @@ def _sought_then(case: WaitingCase, state: State) -> Sought:
         if observer.shortfall is None:
             return Sought()
         untried = tuple(observer.untried)
-    before, lack = tuple(waiting[: max(position - 1, 0)]), _lack(observer.now)
+    before, lack = tuple(waiting[: max(position - 1, 0)]), _lack(observer)
     still = frozenset(other.uid for other in case.ahead)
     then = replace(case, state=state, job=job, ahead=before, lack=lack, untried=untried, given=given)
     return remedies(replace(then, still_ahead=still, after=case.state))
@@ -179,6 +179,7 @@ def _with_room(found: Waiting, case: WaitingCase, givers: tuple[str, ...]) -> Wa
         if short is not None and _meets_reserved(short)
         else (),
         takes_none=_takes_none(case, found) if found.position and not found.gets else (),
+        never_fits=never_fits(case) if not (found.position or found.infeasible_since_ms) else None,
     )
 
 
@@ -222,20 +223,28 @@ def _given(
     return given, next((room_from(of, state) for of in taken), ())
 
 
-def _lack(shortfall: Shortfall | None) -> Lack | None:
-    if shortfall is None:
+def _lack(observer: ShortfallObserver) -> Lack | None:
+    """What the job lacks beside the present pods; if it is infeasible, with what it lacks without them."""
+    final, now = observer.shortfall, observer.now
+    if now is None:
         return None
-    closest = shortfall.closest
     return Lack(
-        shortfall.group_number,
-        shortfall.resources,
-        frozenset(shortfall.candidates),
-        closest.lacks if closest is not None and closest.node in shortfall.candidates else (),
-        shortfall.asked - shortfall.found,
-        shortfall.quota,
-        shortfall.topology,
-        shortfall.objection,
+        now.group_number,
+        now.resources,
+        frozenset(now.candidates),
+        _lacks(now),
+        now.asked - now.found,
+        now.quota,
+        now.topology,
+        now.objection,
+        _lacks(final) if final is not None and final.infeasible else (),
     )
+
+
+def _lacks(shortfall: Shortfall) -> tuple[tuple[str, int, int], ...]:
+    """What the closest node lacks, if nothing else rules it out."""
+    closest = shortfall.closest
+    return closest.lacks if closest is not None and closest.node in shortfall.candidates else ()
 
 
 def _taken_text(gets: int, givers: tuple[str, ...]) -> str:
@@ -263,26 +272,7 @@ def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | Non
         return "not everything has been listed in this epoch yet, so there are no decisions"
     if position:
         return _room(job, gets)
-    if job.seen.faults:
-        return f"its spec is invalid: {faults_text(job.seen.faults)}"
-    if job.seen.deleting or job.valid_spec.terminating:
-        return "it is being ended, so it gets no more nodes"
-    if job.valid_spec.suspend:
-        return "it is suspended, so it gets no nodes until spec.suspend is false"
-    if before := prerequisites_text(state, job):
-        return before
-    return _why_not_now(state, job)
-
-
-def _why_not_now(state: State, job: JobRecord) -> str:
-    """Why a job with a valid, active spec isn't in the queue."""
-    if job.schedule_state == ScheduleState.FAILED:
-        return "it was given up, because its quorum doesn't fit even an empty cluster of these nodes"
-    left_ms, pods = job.not_before_ms - state.time_ms, earlier_pods_text(state, job)
-    if left_ms > 0 and not pods:
-        return f"it backs off: it gets no nodes for {left_ms / 1000:g} s more"
-    what = awaited_text(awaited(state, job)) or "nothing"
-    return f"it isn't in the queue: it waits for {what}{f' ({pods})' if pods else ''}"
+    return why_not(state, job)
 
 
 #: A cycle finds room for a job and doesn't give it to it yet.

@@ -133,7 +133,9 @@ def test_a_failed_job_says_what_helps(offline: _Offline) -> None:
     job = page.get_by_label("The chosen job")
     expect(job).to_contain_text("default/never-fits Failed")
     expect(job).to_contain_text("What helps")
-    expect(job).to_contain_text("request less for a pod, need fewer pods at once")
+    expect(job).to_contain_text(
+        "request less for a pod (a node offers at most 8 nvidia.com/gpu), need fewer pods at once"
+    )
 
 
 @pytest.mark.parametrize("width", [390, 1280])

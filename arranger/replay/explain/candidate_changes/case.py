@@ -21,7 +21,8 @@ LEAVING = "leaving"
 @dataclass(frozen=True)
 class Lack:
     """What a waiting job lacks. The next pod of `group` finds no node: `resources` are those of its requests that the
-    `candidates` lack, nodes that nothing else rules out. With `quota`, the quota lacks them and no node was checked."""
+    `candidates` lack, nodes that nothing else rules out. `lacks` is what the closest of them lacks: (resource, needed,
+    free). With `quota`, the quota lacks them and no node was checked."""
 
     group: int
     resources: tuple[str, ...]
@@ -33,6 +34,8 @@ class Lack:
     topology: UnitLack | None = None
     #: What a plugin has against the quorum.
     objection: Objection | None = None
+    #: Of a job that no cluster of these nodes could hold: as `lacks`, of the nodes without pods.
+    of_empty: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,12 @@ class Family:
     then: Callable[[int], "Family"] | None = None
     #: With `least`: the last change is wanted too where it takes room from fewer jobs.
     whole: bool = False
+    #: With `least`: where the first one that is enough takes room from others, the first one that takes none is desired
+    #: too; likely it is at this place. None if there is none.
+    from_none: int | None = None
+    #: With `least`, of a job that no cluster of these nodes could hold: the first change with which one could is
+    #: desired too.
+    feasible: bool = False
 
 
 def reverting(

@@ -13,7 +13,6 @@ from arranger.replay.explain.candidate_changes.job import (
     own_edits,
     raised_quotas,
     shorter_runs,
-    smaller_requests,
     without_selectors,
 )
 from arranger.replay.explain.candidate_changes.nodes import more_nodes, node_families, refusals
@@ -30,6 +29,7 @@ from arranger.replay.explain.candidate_changes.queue_objects import (
     usable,
     way_of,
 )
+from arranger.replay.explain.candidate_changes.requests import smaller_requests
 from arranger.replay.explain.candidate_changes.unknown_resources import respelt
 
 
@@ -66,7 +66,7 @@ def families(case: WaitingCase) -> Iterator[Family]:
     yield Family(fewer_workers(case), least=True)
     yield Family(list(without_selectors(case)))
     yield Family(list(looser_topologies(case)))
-    yield Family(list(smaller_requests(case)))
+    yield smaller_requests(case)
     if not misspelt:
         yield _nodes(case)
 

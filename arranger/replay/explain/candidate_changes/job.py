@@ -1,24 +1,20 @@
-"""Changes to the job's spec and requests, and to its namespace's quotas."""
+"""Changes to the job's spec, and to its namespace's quotas."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import reduce
 
 import msgspec
-import numpy as np
 
 from arranger.events import kinds as k
-from arranger.model.accelerators import is_accelerator
-from arranger.model.job import GANG, LEADER_GROUP, PodGroup, Stage, TopologyMode, TopologyScope
+from arranger.model.job import GANG, Stage, TopologyMode, TopologyScope
 from arranger.model.near_names import near_names
 from arranger.model.quantity import amount_text
 from arranger.model.quota import unit_of
 from arranger.model.tyjob import refused_change
 from arranger.replay.explain.candidate_changes.case import WaitingCase
-from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, names_text, reverting
+from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, reverting
 from arranger.replay.reading.edits import changed, told_from_before
 from arranger.replay.what_if import hypothesis
-from arranger.scheduling import ClusterView, quorum_lacks
+from arranger.scheduling import quorum_lacks
 
 
 def own_edits(case: WaitingCase) -> Iterator[Change]:
@@ -107,56 +103,6 @@ def looser_topologies(case: WaitingCase) -> Iterator[Change]:
         looser = msgspec.structs.replace(of_job, mode=TopologyMode.PREFERRED)
         seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, topology=looser))
         yield Change("spec", "topology Preferred instead of Required", (seen,))
-
-
-def smaller_requests(case: WaitingCase) -> Iterator[Change]:
-    """Lower the requests to what the closest node has free: those of the group that finds no node, then those of all
-    groups that ask for more; or else those of all groups to what enough nodes have free for each pod of the quorum."""
-    spec, lack = case.spec, case.lack
-    if lack is None or not lack.lacks or case.job.stage != Stage.PENDING:
-        return
-    free = {name: free for name, _, free in lack.lacks if free}
-    found = []
-    if len(free) == len(lack.lacks):
-        found = [_asking_for(case, free, [spec.groups[lack.group]])]
-        if (of_all := _asking_for(case, free, spec.groups)).text != found[0].text:
-            found.append(of_all)
-    if len(lack.lacks) == 1 and (most := _for_each(case, lack.lacks[0][0])):
-        found.append(_asking_for(case, {lack.lacks[0][0]: most}, spec.groups))
-    if found:
-        yield reduce(lambda further, change: replace(change, further=further), reversed(found))
-
-
-def _asking_for(case: WaitingCase, most: Mapping[str, int], groups: Sequence[PodGroup]) -> Change:
-    """Let no pod of these groups ask for more than so much of a resource."""
-    spec, whose, told, changed = case.spec, list[str](), dict[str, None](), list[PodGroup]()
-    for group in spec.groups:
-        less = {name: of for name, of in group.shape.requests if group in groups and of > most.get(name, of)}
-        if less:
-            whose.append(group.name)
-            requests = tuple((name, most[name] if name in less else value) for name, value in group.shape.requests)
-            shape = msgspec.structs.replace(group.shape, requests=requests)
-            changed.append(msgspec.structs.replace(group, shape=shape))
-        else:
-            changed.append(group)
-        for name, value in less.items():
-            told[f"{amount_text(name, most[name])} {name} instead of {amount_text(name, value)}"] = None
-    seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, groups=tuple(changed)))
-    return Change("spec", f"{names_text(whose)} asking for {', '.join(told)}", (seen,))
-
-
-def _for_each(case: WaitingCase, name: str) -> int:
-    """The largest amount of an accelerator that enough nodes have free for each pod of the quorum; 0 for none."""
-    view, spec = ClusterView(case.state.nodes), case.spec
-    whole = case.policies.pod_policy(case.job, case.config).whole
-    pods = (spec.total_workers if whole else spec.min_workers) + spec.groups[LEADER_GROUP].count
-    column = view.column(name)
-    asked = [value for group in spec.groups for of, value in group.shape.requests if of == name]
-    if column is None or not is_accelerator(name) or not all(asked):
-        return 0
-    free = view.free[:, column].clip(min=0)
-    sizes = {int(of) // share for of in np.unique(free) for share in range(1, min(pods, int(of)) + 1)}
-    return max([of for of in sizes if 0 < of < max(asked) and (free // of).sum() >= pods], default=0)
 
 
 def meant_selectors(case: WaitingCase) -> Iterator[Change]:

@@ -1,0 +1,103 @@
+"""Lower requests of the job's pods."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from arranger.model.accelerators import is_accelerator
+from arranger.model.job import PodGroup, Stage
+from arranger.model.quantity import amount_text
+from arranger.replay.explain.candidate_changes.case import WaitingCase
+from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, Family, names_text
+from arranger.replay.what_if import hypothesis
+from arranger.scheduling import ClusterView
+
+#: Of a resource of which a pod could have more than this, not each amount is tried.
+_EACH = 4096
+#: Resource → the most of it that a pod asks for.
+_Most = Mapping[str, int]
+
+
+def smaller_requests(case: WaitingCase) -> Family:
+    """Lower the requests of the group that finds no node, or else those of all groups: first to the most that a node
+    could ever have for a pod, then further. What is free isn't all that a cycle may find, as it may take room from
+    others."""
+    lack, groups = case.lack, case.spec.groups
+    of_all = _amounts(case) if lack is not None and case.job.stage == Stage.PENDING else ()
+    if lack is None or not of_all:
+        return Family(())
+    one, others = groups[lack.group], [of for number, of in enumerate(groups) if number != lack.group]
+    of_one = [most for most in of_all if _lowers(most, [one])]
+    of_all = [most for most in of_all if _lowers(most, others)]  # without the others, it is the same as before
+    first, count, free = len(of_one), len(of_one) + len(of_all), _free(lack.lacks)
+
+    def lowered(number: int) -> Change:
+        if number < first:
+            return _asking_for(case, of_one[number], [one])
+        return _asking_for(case, of_all[number - first], groups)
+
+    early = tuple(sorted({0, max(first - 1, 0), first}))
+    from_none = next((number for number, most in enumerate(of_one) if most == free), None)
+    return Family(ChangeSteps(count, lowered), least=True, early=early, from_none=from_none, feasible=True)
+
+
+def _amounts(case: WaitingCase) -> Sequence[_Most]:
+    """What a pod may ask for of the resources that nodes lack, descending. Of a single one these are all numbers of an
+    accelerator, else the amounts that nodes have in all and free. Of several they are those of the closest node: what
+    it has without pods, if even that is too little, and what it has free."""
+    lack = case.lack
+    assert lack is not None
+    closest = lack.of_empty or lack.lacks
+    found: list[_Most] = []
+    if len(closest) == 1:
+        found += _of_resource(case, closest[0][0])
+    for lacks in (lack.of_empty, lack.lacks):
+        if len(lacks) > 1 and (free := _free(lacks)):
+            found.append(free)
+    return found
+
+
+def _free(lacks: Sequence[tuple[str, int, int]]) -> _Most:
+    """What a node has free of all that it lacks; empty if it has nothing of some of it."""
+    free = {name: free for name, _, free in lacks}
+    return free if all(free.values()) else {}
+
+
+def _of_resource(case: WaitingCase, name: str) -> list[_Most]:
+    lack, view = case.lack, ClusterView(case.state.nodes)
+    column = view.column(name)
+    if lack is None or column is None:
+        return []
+    rows = [row for row, node in enumerate(view.names) if node in lack.candidates]
+    there = {int(of[row, column]) for of in (view.allocatable, view.free) for row in rows}
+    asked = max(of for group in case.spec.groups for of in _requests(group, name))
+    most = min(max(there, default=0), asked - 1)
+    each = range(most, 0, -1) if is_accelerator(name) and most <= _EACH else sorted(there, reverse=True)
+    return [{name: of} for of in each if 0 < of < asked]
+
+
+def _requests(group: PodGroup, name: str) -> list[int]:
+    return [value for of, value in group.shape.requests if of == name]
+
+
+def _lowers(most: _Most, groups: Sequence[PodGroup]) -> bool:
+    """Whether a pod of these groups asks for more."""
+    return any(of > most.get(name, of) for group in groups if group.count for name, of in group.shape.requests)
+
+
+def _asking_for(case: WaitingCase, most: _Most, groups: Sequence[PodGroup]) -> Change:
+    """Let no pod of these groups ask for more than so much of a resource."""
+    spec, whose, told, changed = case.spec, list[str](), dict[str, None](), list[PodGroup]()
+    for group in spec.groups:
+        less = {name: of for name, of in group.shape.requests if group in groups and of > most.get(name, of)}
+        if less:
+            whose.append(group.name)
+            requests = tuple((name, most[name] if name in less else value) for name, value in group.shape.requests)
+            shape = msgspec.structs.replace(group.shape, requests=requests)
+            changed.append(msgspec.structs.replace(group, shape=shape))
+        else:
+            changed.append(group)
+        for name, value in less.items():
+            told[f"{amount_text(name, most[name])} {name} instead of {amount_text(name, value)}"] = None
+    seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, groups=tuple(changed)))
+    return Change("spec", f"{names_text(whose)} asking for {', '.join(told)}", (seen,))
