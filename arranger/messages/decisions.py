@@ -377,5 +377,6 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
     _R.DELETED: lambda _: "it is being deleted; places without a pod are given up",
     _R.ADOPTED: lambda _: "taken over from its status",
     _R.AS_RECORDED: lambda _: "it lasted as long as in the log",
+    _R.ASSUMED: lambda _: "it lasted as long as assumed",
     _R.OTHER: lambda _: "for a reason that this version doesn't know",
 }
