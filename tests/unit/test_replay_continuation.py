@@ -330,6 +330,15 @@ def test_only_ends_that_the_log_has_are_evidence_of_how_long_jobs_run() -> None:
     assert state.run_times == {JobKind("ann", "", "train:1"): (70_000,)}
 
 
+def test_a_job_that_runs_when_the_log_ends_is_assumed_to_succeed_and_not_to_be_deleted() -> None:
+    timeline = one_node()
+    timeline.job(40, "endless", runs=None, leader=shape(gpus=1))
+    timeline.job(50, "next", runs=None, leader=shape(gpus=1), after=(Dependency("endless"),))
+    world = timeline.play()
+    found, _ = utilisation(world, began(timeline), until_ms=timeline.began_ms + 300_000, lasting_ms=60_000)
+    assert second(world, found.starts["uid-next", 0], timeline) == 100
+
+
 def test_the_horizon_cuts_everything_off() -> None:
     timeline = one_node()
     world = timeline.play()

@@ -426,7 +426,7 @@ class Continuation:
 def _end_of(job: JobRecord, interval: AttemptInterval | None) -> k.StageDecided | None:
     """The end of the job's attempt, as in the log. If the log has no end of it, it is assumed to succeed. None if the
     job is deleted then."""
-    if interval is None:
+    if interval is None or not interval.released_ms:
         return k.StageDecided(job.uid, job.version, job.attempt, Stage.SUCCEEDED, StageReason.ASSUMED)
     stage, reason = str(Stage.RESCHEDULING) if interval.again else interval.stage, StageReason.AS_RECORDED
     if not stage:
