@@ -376,5 +376,6 @@ _PLAIN = {
     _R.DELETED: "it is being deleted; places without a pod are given up",
     _R.ADOPTED: "taken over from its status",
     _R.AS_RECORDED: "it lasted as long as in the log",
+    _R.ASSUMED: "it lasted as long as assumed",
     _R.OTHER: "for a reason that this version doesn't know",
 }

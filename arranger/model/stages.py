@@ -60,6 +60,8 @@ class StageReason(StrEnum):
     ADOPTED = "Adopted"
     #: In a hypothetical continuation of a log, the job ends, or starts again, as it did in that log.
     AS_RECORDED = "AsRecorded"
+    #: In a hypothetical continuation, the job ends as somebody assumes, and no log shows that: its run time is no fact.
+    ASSUMED = "Assumed"
     #: A new epoch took the job over from a status with a reason that this version doesn't have. No decision has this.
     OTHER = "Other"
 
@@ -117,6 +119,8 @@ _ANYWHERE: Mapping[Stage, tuple[Stage, ...]] = {
 
 
 def may_enter(stage: Stage, reason: StageReason, to: Stage) -> bool:
+    if reason == StageReason.ASSUMED:
+        return to == Stage.SUCCEEDED and stage in _ACTIVE
     next_stage = TRANSITIONS.get((stage, reason))
     if next_stage is None and reason == StageReason.AS_RECORDED:
         return to in _ANYWHERE.get(stage, ())

@@ -46,13 +46,15 @@ def outdated(job: JobRecord | None, based_on: int, attempt: int | None, *, spec_
     return ""
 
 
-#: What may happen to a job whose pods have succeeded. It may be deleted, and a continuation of a log repeats it.
+#: What may happen to a job whose pods have succeeded. It may be deleted, and a continuation of a log repeats it, or
+#: assumes it.
 _ENDS_SUCCESS = (
     StageReason.LEADER_SUCCEEDED,
     StageReason.WORKERS_SUCCEEDED,
     StageReason.TERMINATED,
     StageReason.DELETED,
     StageReason.AS_RECORDED,
+    StageReason.ASSUMED,
 )
 
 

@@ -1,7 +1,8 @@
 """How long jobs of each kind ran that succeeded: what later jobs of that kind are expected to need.
 
 Jobs are of one kind if they have the same submitter and the same image (`JobSpec.image`). The fold keeps the last run
-times of the kinds that ended last, in whole milliseconds, from the nodes of a job's last attempt to its end.
+times of the kinds that ended last, in whole milliseconds, from the nodes of a job's last attempt to its end. An end
+that is only assumed, as in a forecast, says nothing of later jobs: else a guess would be the evidence for the next one.
 """
 
 from functools import lru_cache
@@ -9,6 +10,7 @@ from functools import lru_cache
 import msgspec
 
 from arranger.model.job import Stage
+from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord
 
 #: How many run times are kept of a kind of job, and of how many kinds.
@@ -40,10 +42,11 @@ def kind_of(job: JobRecord) -> JobKind | None:
 
 
 def note_run_time(run_times: RunTimes, job: JobRecord, time_ms: int) -> None:
-    """Keep the run time of a job that enters its last stage at `time_ms`, if it has succeeded. It must have its nodes
-    still."""
+    """Keep the run time of a job that enters its last stage at `time_ms`, if it has succeeded and that isn't only
+    assumed. It must have its nodes still."""
     kind, began_ms = kind_of(job), job.began_ms
-    if job.stage != Stage.SUCCEEDED or kind is None or not began_ms:
+    assumed = job.decided is not None and job.decided.reason == StageReason.ASSUMED
+    if job.stage != Stage.SUCCEEDED or assumed or kind is None or not began_ms:
         return
     times = (*run_times.pop(kind, ()), max(time_ms - began_ms, 0))
     run_times[kind] = times[-TIMES_KEPT:]

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arranger.events.kinds import StageDecided
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec, JobStatusSeen, PlacedPods, Stage
+from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
 from arranger.projections.expected_ends import (
@@ -245,6 +247,16 @@ def test_of_jobs_that_fail_or_whose_image_is_not_known_nothing_is_kept() -> None
     ended(world, 10, "Failed", image="i")
     ended(world, 10)
     assert world.state.run_times == {}
+
+
+def test_an_end_that_is_only_assumed_tells_nothing() -> None:
+    world = cluster()
+    jobs = {reason: begun(world, image="i") for reason in (StageReason.ASSUMED, StageReason.AS_RECORDED)}
+    world.pass_time(10)
+    for reason, job in jobs.items():
+        world.say(StageDecided(job.uid, job.version, 0, Stage.SUCCEEDED, reason))
+        assert job.stage == Stage.SUCCEEDED
+    assert world.state.run_times == {JobKind("", "default", "i"): (10_000,)}
 
 
 def test_a_job_that_ends_without_nodes_is_not_counted() -> None:

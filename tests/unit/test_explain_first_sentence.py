@@ -285,8 +285,8 @@ def test_a_job_that_was_too_large_is_told_the_most_that_a_node_offers(
     infeasible: bool, found: int, reasons: list[Reason], said: str
 ) -> None:
     counts = tuple((reason, 4) for reason in reasons)
-    shortage = ShortageFacts("w", found, 2, infeasible=infeasible, reasons=counts)
-    assert failure_remedy_text(failed(StageReason.UNSCHEDULABLE, shortage=shortage)).startswith(said)
+    shortage = LackOfNodes(found, 2, counts, group="w", infeasible=infeasible)
+    assert failure_remedy_text(failed(StageReason.UNSCHEDULABLE, shortage)).startswith(said)
 
 
 def test_a_job_that_failed_because_of_its_rules_is_told_nothing_of_its_requests() -> None:

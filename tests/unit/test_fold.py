@@ -874,3 +874,11 @@ def test_a_reason_leads_to_its_own_stage_alone() -> None:
     for stage in Stage:
         world.say(k.StageDecided(job.uid, job.version, 0, stage, StageReason.LEADER_SUCCEEDED))
         assert world.verdict("StageDecided").accepted == (stage == Stage.SUCCEEDED)
+
+
+@pytest.mark.parametrize("begins", [running, two_nodes])
+def test_of_ends_only_success_is_assumed(begins: Callable[[], tuple[World, JobRecord]]) -> None:
+    world, job = begins()
+    for stage in Stage:
+        world.say(k.StageDecided(job.uid, job.version, 0, stage, StageReason.ASSUMED))
+        assert world.verdict("StageDecided").accepted == (stage == Stage.SUCCEEDED)

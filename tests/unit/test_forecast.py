@@ -58,6 +58,16 @@ def running(of: World, name: str, gpus: int, **spec: object) -> JobRecord:
     return job
 
 
+def ran(of: World, *lasted_s: int) -> None:
+    """Earlier jobs of one kind that have succeeded after these times."""
+    for number, lasts_s in enumerate(lasted_s):
+        job = running(of, f"old{number}", 1, image="train:1", user="ann")
+        of.pass_time(lasts_s)
+        of.change_pod(job.bound[0, 0], phase="Succeeded", ready=False)
+        of.settle()
+        assert job.stage == Stage.SUCCEEDED
+
+
 def forecast_of(of: World, *, first: int = 100, until_ms: int | None = None) -> Forecast:
     return forecast(of.state, of.config, of.now_ms, first=first, until_ms=until_ms)
 
@@ -196,18 +206,40 @@ def test_a_job_that_has_outlived_its_expectation_may_end_at_once() -> None:
 
 def test_earlier_jobs_of_the_kind_give_the_median_and_the_range() -> None:
     of = world(gpus=1)
-    for number, lasts_s in enumerate((10, 20, 30, 40, 100)):
-        job = running(of, f"old{number}", 1, image="train:1", user="ann")
-        of.pass_time(lasts_s)
-        of.change_pod(job.bound[0, 0], phase="Succeeded", ready=False)
-        of.settle()
-        assert job.stage == Stage.SUCCEEDED
+    ran(of, 10, 20, 30, 40, 100)
     running(of, "first", 1, image="train:1", user="ann")
     of.pass_time(15)
     submit(of, "second", 1)
     of.settle()
     second = by_name(forecast_of(of))["second"]
     assert [seconds(of, ms) for ms in (second.earliest_ms, second.expected_ms, second.latest_ms)] == [5, 15, 185]
+
+
+def test_ends_that_the_forecast_assumes_are_no_evidence_for_jobs_of_that_kind() -> None:
+    """Three jobs that are assumed to end say as little of the next one as if they were of another kind."""
+    of = world(gpus=3)
+    for number in range(3):
+        running(of, f"first{number}", 1, image="train:1", user="ann")
+    of.pass_time(20)
+    submit(of, "second", 3, image="train:1", user="ann", created=1)
+    submit(of, "third", 3, created=2)
+    of.settle()
+    found = forecast_of(of)
+    second, third = by_name(found)["second"], by_name(found)["third"]
+    assert seconds(of, second.expected_ms) == 20 and second.guess
+    assert (third.expected_ms, third.why) == (0, Unknown.ENDLESS), "nothing is known of the end of `second`"
+
+
+def test_a_chain_of_jobs_of_a_kind_is_expected_to_run_as_the_earlier_ones_did_each_time() -> None:
+    of = world(gpus=1)
+    ran(of, 10, 20, 30, 40, 100)
+    running(of, "first", 1, image="train:1", user="ann")
+    for number, name in enumerate(("second", "third", "fourth"), start=1):
+        submit(of, name, 1, image="train:1", user="ann", created=number)
+    of.settle()
+    found = by_name(forecast_of(of))
+    assert [seconds(of, found[name].expected_ms) for name in ("second", "third", "fourth")] == [30, 60, 90]
+    assert [seconds(of, found[name].latest_ms) for name in ("second", "third", "fourth")] == [200, 400, 600]
 
 
 # --- what else keeps jobs waiting --------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from tests.unit.tyjob_table import tyjob_with
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 REPORTER = REPOSITORY / "arranger" / "workers" / "reporter.py"
 #: Reasons that no controller decides for.
-SUPPOSED = {StageReason.ADOPTED, StageReason.AS_RECORDED, StageReason.OTHER}
+SUPPOSED = {StageReason.ADOPTED, StageReason.AS_RECORDED, StageReason.ASSUMED, StageReason.OTHER}
 
 
 def test_every_reason_of_an_event_is_explained_and_no_other() -> None:

@@ -8,11 +8,12 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
-from arranger.model.job import Dependency
+from arranger.model.job import Dependency, Stage
 from arranger.model.pod import Phase
 from arranger.model.queue import Preemption
 from arranger.projections import snapshot
 from arranger.projections.job_parts import LEADER
+from arranger.projections.run_times import JobKind
 from arranger.projections.state import State
 from arranger.replay.reading.history import Journey, Point
 from arranger.replay.reading.recording import Recording
@@ -310,6 +311,32 @@ def test_what_the_log_shows_no_end_of_lasts_to_the_horizon_or_as_long_as_one_say
     found, _ = utilisation(world, began(timeline), until_ms=horizon_ms, lasting_ms=60_000)
     assert (found.endless, found.waiting_at_end) == (0, 0)
     assert found.starts["uid-never", 0] == timeline.began_ms + 180_000
+
+
+def test_only_ends_that_the_log_has_are_evidence_of_how_long_jobs_run() -> None:
+    """`first` ends as in the log; `never` got no nodes there, and lasts as long as one says."""
+    timeline = one_node()
+    kind = {"image": "train:1", "user": "ann"}
+    timeline.job(40, "endless", runs=None, leader=shape(gpus=1))
+    timeline.job(50, "never", runs=None, leader=shape(gpus=4), **kind)
+    timeline.job(60, "last", runs=None, leader=shape(gpus=4), **kind, after=(Dependency("never"),))
+    timeline.job(0, "known", runs=70, leader=shape(gpus=1), **kind)
+    world = timeline.play()
+    state, future, _ = read_on(world.entries, began(timeline), lasting_ms=60_000)
+    meter = Meter(typical_pods([(shape(cpu=1, gpus=1), 1)]), state.time_ms)
+    until_ms = timeline.began_ms + 400_000
+    Continuation(state, future, world.config, meter, begin_ms=state.time_ms, until_ms=until_ms).run()
+    assert state.jobs["uid-never"].stage == state.jobs["uid-last"].stage == Stage.SUCCEEDED
+    assert state.run_times == {JobKind("ann", "", "train:1"): (70_000,)}
+
+
+def test_a_job_that_runs_when_the_log_ends_is_assumed_to_succeed_and_not_to_be_deleted() -> None:
+    timeline = one_node()
+    timeline.job(40, "endless", runs=None, leader=shape(gpus=1))
+    timeline.job(50, "next", runs=None, leader=shape(gpus=1), after=(Dependency("endless"),))
+    world = timeline.play()
+    found, _ = utilisation(world, began(timeline), until_ms=timeline.began_ms + 300_000, lasting_ms=60_000)
+    assert second(world, found.starts["uid-next", 0], timeline) == 100
 
 
 def test_the_horizon_cuts_everything_off() -> None:

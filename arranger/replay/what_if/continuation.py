@@ -13,6 +13,7 @@ a node any more. It then ends as in the log, or is scheduled again as in the log
   long as the first later attempt that wasn't; one that is preempted here begins again, and runs as long as it would.
 - An attempt after the last one in the log has no recorded end, unless the job was preempted here: then it runs as the
   last one did, once.
+- An attempt without a recorded end that is assumed to end then succeeds. How long it ran is no evidence for later jobs.
 
 The code of production folds all events and makes all decisions, so everything else is exact.
 """
@@ -281,28 +282,21 @@ class Continuation:
     # --- jobs --------------------------------------------------------------------------------------------------
 
     def _over(self, uid: str, attempt: int) -> Changes:
-        """End an attempt that has run as long as in the log, unless it ended before."""
+        """End an attempt that has run as long as in the log, or as is assumed, unless it ended before."""
         job = self.state.jobs.get(uid)
         if job is None or attempt < 0 or job.ended or job.attempt != attempt or not job.placements:
             return Changes()
         if job.of_pods and job.bound:
             return Changes()  # its observations say when it ends
-        interval = self._repeated(uid, attempt)
+        decided = _end_of(job, self._repeated(uid, attempt))
         pods = pods_gone(self.state, self.state.pods_of.get(uid, {}).values())
-        stage = interval.stage if interval is not None else str(Stage.SUCCEEDED)
-        if interval is not None and interval.again:
-            stage = str(Stage.RESCHEDULING)
-        if stage:
-            back_off_ms = interval.back_off_ms if interval is not None else 0
-            decided = k.StageDecided(
-                uid, job.version, attempt, Stage(stage), StageReason.AS_RECORDED, back_off_ms=back_off_ms
-            )
+        if decided is not None:
             changes = self._say([decided, *pods])
             self._due_after_back_off(uid)
         else:
             changes = self._say([*pods, *job_alone_gone(job, self.state)])
             self._gone[uid] = None
-        if stage != Stage.RESCHEDULING:
+        if decided is None or decided.stage != Stage.RESCHEDULING:
             self._meter.ended(uid, self._now_ms)
         return changes
 
@@ -427,6 +421,17 @@ class Continuation:
                 and event.schedule_state != ScheduleState.FAILED
             ):
                 self._due_to_be_given_up(event.job_uid)
+
+
+def _end_of(job: JobRecord, interval: AttemptInterval | None) -> k.StageDecided | None:
+    """The end of the job's attempt, as in the log. If the log has no end of it, it is assumed to succeed. None if the
+    job is deleted then."""
+    if interval is None or not interval.released_ms:
+        return k.StageDecided(job.uid, job.version, job.attempt, Stage.SUCCEEDED, StageReason.ASSUMED)
+    stage, reason = str(Stage.RESCHEDULING) if interval.again else interval.stage, StageReason.AS_RECORDED
+    if not stage:
+        return None
+    return k.StageDecided(job.uid, job.version, job.attempt, Stage(stage), reason, back_off_ms=interval.back_off_ms)
 
 
 def _not_preempted(intervals: Mapping[AttemptKey, AttemptInterval]) -> dict[str, list[int]]:
