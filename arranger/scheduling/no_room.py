@@ -9,7 +9,7 @@ import msgspec
 from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode
-from arranger.model.quota import LimitKind
+from arranger.model.quota import LimitKind, QuotaLack
 from arranger.projections.awaited_room import refused_by_dry_run, took_in_vain
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import PODS
@@ -79,32 +79,37 @@ class NoRoom(msgspec.Struct, frozen=True):
     above: str = ""
 
 
+#: A job by UID, what forbids to take its room, and from when that is over, 0 if that isn't known.
+_Kind = tuple[str, NoRoomKind, int]
+
+
 def why_no_room(
     state: State,
     job: JobRecord,
     config: CycleConfig,
     time_ms: int,
     *,
-    lacks: LimitKind | None,
+    lacks: QuotaLack | None,
     infeasible: bool,
     reserved: bool = False,
     short: Collection[str] = (),
     policies: Policies = BUILT_IN,
 ) -> tuple[NoRoom, ...]:
-    """Why others give no room to a quorum that a cycle doesn't place. `lacks` is the limit that it lacks something of,
-    None for nodes, and `short` are the resources that these lack: only jobs with some of them count, all if it is
-    empty. `reserved`: it would fit but for room that is reserved for others."""
+    """Why others give no room to a quorum that a cycle doesn't place. `lacks` is what it lacks of a limit, None for
+    nodes, and `short` are the resources that these lack: only jobs with some of them count, all if it is empty.
+    `reserved`: it would fit but for room that is reserved for others. Nothing is found where a limit of a queue keeps
+    the quorum from nodes, and no job that runs counts there."""
     waiting = waiting_jobs(state, time_ms, by_qos=config.qos_order)
     candidates = Candidates(state, config, policies, waiting, time_ms)
     rules = candidates.rules(queue_of(state, job))
-    limits = (None, LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES)
+    limits = (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES)
     about_quorum: dict[NoRoomKind, Callable[[], bool]] = {
         NoRoomKind.HAS_NODES: lambda: bool(job.placements),
         NoRoomKind.INFEASIBLE: lambda: infeasible,
-        NoRoomKind.QUOTA: lambda: lacks not in limits,
+        NoRoomKind.QUOTA: lambda: lacks is not None and lacks.limit not in limits,
         NoRoomKind.RESERVED: lambda: reserved,
         NoRoomKind.COMES: lambda: _comes(state, job, config, time_ms, policies),
-        NoRoomKind.OVER_LIMIT: lambda: _over_limit(state, job, time_ms, lacks),
+        NoRoomKind.OVER_LIMIT: lambda: lacks is not None and Quotas(state, time_ms).over(job),
         NoRoomKind.OFF: lambda: _none_of(config.preemption),
         NoRoomKind.QUEUE_NEVER: lambda: _none_of(rules),
         NoRoomKind.REFUSED: lambda: config.dry_run and refused_by_dry_run(job),
@@ -116,21 +121,33 @@ def why_no_room(
     needs = quorum_needs(job, policies.pod_policy(job, config))
     asked = sum_by_group(job, pods_of(needs))
     there = _open_nodes(state, job, config, time_ms, policies) if lacks is None else None
-    found: dict[tuple[NoRoomKind, str], dict[str, int]] = {}
     placer = Placer(state, config, policies, time_ms=time_ms)
     preempting = Preempting(state, config, placer, waiting, policies=policies, time_ms=time_ms)
     line = _line(candidates, preempting, job, asked)
-    for uid, kind, until_ms in _kinds(state, job, config, rules, line, time_ms=time_ms):
+    found: dict[tuple[NoRoomKind, str], dict[str, int]] = {}
+    for uid, kind, until_ms in _within(state, lacks, list(_kinds(state, job, config, rules, line, time_ms=time_ms))):
         of = state.jobs[uid]
         if there is not None and (there.isdisjoint(of.placements.values()) or not _has_some(of, short)):
             continue
         found.setdefault((kind, _above(state, job, of, line, kind)), {})[uid] = until_ms
     if not found:
-        return (NoRoom(NoRoomKind.NOBODY),)
+        return (NoRoom(NoRoomKind.NOBODY),) if lacks is None else ()
     return tuple(
         NoRoom(kind, tuple(jobs), min(jobs.values()), above)
         for (kind, above), jobs in sorted(found.items(), key=lambda of: (_rank(of[0][0]), of[0][1]))
     )
+
+
+def _within(state: State, lacks: QuotaLack | None, kinds: list[_Kind]) -> list[_Kind]:
+    """Those of the jobs that matter to a quorum: beyond a limit of its queue, only jobs that use what it limits, until
+    one of them may give room."""
+    if lacks is None or lacks.limit not in (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING):
+        return kinds
+    resources = () if lacks.limit == LimitKind.MAX_RUNNING else (lacks.resource,)
+    below = {name for name, path in state.queue_tree.paths.items() if lacks.queue in path}
+    using = {uid for uid, _, _ in kinds if _has_some(state.jobs[uid], resources)}
+    counted = [of for of in kinds if of[0] in using and queue_of(state, state.jobs[of[0]]) in below]
+    return kinds if any(kind == NoRoomKind.TOO_LITTLE for _, kind, _ in counted) else counted
 
 
 def _above(state: State, job: JobRecord, of: JobRecord, line: ShareLine, kind: NoRoomKind) -> str:
@@ -169,10 +186,6 @@ def _line(candidates: Candidates, preempting: Preempting, job: JobRecord, asked:
     return candidates.line(job, asked, {})
 
 
-def _over_limit(state: State, job: JobRecord, time_ms: int, lacks: LimitKind | None) -> bool:
-    return lacks is not None and Quotas(state, time_ms).over(job)
-
-
 def _none_of(rules: Preemption | None) -> bool:
     return rules is None or _ALLOWED not in (rules.surplus, rules.priority, rules.reclaim)
 
@@ -183,7 +196,7 @@ def _rank(kind: NoRoomKind) -> int:
 
 def _kinds(
     state: State, job: JobRecord, config: CycleConfig, rules: Preemption, line: ShareLine, *, time_ms: int
-) -> Iterator[tuple[str, NoRoomKind, int]]:
+) -> Iterator[_Kind]:
     """Each job that runs with what forbids to take its room, and from when that is over."""
     queue, own = queue_of(state, job), counted_priority(state, job)
     awaited = _awaited(state, job)
