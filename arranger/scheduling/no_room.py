@@ -1,8 +1,9 @@
 """Why a quorum that fits nowhere takes no room from jobs that run: for each of them the first thing that forbids it."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import StrEnum
 from itertools import takewhile
+from typing import NamedTuple
 
 import msgspec
 
@@ -28,6 +29,8 @@ from arranger.scheduling.registry import BUILT_IN, Policies
 
 _BEGUN = (Stage.STARTING, Stage.RUNNING)
 _ALLOWED = PreemptionMode.ALLOWED
+#: The limits that leave more once jobs give room.
+_OF_QUEUES = (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES)
 #: So many of the jobs before one are placed before it.
 _BEFORE = 50
 
@@ -79,6 +82,14 @@ class NoRoom(msgspec.Struct, frozen=True):
     above: str = ""
 
 
+class Bars(NamedTuple):
+    """What keeps room of others from a quorum and might be changed: the queues on its way that would be `above` their
+    shares with it, each with what it would use of these resources, and the jobs (UIDs) that aren't preemptible."""
+
+    above: Mapping[str, Amounts] = {}
+    steady: tuple[str, ...] = ()
+
+
 #: A job by UID, what forbids to take its room, and from when that is over, 0 if that isn't known.
 _Kind = tuple[str, NoRoomKind, int]
 
@@ -102,14 +113,13 @@ def why_no_room(
     waiting = waiting_jobs(state, time_ms, by_qos=config.qos_order)
     candidates = Candidates(state, config, policies, waiting, time_ms)
     rules = candidates.rules(queue_of(state, job))
-    limits = (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES)
     about_quorum: dict[NoRoomKind, Callable[[], bool]] = {
         NoRoomKind.HAS_NODES: lambda: bool(job.placements),
         NoRoomKind.INFEASIBLE: lambda: infeasible,
-        NoRoomKind.QUOTA: lambda: lacks is not None and lacks.limit not in limits,
+        NoRoomKind.QUOTA: lambda: not _gives_way(lacks),
         NoRoomKind.RESERVED: lambda: reserved,
         NoRoomKind.COMES: lambda: _comes(state, job, config, time_ms, policies),
-        NoRoomKind.OVER_LIMIT: lambda: lacks is not None and Quotas(state, time_ms).over(job),
+        NoRoomKind.OVER_LIMIT: lambda: _over_limit(state, job, time_ms, lacks),
         NoRoomKind.OFF: lambda: _none_of(config.preemption),
         NoRoomKind.QUEUE_NEVER: lambda: _none_of(rules),
         NoRoomKind.REFUSED: lambda: config.dry_run and refused_by_dry_run(job),
@@ -130,12 +140,24 @@ def why_no_room(
         if there is not None and (there.isdisjoint(of.placements.values()) or not _has_some(of, short)):
             continue
         found.setdefault((kind, _above(state, job, of, line, kind)), {})[uid] = until_ms
-    if not found:
-        return (NoRoom(NoRoomKind.NOBODY),) if lacks is None else ()
+    if not found and lacks is None:
+        return (NoRoom(NoRoomKind.NOBODY),)
     return tuple(
         NoRoom(kind, tuple(jobs), min(jobs.values()), above)
         for (kind, above), jobs in sorted(found.items(), key=lambda of: (_rank(of[0][0]), of[0][1]))
     )
+
+
+def bars(state: State, job: JobRecord, config: CycleConfig, time_ms: int, *, policies: Policies = BUILT_IN) -> Bars:
+    """As `why_no_room`, without any search: some of these may give no room even if that is changed."""
+    candidates = Candidates(state, config, policies, waiting_jobs(state, time_ms, by_qos=config.qos_order), time_ms)
+    rules = candidates.rules(queue_of(state, job))
+    if rules is None or job.placements or not job.valid_spec.preempts or took_in_vain(job):
+        return Bars()
+    line = candidates.line(job, sum_by_group(job, pods_of(quorum_needs(job, policies.pod_policy(job, config)))), {})
+    kinds = list(_kinds(state, job, config, rules, line, time_ms=time_ms))
+    above = line.above if any(kind == NoRoomKind.ABOVE_SHARE for _, kind, _ in kinds) else {}
+    return Bars(above, tuple(uid for uid, kind, _ in kinds if kind == NoRoomKind.NOT_PREEMPTIBLE))
 
 
 def _within(state: State, lacks: QuotaLack | None, kinds: list[_Kind]) -> list[_Kind]:
@@ -184,6 +206,15 @@ def _line(candidates: Candidates, preempting: Preempting, job: JobRecord, asked:
     if candidates.near_helps(job, asked, {}) and not preempting.fits_without_candidates(job, asked):
         return candidates.line_beyond(job, asked, {})
     return candidates.line(job, asked, {})
+
+
+def _gives_way(lacks: QuotaLack | None) -> bool:
+    """Whether jobs that run may leave more of what a quorum lacks."""
+    return lacks is None or lacks.limit in _OF_QUEUES
+
+
+def _over_limit(state: State, job: JobRecord, time_ms: int, lacks: QuotaLack | None) -> bool:
+    return lacks is not None and Quotas(state, time_ms).over(job)
 
 
 def _none_of(rules: Preemption | None) -> bool:
