@@ -1,5 +1,7 @@
 """What would let a job take room that the shares of queues, the limit of its own, or the jobs that run keep from it."""
 
+from typing import Any
+
 import pytest
 
 from arranger.projections.jobs import JobRecord
@@ -19,14 +21,14 @@ def cluster(nodes: int = 1) -> World:
     return world
 
 
-def runs(world: World, name: str, workers: int, queue: str, **spec: object) -> JobRecord:
+def runs(world: World, name: str, workers: int, queue: str, **spec: Any) -> JobRecord:
     job = gpu_job(world, name, workers, of_queue=queue, **spec)
     world.settle()
     world.pass_time(10)
     return job
 
 
-def waits(world: World, name: str, workers: int, queue: str, **spec: object) -> JobRecord:
+def waits(world: World, name: str, workers: int, queue: str, **spec: Any) -> JobRecord:
     job = gpu_job(world, name, workers, of_queue=queue, **spec)
     world.cycle()
     assert not job.placements
@@ -48,7 +50,7 @@ def helps(world: World, name: str) -> list[str]:
 # --- a limit of its own queue ----------------------------------------------------------------------------------------
 
 
-def full_of_others(**limit: object) -> World:
+def full_of_others(**limit: Any) -> World:
     """Another queue has the whole node, far above its share, but for a pod of the job's queue, which is at a limit."""
     world = cluster()
     world.queue("p", **limit)
@@ -98,7 +100,7 @@ def test_if_jobs_may_give_what_the_limit_lacks_the_others_are_told_too() -> None
 # --- the share of its own queue --------------------------------------------------------------------------------------
 
 
-def above_its_share(*, deserved: int = 0, **spec: object) -> World:
+def above_its_share(*, deserved: int = 0, **spec: Any) -> World:
     """Two queues may have 6 GPUs each; the first job of `b`, whose queue uses nothing, needs 8."""
     world = cluster()
     world.queue("b", deserved=((GPU, deserved),) if deserved else (), **spec)
