@@ -7,7 +7,7 @@ from arranger.scheduling.cycle import Cycles, facts_of, take_cycle, turn_of, tur
 from arranger.scheduling.filters import Filter, Filters
 from arranger.scheduling.fragmentation import GPU_MILLI, Mix, NodeStates, Request, covering, fragments
 from arranger.scheduling.neighbours import Neighbour, neighbour_of
-from arranger.scheduling.no_room import NoRoom, NoRoomKind, why_no_room
+from arranger.scheduling.no_room import Bars, NoRoom, NoRoomKind, bars, why_no_room
 from arranger.scheduling.placement import Scores
 from arranger.scheduling.placement_try import CycleObserver, PlacementTry, Shortage
 from arranger.scheduling.policies.base import ONE, PlacementRequest, PodPolicy
@@ -47,6 +47,7 @@ __all__ = [
     "GPU_MILLI",
     "ONE",
     "WHOLE",
+    "Bars",
     "Chosen",
     "ClusterView",
     "CycleObserver",
@@ -82,6 +83,7 @@ __all__ = [
     "Taken",
     "TooLarge",
     "attracts",
+    "bars",
     "considered",
     "covering",
     "facts_of",

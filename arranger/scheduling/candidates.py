@@ -548,6 +548,16 @@ class ShareLine:
         return bool(self._above)
 
     @property
+    def above(self) -> Use:
+        """The queues on the way that would be above their share with the quorum, with what they would use of that."""
+        would: Use = {}
+        for name in self._above:
+            used = self._used.get(name, _NOTHING)
+            over = [one for one in self._asked if self._over(name, one, self._amounts[one])]
+            would[name] = {one: used.get(one, 0) + self._amounts[one] for one in over}
+        return would
+
+    @property
     def way(self) -> tuple[str, ...]:
         """The quorum's queue and those above it."""
         return self._way

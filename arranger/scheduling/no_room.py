@@ -1,15 +1,16 @@
 """Why a quorum that fits nowhere takes no room from jobs that run: for each of them the first thing that forbids it."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import StrEnum
 from itertools import takewhile
+from typing import NamedTuple
 
 import msgspec
 
 from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode
-from arranger.model.quota import LimitKind
+from arranger.model.quota import LimitKind, QuotaLack
 from arranger.projections.awaited_room import refused_by_dry_run, took_in_vain
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import PODS
@@ -28,6 +29,8 @@ from arranger.scheduling.registry import BUILT_IN, Policies
 
 _BEGUN = (Stage.STARTING, Stage.RUNNING)
 _ALLOWED = PreemptionMode.ALLOWED
+#: The limits that leave more once jobs give room.
+_OF_QUEUES = (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES)
 #: So many of the jobs before one are placed before it.
 _BEFORE = 50
 
@@ -79,29 +82,41 @@ class NoRoom(msgspec.Struct, frozen=True):
     above: str = ""
 
 
+class Bars(NamedTuple):
+    """What keeps room of others from a quorum and might be changed: the queues on its way that would be `above` their
+    shares with it, each with what it would use of these resources, and the jobs (UIDs) that aren't preemptible."""
+
+    above: Mapping[str, Amounts] = {}
+    steady: tuple[str, ...] = ()
+
+
+#: A job by UID, what forbids to take its room, and from when that is over, 0 if that isn't known.
+_Kind = tuple[str, NoRoomKind, int]
+
+
 def why_no_room(
     state: State,
     job: JobRecord,
     config: CycleConfig,
     time_ms: int,
     *,
-    lacks: LimitKind | None,
+    lacks: QuotaLack | None,
     infeasible: bool,
     reserved: bool = False,
     short: Collection[str] = (),
     policies: Policies = BUILT_IN,
 ) -> tuple[NoRoom, ...]:
-    """Why others give no room to a quorum that a cycle doesn't place. `lacks` is the limit that it lacks something of,
-    None for nodes, and `short` are the resources that these lack: only jobs with some of them count, all if it is
-    empty. `reserved`: it would fit but for room that is reserved for others."""
+    """Why others give no room to a quorum that a cycle doesn't place. `lacks` is what it lacks of a limit, None for
+    nodes, and `short` are the resources that these lack: only jobs with some of them count, all if it is empty.
+    `reserved`: it would fit but for room that is reserved for others. Nothing is found where a limit of a queue keeps
+    the quorum from nodes, and no job that runs counts there."""
     waiting = waiting_jobs(state, time_ms, by_qos=config.qos_order)
     candidates = Candidates(state, config, policies, waiting, time_ms)
     rules = candidates.rules(queue_of(state, job))
-    limits = (None, LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES)
     about_quorum: dict[NoRoomKind, Callable[[], bool]] = {
         NoRoomKind.HAS_NODES: lambda: bool(job.placements),
         NoRoomKind.INFEASIBLE: lambda: infeasible,
-        NoRoomKind.QUOTA: lambda: lacks not in limits,
+        NoRoomKind.QUOTA: lambda: not _gives_way(lacks),
         NoRoomKind.RESERVED: lambda: reserved,
         NoRoomKind.COMES: lambda: _comes(state, job, config, time_ms, policies),
         NoRoomKind.OVER_LIMIT: lambda: _over_limit(state, job, time_ms, lacks),
@@ -116,21 +131,45 @@ def why_no_room(
     needs = quorum_needs(job, policies.pod_policy(job, config))
     asked = sum_by_group(job, pods_of(needs))
     there = _open_nodes(state, job, config, time_ms, policies) if lacks is None else None
-    found: dict[tuple[NoRoomKind, str], dict[str, int]] = {}
     placer = Placer(state, config, policies, time_ms=time_ms)
     preempting = Preempting(state, config, placer, waiting, policies=policies, time_ms=time_ms)
     line = _line(candidates, preempting, job, asked)
-    for uid, kind, until_ms in _kinds(state, job, config, rules, line, time_ms=time_ms):
+    found: dict[tuple[NoRoomKind, str], dict[str, int]] = {}
+    for uid, kind, until_ms in _within(state, lacks, list(_kinds(state, job, config, rules, line, time_ms=time_ms))):
         of = state.jobs[uid]
         if there is not None and (there.isdisjoint(of.placements.values()) or not _has_some(of, short)):
             continue
         found.setdefault((kind, _above(state, job, of, line, kind)), {})[uid] = until_ms
-    if not found:
+    if not found and lacks is None:
         return (NoRoom(NoRoomKind.NOBODY),)
     return tuple(
         NoRoom(kind, tuple(jobs), min(jobs.values()), above)
         for (kind, above), jobs in sorted(found.items(), key=lambda of: (_rank(of[0][0]), of[0][1]))
     )
+
+
+def bars(state: State, job: JobRecord, config: CycleConfig, time_ms: int, *, policies: Policies = BUILT_IN) -> Bars:
+    """As `why_no_room`, without any search: some of these may give no room even if that is changed."""
+    candidates = Candidates(state, config, policies, waiting_jobs(state, time_ms, by_qos=config.qos_order), time_ms)
+    rules = candidates.rules(queue_of(state, job))
+    if rules is None or job.placements or not job.valid_spec.preempts or took_in_vain(job):
+        return Bars()
+    line = candidates.line(job, sum_by_group(job, pods_of(quorum_needs(job, policies.pod_policy(job, config)))), {})
+    kinds = list(_kinds(state, job, config, rules, line, time_ms=time_ms))
+    above = line.above if any(kind == NoRoomKind.ABOVE_SHARE for _, kind, _ in kinds) else {}
+    return Bars(above, tuple(uid for uid, kind, _ in kinds if kind == NoRoomKind.NOT_PREEMPTIBLE))
+
+
+def _within(state: State, lacks: QuotaLack | None, kinds: list[_Kind]) -> list[_Kind]:
+    """Those of the jobs that matter to a quorum: beyond a limit of its queue, only jobs that use what it limits, until
+    one of them may give room."""
+    if lacks is None or lacks.limit not in (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING):
+        return kinds
+    resources = () if lacks.limit == LimitKind.MAX_RUNNING else (lacks.resource,)
+    below = {name for name, path in state.queue_tree.paths.items() if lacks.queue in path}
+    using = {uid for uid, _, _ in kinds if _has_some(state.jobs[uid], resources)}
+    counted = [of for of in kinds if of[0] in using and queue_of(state, state.jobs[of[0]]) in below]
+    return kinds if any(kind == NoRoomKind.TOO_LITTLE for _, kind, _ in counted) else counted
 
 
 def _above(state: State, job: JobRecord, of: JobRecord, line: ShareLine, kind: NoRoomKind) -> str:
@@ -169,7 +208,12 @@ def _line(candidates: Candidates, preempting: Preempting, job: JobRecord, asked:
     return candidates.line(job, asked, {})
 
 
-def _over_limit(state: State, job: JobRecord, time_ms: int, lacks: LimitKind | None) -> bool:
+def _gives_way(lacks: QuotaLack | None) -> bool:
+    """Whether jobs that run may leave more of what a quorum lacks."""
+    return lacks is None or lacks.limit in _OF_QUEUES
+
+
+def _over_limit(state: State, job: JobRecord, time_ms: int, lacks: QuotaLack | None) -> bool:
     return lacks is not None and Quotas(state, time_ms).over(job)
 
 
@@ -183,7 +227,7 @@ def _rank(kind: NoRoomKind) -> int:
 
 def _kinds(
     state: State, job: JobRecord, config: CycleConfig, rules: Preemption, line: ShareLine, *, time_ms: int
-) -> Iterator[tuple[str, NoRoomKind, int]]:
+) -> Iterator[_Kind]:
     """Each job that runs with what forbids to take its room, and from when that is over."""
     queue, own = queue_of(state, job), counted_priority(state, job)
     awaited = _awaited(state, job)

@@ -726,7 +726,7 @@ def test_nobody_takes_room_for_a_queue_that_has_more_than_it_may(limit: str) -> 
     of.queue("rl", **({"capability": (("nvidia.com/gpu", 4),)} if limit == "capability" else {"max_running": 1}))
     small = waiting(of, "small", 1, of_queue="rl", priority=9)
     assert preempted(of) is None and not small.placements
-    lacks = quota.limit if (quota := lacking_quota(small.waits)) is not None else None
+    lacks = lacking_quota(small.waits)
     [why] = why_no_room(of.state, small, of.config, of.now_ms, lacks=lacks, infeasible=False)
     assert why.kind == NoRoomKind.OVER_LIMIT
     of.queue("rl", **({"capability": (("nvidia.com/gpu", 8),)} if limit == "capability" else {"max_running": 2}))

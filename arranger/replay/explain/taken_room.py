@@ -241,9 +241,8 @@ def takes_none(
     """Why a cycle takes no room for the job's quorum. `shortage`: the limit that it lacks, the resources that nodes
     lack for it, whether it would fit no empty cluster, and whether it would fit but for reserved room."""
     lack, short, infeasible, reserved = shortage
-    limit = lack.limit if lack is not None else None
     found = why_no_room(
-        state, job, config, state.time_ms, lacks=limit, short=short, infeasible=infeasible, reserved=reserved,
+        state, job, config, state.time_ms, lacks=lack, short=short, infeasible=infeasible, reserved=reserved,
         policies=policies
     )  # fmt: skip
     return tuple(

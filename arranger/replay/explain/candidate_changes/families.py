@@ -16,21 +16,28 @@ from arranger.replay.explain.candidate_changes.job import (
     without_selectors,
 )
 from arranger.replay.explain.candidate_changes.nodes import more_nodes, node_families, refusals
-from arranger.replay.explain.candidate_changes.occupants import capacity, departed, leaving, other_pods, users_of_quota
+from arranger.replay.explain.candidate_changes.occupants import (
+    capacity,
+    departed,
+    leaving,
+    other_pods,
+    preemptible,
+    users_of_quota,
+)
 from arranger.replay.explain.candidate_changes.other_queues import other_queues
 from arranger.replay.explain.candidate_changes.queue import ahead, configurations, edits_ahead, out_of_queue, priorities
 from arranger.replay.explain.candidate_changes.queue_objects import (
-    heavier,
     less_usage,
     lowered_guarantees,
     more_considered,
     raised_queues,
     reverted,
     usable,
-    way_of,
 )
 from arranger.replay.explain.candidate_changes.requests import smaller_requests
+from arranger.replay.explain.candidate_changes.shares import deserving, heavier, way_of
 from arranger.replay.explain.candidate_changes.unknown_resources import respelt
+from arranger.scheduling import Bars, bars
 
 
 def families(case: WaitingCase) -> Iterator[Family]:
@@ -62,7 +69,7 @@ def families(case: WaitingCase) -> Iterator[Family]:
     yield Family(list(other_pods(case)), join_all("pod", "when these are gone: "))
     yield Family(list(departed(case)))
     yield Family(capacity(case), join_all("capacity", "when these end: "))
-    yield from _in_turn(case)
+    yield from _by_rules(case)
     yield Family(fewer_workers(case), least=True)
     yield Family(list(without_selectors(case)))
     yield Family(list(looser_topologies(case)))
@@ -88,14 +95,23 @@ def _beyond_quota(case: WaitingCase) -> Iterator[Family]:
     yield Family(list(edits_ahead(case)))
     yield Family(list(other_queues(case)))
     yield Family(list(users_of_quota(case)), join_all("capacity", "when these end: "))
-    yield from _in_turn(case)
+    yield from _by_rules(case)
     yield Family(fewer_workers(case), least=True)
 
 
-def _in_turn(case: WaitingCase) -> Iterator[Family]:
-    """Let the job have its turn before others: by priority, without them, or by the weights and the use of queues."""
+def _by_rules(case: WaitingCase) -> Iterator[Family]:
+    """Let others give room to the job, or let it have its turn before them."""
+    kept = bars(case.state, case.job, case.config, case.state.time_ms, policies=case.policies)
+    yield Family(list(preemptible(case, kept.steady)), join_all("occupant", "preemptible true of "))
+    yield from _in_turn(case, kept)
+
+
+def _in_turn(case: WaitingCase, kept: Bars) -> Iterator[Family]:
+    """Let the job have its turn before others: by priority, without them, or by the weights, the shares and the use of
+    queues."""
     yield Family(priorities(case), least=True)
     yield Family(ahead(case))
-    for name in way_of(case):
+    for name in way_of(case, kept.above):
         yield Family(heavier(case, name), least=True)
+    yield Family(list(deserving(case, kept.above)))
     yield Family(less_usage(case), least=True)

@@ -1,7 +1,10 @@
-"""Changes to the jobs and pods that use what the job lacks: jobs that end, and pods that are deleted or come back."""
+"""Changes to the jobs and pods that use what the job lacks: jobs that end, or may give room, and pods that are deleted
+or come back."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
+
+import msgspec
 
 from arranger.events import kinds as k
 from arranger.projections.job_parts import SlotKey
@@ -15,6 +18,9 @@ from arranger.replay.explain.holders import Amounts, amounts_on
 from arranger.replay.reading.describe import amounts_text, label
 from arranger.replay.what_if import hypothesis
 from arranger.scheduling import attracts, keeps_away
+
+#: So many jobs that aren't preemptible are tried.
+_STEADY = 8
 
 
 def other_pods(case: WaitingCase) -> list[Change]:
@@ -159,6 +165,18 @@ def users_of_quota(case: WaitingCase) -> Iterator[Change]:
         yield Change(
             "capacity", f"when {label(job)} ends", gone, offset, undone, label(job), several=several, alone=alone
         )
+
+
+def preemptible(case: WaitingCase, steady: Iterable[str]) -> Iterator[Change]:
+    """Let jobs give room that nothing else forbids to, those that began last first."""
+    lack, state = case.lack, case.state
+    assert lack is not None
+    jobs = [state.jobs[uid] for uid in steady]
+    jobs = [of for of in jobs if not of.of_pods and (lack.quota is not None or _holds_any(of, lack))]
+    for other in sorted(jobs, key=lambda of: (-of.began_ms, of.uid))[:_STEADY]:
+        seen = hypothesis.job_seen(other, state, msgspec.structs.replace(other.valid_spec, preemptible=True))
+        text = f"preemptible true of {label(other)}"
+        yield Change("occupant", text, (seen,), subject=label(other), taking=f"{text} would let it")
 
 
 def _without_holder(case: WaitingCase, uid: str, lack: Lack) -> Change:

@@ -1,4 +1,4 @@
-"""Changes to Queues and to the job's namespace: what keeps the job out of its queue, limits, and weights."""
+"""Changes to Queues and to the job's namespace: what keeps the job out of its queue, and limits."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -32,8 +32,6 @@ from arranger.scheduling import quorum_lacks, turn_of
 
 #: The number of changes of queues that are reverted, the newest first.
 _REVERTED = 8
-#: The highest weight that a queue may have.
-_HEAVIEST = 65_535
 #: The first time that is waited for an average to fall is this part of a half-life, and each further one is twice as
 #: long.
 _PART_OF_HALF_LIFE = 8
@@ -197,24 +195,6 @@ def lowered_guarantees(case: WaitingCase) -> Iterator[Change]:
         amount = amount_text(resource, -left)
         subject = f"{amount} {resource} of the guarantee of queue {name}, which it doesn't use"
         yield Change("queue", f"give up {subject}", (hypothesis.queue_seen(state, name, fewer),), subject=subject)
-
-
-def heavier(case: WaitingCase, name: str) -> Sequence[Change]:
-    """Raise the weight of a queue on the job's way to the root, in steps that double it."""
-    state, spec = case.state, case.state.queue_tree.specs[name]
-    weights = [weight for power in range(17) if (weight := min(1 << power, _HEAVIEST)) > spec.weight]
-
-    def weighing(number: int) -> Change:
-        more = hypothesis.queue_seen(state, name, msgspec.structs.replace(spec, weight=weights[number]))
-        return Change("queue", f"weight {weights[number]} of queue {name} instead of {spec.weight}", (more,))
-
-    return ChangeSteps(len(weights), weighing)
-
-
-def way_of(case: WaitingCase) -> tuple[str, ...]:
-    """The queues whose weights decide the order between the job and others; none without other jobs before it."""
-    state = case.state
-    return state.queue_tree.paths.get(queue_of(state, case.job), ()) if state.queues and case.ahead else ()
 
 
 def kept_by_usage(case: WaitingCase) -> bool:
