@@ -16,7 +16,7 @@ import msgspec
 from arranger.events.facts import PreemptionKind
 from arranger.events.kinds import Preempted
 from arranger.model.job import Stage
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.cycle import VERSIONS, Cycles
 from arranger.settings import Settings
 from benchmarks.report import Figure

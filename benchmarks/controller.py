@@ -24,10 +24,10 @@ from arranger.model.job import ScheduleState
 from arranger.model.pod import PodOwner, PodShape
 from arranger.projections.state import Changes
 from arranger.scheduling.cycle import VERSIONS, take_cycle
-from arranger.workers.cancelling import end
-from arranger.workers.controller import Controller
-from arranger.workers.follower import Follower, Writer
-from arranger.workers.membership import Membership
+from arranger.workers.deciding.controller import Controller
+from arranger.workers.flow.cancelling import end
+from arranger.workers.log.follower import Follower, Writer
+from arranger.workers.members.membership import Membership
 from benchmarks.report import Figure
 from benchmarks.workload import TOLD_MS, History, uid
 from tests.memory_log import MemoryLog

@@ -18,10 +18,10 @@ from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup, Topology, Topo
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import PodShape, Toleration
 from arranger.projections.state import State
+from arranger.scheduling.cluster.view import ClusterView
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
 from arranger.scheduling.policies.base import PlacementRequest
 from arranger.scheduling.policies.most_allocated import MostAllocated
-from arranger.scheduling.view import ClusterView
 from benchmarks.report import Figure
 from benchmarks.workload import GIB, TOLD_MS, History, uid
 

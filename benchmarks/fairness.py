@@ -26,7 +26,7 @@ from random import Random
 import msgspec
 
 from arranger.model.queue import DEFAULT_QUEUE, QueueSpec
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.cycle import VERSIONS
 from arranger.settings import Settings
 from benchmarks.backfilling import Amounts, Rule, Seconds, drawn_estimates, simulate

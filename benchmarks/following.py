@@ -15,7 +15,7 @@ import msgspec
 from arranger.logs import configure_logging
 from arranger.projections.state import Changes
 from arranger.settings import load_settings
-from arranger.workers.follower import Follower
+from arranger.workers.log.follower import Follower
 from arranger.workers.process import Process, checked_roles
 
 

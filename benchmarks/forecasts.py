@@ -20,7 +20,7 @@ from arranger.events import kinds as k
 from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup
 from arranger.model.pod import PodShape
 from arranger.projections.fold import apply_entry
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.forecast.score import HorizonScore, MadeForecast, ScoredStart, by_horizon
 from arranger.replay.forecast.starts import forecast

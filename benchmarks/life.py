@@ -27,11 +27,11 @@ from arranger.model.job import Stage
 from arranger.model.pod import PodOwner
 from arranger.projections.state import Changes
 from arranger.scheduling.cycle import VERSIONS, take_cycle
-from arranger.workers.applier import Applier
-from arranger.workers.cancelling import end
-from arranger.workers.controller import Controller
-from arranger.workers.follower import Follower
-from arranger.workers.membership import Membership
+from arranger.workers.applying.applier import Applier
+from arranger.workers.deciding.controller import Controller
+from arranger.workers.flow.cancelling import end
+from arranger.workers.log.follower import Follower
+from arranger.workers.members.membership import Membership
 from benchmarks.parts import tyjob
 from benchmarks.report import Figure
 from benchmarks.workload import History

@@ -24,7 +24,7 @@ from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup
 from arranger.model.names import pod_name
 from arranger.model.pod import PodOwner, PodShape, PodTraits
 from arranger.projections.fold import apply_entry
-from arranger.projections.job_parts import SlotKey
+from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.state import Changes, State
 from arranger.scheduling.cycle import VERSIONS, take_cycle
 from benchmarks.workload import GIB, node_facts

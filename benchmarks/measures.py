@@ -14,8 +14,8 @@ from arranger.events.facts import LackOfNodes
 from arranger.model.pod import PodShape
 from arranger.model.reasons import insufficient
 from arranger.projections.state import State
-from arranger.workers.cluster_measures import ClusterMeasures, MeasuredQueues, NodePools
-from arranger.workers.measuring import JOBS_AT_ONCE
+from arranger.workers.health.measuring import JOBS_AT_ONCE
+from arranger.workers.log.cluster_measures import ClusterMeasures, MeasuredQueues, NodePools
 from benchmarks.report import Figure
 from benchmarks.workload import History
 

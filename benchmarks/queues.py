@@ -24,11 +24,11 @@ from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup
 from arranger.model.pod import PodShape
 from arranger.model.queue import QueueSpec
 from arranger.projections.fold import apply_entry
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
-from arranger.scheduling.queue_order import QueueOrder, Seniority
-from arranger.scheduling.queue_shares import Amounts, Claims, QueueClaims, queue_shares
+from arranger.scheduling.queues.fair_shares import Amounts, Claims, QueueClaims, queue_shares
+from arranger.scheduling.queues.order import QueueOrder, Seniority
 from benchmarks.report import Figure
 from benchmarks.workload import GIB, TOLD_MS, History, decoded, uid
 

@@ -35,7 +35,7 @@ from arranger.projections.state import Changes, State
 from arranger.replay.reading.history import END, Journey
 from arranger.replay.reading.verify import cycle_in
 from arranger.scheduling.cycle import take_cycle
-from arranger.workers.archive_writer import ArchiveWriter
+from arranger.workers.log.archive_writer import ArchiveWriter
 from benchmarks.longrun import BEGAN_MS, LongRun
 from benchmarks.report import Figure
 from tests.servers import real_redis

@@ -25,16 +25,16 @@ from arranger.model.job import CleanPodPolicy, JobSpec, PlacedPods, PodGroup, Sc
 from arranger.model.pod import PodShape
 from arranger.model.queue import QueueSpec
 from arranger.projections.fold import apply_entry
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
-from arranger.scheduling.kept import KeptRankings
-from arranger.scheduling.placement_try import PlacementTry
-from arranger.scheduling.placer import Placer
-from arranger.scheduling.preemption import PreemptionSearch
-from arranger.scheduling.queue import waiting_jobs
-from arranger.scheduling.registry import BUILT_IN
-from arranger.scheduling.reservations import Reservations
+from arranger.scheduling.placing.kept import KeptRankings
+from arranger.scheduling.placing.placement_try import PlacementTry
+from arranger.scheduling.queues.registry import BUILT_IN
+from arranger.scheduling.queues.waiting import waiting_jobs
+from arranger.scheduling.room.preemption import PreemptionSearch
+from arranger.scheduling.room.reservations import Reservations
+from arranger.scheduling.search.placer import Placer
 from arranger.settings import Settings
 from benchmarks.report import Figure
 from benchmarks.workload import GIB, TOLD_MS, History, decoded, uid

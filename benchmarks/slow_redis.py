@@ -16,7 +16,7 @@ from arranger.kube.cluster import PODS, TYJOBS
 from arranger.sandbox.embedded import EmbeddedCluster
 from arranger.sandbox.nodes import NodeTemplate
 from arranger.sandbox.redis_server import private_redis
-from arranger.workers.membership import ROLES
+from arranger.workers.members.membership import ROLES
 from benchmarks.parts import scratch_folder, tyjob, workers
 from benchmarks.report import Figure
 from tests.servers import CRD_FILES

@@ -14,9 +14,9 @@ from arranger.lifecycle.desired import desired_pods
 from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.queue import Preemption
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.replay.forecast.starts import forecast
-from arranger.workers.forecaster import news
+from arranger.workers.deciding.forecaster import news
 from tests.world import GIB, World, shape
 
 _SEED = 11

@@ -3,7 +3,7 @@
 import asyncio
 
 from arranger.clock import SystemClock
-from arranger.workers.timekeeping import Timekeeper
+from arranger.workers.members.timekeeping import Timekeeper
 
 HOUR_MS = 3_600_000
 

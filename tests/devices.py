@@ -20,10 +20,10 @@ from arranger.model.devices import (
 )
 from arranger.model.names import own_claim_name
 from arranger.model.pod import NodeTerms, PodClaims, PodOwner, PodShape
-from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord
-from arranger.projections.slot_devices import decided_for
-from arranger.workers.device_matcher import matches
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.observed.slot_devices import decided_for
+from arranger.workers.deciding.device_matcher import matches
 from tests.world import World, shape
 
 DRIVER, CLASS = "gpu.example.com", "gpu"

@@ -13,8 +13,8 @@ from arranger.events.codec import StoredEntry, encode_batch
 from arranger.events.kinds import PodSeen
 from arranger.events.log import Entry, Position, StoredSnapshot
 from arranger.events.segments import encode_segment, encode_snapshot_file
-from arranger.projections.layouts import LAYOUT, Parts
-from arranger.projections.pod_columns import PodColumns, columns_of, pods_in
+from arranger.projections.formats.layouts import LAYOUT, Parts
+from arranger.projections.formats.pod_columns import PodColumns, columns_of, pods_in
 from arranger.projections.snapshot import StateImage
 
 EARLIER = LAYOUT - 1

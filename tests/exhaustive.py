@@ -27,7 +27,7 @@ from arranger.model.pod import (
     SpreadRule,
     Toleration,
 )
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.cycle import VERSIONS
 from arranger.settings import SEARCH_NODES
 from tests.random_clusters import ALL_POLICIES

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from arranger.events.kinds import Placed, Preempted
 from arranger.lifecycle.stages import next_decision
 from arranger.model.config import CycleConfig
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.cycle import Cycles
 from tests.world import World
 

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import redis.asyncio
 
 from arranger.clock import Clock, SystemClock
-from arranger.workers.membership import Membership
-from arranger.workers.timekeeping import Timekeeper
-from arranger.workers.writes import Writes
+from arranger.workers.members.membership import Membership
+from arranger.workers.members.timekeeping import Timekeeper
+from arranger.workers.members.writes import Writes
 from tests.servers import RealRedis
 
 

@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 
 from arranger.events.kinds import StageDecided
-from arranger.projections.layouts import LAYOUT
+from arranger.projections.formats.layouts import LAYOUT
 from tests.servers import REPOSITORY
 
 _OLD_TAG = str(StageDecided.__struct_config__.tag)
@@ -53,7 +53,7 @@ def next_release(folder: Path, present: Path = REPOSITORY) -> Path:
     _change(code / "events" / "kinds.py", f'tag="{_OLD_TAG}"', f'tag="{NEW_TAG}"')
     _change(code / "events" / "earlier.py", _IMPORT, _EARLIER)
     _change(code / "events" / "earlier.py", _UPCASTS, f"MappingProxyType({{{_OLD}: upcast}})")
-    layouts = code / "projections" / "layouts.py"
+    layouts = code / "projections" / "formats" / "layouts.py"
     _change(layouts, f"\nLAYOUT = {LAYOUT}\n", f"\nLAYOUT = {LAYOUT + 1}\n")
     _change(layouts, _NO_BRIDGES, _BRIDGE.lstrip())
     return folder

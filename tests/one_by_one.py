@@ -12,8 +12,8 @@ from fractions import Fraction
 from arranger.model.accelerators import is_accelerator
 from arranger.model.config import CycleConfig
 from arranger.model.pod import PodShape
-from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import JobRecord
 from tests.world import World
 
 #: Pods by job, group and node.

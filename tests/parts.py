@@ -6,11 +6,11 @@ from typing import Any
 from arranger.clock import SystemClock
 from arranger.metrics import Metrics
 from arranger.plugins import Installed
-from arranger.scheduling.registry import BUILT_IN
+from arranger.scheduling.queues.registry import BUILT_IN
 from arranger.settings import Settings
-from arranger.workers.member_problems import MemberProblems
+from arranger.workers.members.problems import MemberProblems
+from arranger.workers.members.timekeeping import Timekeeper
 from arranger.workers.parts import Parts
-from arranger.workers.timekeeping import Timekeeper
 
 
 class _Right(Timekeeper):

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from arranger.model.decayed_usage import DecayedUsage
-from arranger.projections.device_table import DeviceTable
-from arranger.projections.job_parts import SetRecord, SlotTable
-from arranger.projections.jobs import JobRecord
-from arranger.projections.nodes import NodeTable
-from arranger.projections.queue_use import QueueUse
+from arranger.projections.cluster.device_table import DeviceTable
+from arranger.projections.cluster.nodes import NodeTable
+from arranger.projections.jobs.parts import SetRecord, SlotTable
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.queues.use import QueueUse
 from arranger.projections.state import State
 
 #: Fields that belong to one process, and not to the projected state.

@@ -10,7 +10,7 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from arranger.scheduling.queue_shares import QueueClaims
+from arranger.scheduling.queues.fair_shares import QueueClaims
 
 GPU, CPU = "nvidia.com/gpu", "cpu"
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from arranger.model.node import Taint
 from arranger.model.pod import HostPort, PodRules, PodShape, PodTerm, Preference, Requirement, SpreadRule
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from tests.world import GIB, World, shape
 
 SHAPES = (

@@ -14,7 +14,7 @@ from arranger.model.job import Stage
 from arranger.model.node import Taint
 from arranger.model.pod import NO_TRAITS, TERMINAL, HostPort, PodRules, PodTerm, PodTraits, Requirement
 from arranger.model.pods_to_place import SLOT, pod_of
-from arranger.projections.jobs import JobRecord, asked_record
+from arranger.projections.jobs.records import JobRecord, asked_record
 from tests.world import World, shape
 
 #: An action, and two numbers that select its object and its variant.

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from arranger.model.queue import QueueSpec
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.cycle import VERSIONS
 from arranger.settings import Settings
 from tests.jobs_over_time import JobsOverTime

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from arranger.scheduling.cluster.fragmentation import NO_FIT
 from arranger.scheduling.experiment.trace import Experiment, Policy, TraceNode, TracePod
-from arranger.scheduling.fragmentation import NO_FIT
 
 #: The variable with the folder of the openb trace's CSV files, which aren't part of this repository.
 OPENB_VARIABLE = "OPENB_TRACE"

@@ -60,10 +60,10 @@ from arranger.model.template import limit_defaults
 from arranger.model.tyjob import NO_LEADER
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
-from arranger.projections.jobs import JobRecord, asked_record
+from arranger.projections.jobs.records import JobRecord, asked_record
 from arranger.projections.state import ASSUMED_MS, Changes, State, Verdict
 from arranger.scheduling.cycle import take_cycle
-from arranger.scheduling.registry import BUILT_IN, Policies
+from arranger.scheduling.queues.registry import BUILT_IN, Policies
 from tests.reasons import has_its_facts
 
 GIB = 1 << 30

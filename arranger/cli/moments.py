@@ -28,7 +28,7 @@ from arranger.model.text import one_line
 from arranger.settings import Settings
 from arranger.web.moment_process import MomentReply, MomentRequest, MomentSource
 from arranger.web.moments import Moments, attended
-from arranger.workers import cancelling
+from arranger.workers.flow import cancelling
 
 #: What it may use, in bytes; the snapshots use a part of it.
 _MEMORY_BYTES = 8 << 30
@@ -99,7 +99,7 @@ async def _give_way(ready: asyncio.Event) -> None:
 async def _attended(url: str, cluster: str) -> bool:
     """Whether a process works on the log, or may do so because Redis doesn't tell."""
     from arranger.events.redis_connection import connect  # the client is slow to import, and files don't need it
-    from arranger.workers.membership import read_members
+    from arranger.workers.members.membership import read_members
 
     client = connect(url)
     try:

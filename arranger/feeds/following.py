@@ -15,8 +15,8 @@ from arranger.events.log import Entry, Log, Position
 from arranger.logs import log_event
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.history import advance
-from arranger.workers.backoff import Backoff
-from arranger.workers.beginning import beginning_before, find_beginning
+from arranger.workers.flow.backoff import Backoff
+from arranger.workers.log.beginning import beginning_before, find_beginning
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import msgspec
 from arranger.events.kinds import StageDecided
 from arranger.messages.decisions import stage_text
 from arranger.model.job import Stage
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 
 #: The reason of a job's first stage, as in its Kubernetes Events.

@@ -13,7 +13,7 @@ from arranger.events.log import Entry
 from arranger.feeds.stage_changes import StageChange, StageChanges
 from arranger.model.job import Stage
 from arranger.model.pod import PodOwner
-from arranger.projections.job_parts import is_ready
+from arranger.projections.jobs.parts import is_ready
 from arranger.projections.state import Changes, State
 
 #: The name of the span that has all others of an attempt as its children.

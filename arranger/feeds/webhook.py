@@ -24,7 +24,7 @@ from arranger.feeds.stage_changes import StageChanges, present
 from arranger.logs import log_event
 from arranger.metrics import Metrics
 from arranger.projections.state import Changes, State
-from arranger.workers.backoff import Backoff
+from arranger.workers.flow.backoff import Backoff
 
 _log = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from arranger.lifecycle.deciding import decide
 from arranger.lifecycle.replacements import barred, spot_of
 from arranger.model.job import Stage
 from arranger.model.stages import StageReason as R
-from arranger.projections.jobs import JobRecord, holds, requests_of
-from arranger.projections.nodes import Amounts
-from arranger.projections.preemption import leaves
+from arranger.projections.cluster.nodes import Amounts
+from arranger.projections.jobs.records import JobRecord, holds, requests_of
 from arranger.projections.state import State
+from arranger.projections.verdicts.preemption import leaves
 
 #: How long a job waits for which no decision says that, because a new epoch adopted it with its nodes, in milliseconds.
 _ADOPTED_MS = 120_000

@@ -3,7 +3,7 @@
 from arranger.events.facts import StageFacts
 from arranger.events.kinds import StageDecided
 from arranger.model.stages import TRANSITIONS, StageReason
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 
 
 def decide(job: JobRecord, reason: StageReason, facts: StageFacts | None = None, back_off_ms: int = 0) -> StageDecided:

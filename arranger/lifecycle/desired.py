@@ -52,10 +52,10 @@ from arranger.model.job import (
 from arranger.model.names import WORKER_GROUP_LABEL, group_labels, known_labels, pod_name
 from arranger.model.pod import TERMINAL, Failure, Phase, gpus_of
 from arranger.model.text import one_line, rfc3339, rfc3339_from
-from arranger.projections.job_parts import LEADER, SlotKey
-from arranger.projections.jobs import JobRecord, compact, runs
+from arranger.projections.jobs.parts import LEADER, SlotKey
+from arranger.projections.jobs.records import JobRecord, compact, runs
+from arranger.projections.jobs.worker_groups import parted, with_whole
 from arranger.projections.state import State
-from arranger.projections.worker_groups import parted, with_whole
 
 #: A status message longer than this is cut: a status stays small.
 MESSAGE_LIMIT = 1000

@@ -5,8 +5,8 @@ from arranger.lifecycle.awaited_room import awaited_until_ms
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.pods_to_place import reserved_until_ms
 from arranger.model.job import Stage
-from arranger.projections.deadlines import deadline_of
-from arranger.projections.jobs import JobRecord
+from arranger.projections.derived.deadlines import deadline_of
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 
 

@@ -16,10 +16,10 @@ from arranger.lifecycle.stages import pod_without_image
 from arranger.lifecycle.start_timeouts import start_due_ms
 from arranger.model.config import CycleConfig
 from arranger.model.job import ACTIVE, Stage
-from arranger.projections.deadlines import deadline_of
-from arranger.projections.giving_up import gives_up_ms
-from arranger.projections.jobs import JobRecord
-from arranger.projections.nodes import UP
+from arranger.projections.cluster.nodes import UP
+from arranger.projections.derived.deadlines import deadline_of
+from arranger.projections.folding.giving_up import gives_up_ms
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 
 #: While the image of a pod can't be pulled, its watch is made sure of this often.

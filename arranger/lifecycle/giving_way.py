@@ -3,8 +3,8 @@
 from arranger.events.facts import PreemptedPods
 from arranger.events.kinds import PodSeen
 from arranger.model.text import counted
-from arranger.projections.forecasts import expected_start
-from arranger.projections.jobs import JobRecord, expand
+from arranger.projections.folding.forecasts import expected_start
+from arranger.projections.jobs.records import JobRecord, expand
 from arranger.projections.state import State
 
 #: How many victims an Event names.

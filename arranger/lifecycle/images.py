@@ -5,7 +5,7 @@ grace period that is too long does no harm, while one that is too short fails a 
 """
 
 from arranger.lifecycle.stages import pod_without_image
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 
 

@@ -10,9 +10,9 @@ from arranger.events.kinds import PodSeen, StageDecided
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.deciding import decide
 from arranger.model.stages import StageReason
-from arranger.projections.jobs import JobRecord
-from arranger.projections.ownership import earlier_pods
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
+from arranger.projections.verdicts.ownership import earlier_pods
 
 
 def left_behind(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> StageDecided | None:

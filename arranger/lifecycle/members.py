@@ -12,7 +12,7 @@ import msgspec
 from arranger.model.job import LEADER_GROUP, Stage
 from arranger.model.names import LEADER_ROLE, WORKER_ROLE, domain, hostname
 from arranger.model.pod import TERMINAL
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 
 

@@ -10,7 +10,7 @@ from arranger.model.job import Stage
 from arranger.model.pod import GroupKind, Phase, PodGroupStatus
 from arranger.model.pods_to_place import group_uid
 from arranger.model.text import one_line
-from arranger.projections.jobs import JobRecord, asked_record
+from arranger.projections.jobs.records import JobRecord, asked_record
 from arranger.projections.state import State
 
 #: The phases of Volcano's PodGroups. Volcano makes no pods of its Jobs before Inqueue.

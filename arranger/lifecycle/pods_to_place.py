@@ -14,8 +14,8 @@ from arranger.lifecycle.refusals import refused_pods, refused_quorum
 from arranger.lifecycle.replacements import barred, cause_of, room_taken
 from arranger.model.job import Replacement, Slot, Stage
 from arranger.model.stages import StageReason
-from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 
 

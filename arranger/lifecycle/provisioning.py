@@ -4,12 +4,12 @@ from arranger.events.kinds import NodesRequested
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.job import LEADER_GROUP, ScheduleState, Stage
 from arranger.model.provisioning import Provisioning, RequestedPods
-from arranger.projections.dependencies import awaited_jobs
-from arranger.projections.job_parts import LEADER
-from arranger.projections.jobs import JobRecord, by_group
-from arranger.projections.priorities import lacks_class
-from arranger.projections.provisioning import present_request, way_of
-from arranger.projections.queue_membership import kept_out
+from arranger.projections.derived.dependencies import awaited_jobs
+from arranger.projections.derived.queue_membership import kept_out
+from arranger.projections.folding.provisioning import present_request, way_of
+from arranger.projections.jobs.parts import LEADER
+from arranger.projections.jobs.records import JobRecord, by_group
+from arranger.projections.observed.priorities import lacks_class
 from arranger.projections.state import NodesRequest, State
 
 

@@ -15,10 +15,10 @@ from arranger.lifecycle.deciding import decide
 from arranger.model.job import GANG, Replacement, Slot, Stage
 from arranger.model.pod import REFUSALS
 from arranger.model.stages import StageReason
-from arranger.projections.backoff import STEADY_MS
-from arranger.projections.job_parts import LEADER, SlotKey
-from arranger.projections.jobs import JobRecord, by_group
-from arranger.projections.worker_groups import with_whole
+from arranger.projections.jobs.backoff import STEADY_MS
+from arranger.projections.jobs.parts import LEADER, SlotKey
+from arranger.projections.jobs.records import JobRecord, by_group
+from arranger.projections.jobs.worker_groups import with_whole
 
 
 def refused_quorum(job: JobRecord, config: LifecycleConfig, time_ms: int) -> StageDecided | None:

@@ -16,16 +16,16 @@ from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.job import Replacement, RestartScope, Slot
 from arranger.model.pod import TERMINAL, Phase
 from arranger.model.taints import given, kept_off_by_cordon, untolerated
-from arranger.projections.awaited_room import overbooked
-from arranger.projections.devices import devices_out_of_reach, needs_of
-from arranger.projections.job_parts import LEADER, STREAK_MS, SetRecord, SlotKey
-from arranger.projections.jobs import JobRecord, blameless
-from arranger.projections.judging import lacking
-from arranger.projections.nodes import Amounts
-from arranger.projections.openness import open_to
+from arranger.projections.cluster.nodes import Amounts
+from arranger.projections.cluster.openness import open_to
+from arranger.projections.derived.awaited_room import overbooked
+from arranger.projections.jobs.parts import LEADER, STREAK_MS, SetRecord, SlotKey
+from arranger.projections.jobs.records import JobRecord, blameless
+from arranger.projections.jobs.worker_groups import parted
+from arranger.projections.observed.devices import devices_out_of_reach, needs_of
+from arranger.projections.observed.volumes import out_of_reach
 from arranger.projections.state import State
-from arranger.projections.volumes import out_of_reach
-from arranger.projections.worker_groups import parted
+from arranger.projections.verdicts.judging import lacking
 
 #: A worker that failed so often on a node goes elsewhere, if others run well there.
 FAILURES_BEFORE_MOVE = 2

@@ -22,10 +22,10 @@ from arranger.lifecycle.start_timeouts import start_timeout
 from arranger.model.job import LEADER_GROUP, JobSpec, Replacement, RestartScope, ScheduleState, Stage
 from arranger.model.pod import DISRUPTED, Phase
 from arranger.model.stages import StageReason as R
-from arranger.projections.deadlines import active_ms, not_overdue, won
-from arranger.projections.dependencies import failed_dependency
-from arranger.projections.job_parts import LEADER, SlotKey
-from arranger.projections.jobs import JobRecord, blameless, by_group, ended_well, short_set
+from arranger.projections.derived.deadlines import active_ms, not_overdue, won
+from arranger.projections.derived.dependencies import failed_dependency
+from arranger.projections.jobs.parts import LEADER, SlotKey
+from arranger.projections.jobs.records import JobRecord, blameless, by_group, ended_well, short_set
 from arranger.projections.state import State
 
 #: Waiting reasons of a container whose image can't be pulled.

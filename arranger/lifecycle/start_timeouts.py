@@ -14,8 +14,8 @@ from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.deciding import decide
 from arranger.model.job import Stage
 from arranger.model.stages import StageReason
-from arranger.projections.job_parts import LEADER, SlotKey
-from arranger.projections.jobs import JobRecord, by_group
+from arranger.projections.jobs.parts import LEADER, SlotKey
+from arranger.projections.jobs.records import JobRecord, by_group
 from arranger.projections.state import State
 
 #: The kubelet's reason for a container that was made and failed: its restarts are counted, and their limit ends that.

@@ -7,11 +7,11 @@ from arranger.model.names import GROUP_PREFIX
 from arranger.model.pod import PodToPlace
 from arranger.model.pods_to_place import group_kind, pod_of
 from arranger.model.text import counted
-from arranger.projections.dependencies import awaited_jobs
-from arranger.projections.jobs import JobRecord
-from arranger.projections.priorities import lacks_class
-from arranger.projections.queue_membership import kept_out
-from arranger.projections.runtime_classes import contradicted, missing_classes
+from arranger.projections.derived.dependencies import awaited_jobs
+from arranger.projections.derived.queue_membership import kept_out
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.observed.priorities import lacks_class
+from arranger.projections.observed.runtime_classes import contradicted, missing_classes
 from arranger.projections.state import State
 
 #: The HTTP status of a kind that the API server doesn't have.

@@ -2,8 +2,8 @@
 
 from arranger.model.provisioning import NodesAnswer, Provisioning
 from arranger.model.text import one_line
-from arranger.projections.jobs import JobRecord
-from arranger.projections.provisioning import name_of, present_request
+from arranger.projections.folding.provisioning import name_of, present_request
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 
 _WORDS = {

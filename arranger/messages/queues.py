@@ -5,8 +5,8 @@ from types import MappingProxyType
 
 from arranger.model.quantity import amount_text
 from arranger.model.queue import MAX_DEPTH, QUEUE_ANNOTATION
-from arranger.projections.queue_membership import Denial, DenialKind
-from arranger.projections.queue_tree import QueueProblem, QueueProblemKind
+from arranger.projections.derived.queue_membership import Denial, DenialKind
+from arranger.projections.queues.tree import QueueProblem, QueueProblemKind
 
 _K = QueueProblemKind
 _PROBLEMS: Mapping[QueueProblemKind, str] = MappingProxyType(

@@ -14,12 +14,12 @@ from arranger.model.job import LEADER_GROUP, Stage
 from arranger.model.pod import TERMINAL, Phase
 from arranger.model.reasons import ReasonKind
 from arranger.model.text import counted, rfc3339, rfc3339_from
-from arranger.projections.devices import claim_for, needs_of, uses_devices
-from arranger.projections.job_parts import LEADER, SlotKey
-from arranger.projections.jobs import JobRecord, blameless, by_group
-from arranger.projections.preemption import hosts_of, lenders_of
+from arranger.projections.jobs.parts import LEADER, SlotKey
+from arranger.projections.jobs.records import JobRecord, blameless, by_group
+from arranger.projections.observed.devices import claim_for, needs_of, uses_devices
+from arranger.projections.observed.volumes import claims_to_provision, waits_for_volumes
 from arranger.projections.state import State
-from arranger.projections.volumes import claims_to_provision, waits_for_volumes
+from arranger.projections.verdicts.preemption import hosts_of, lenders_of
 
 #: Warnings of labels that only another scheduler reads.
 _LABELS = (FaultKind.KUEUE_LABEL, FaultKind.KUEUE_LABEL_OF_PODS)

@@ -12,7 +12,7 @@ from arranger.model.quota import QuotaLack, unit_of
 from arranger.model.reasons import Reason, ReasonCounts, ReasonKind, beyond_quota, similar_resource
 from arranger.model.taints import taint_text
 from arranger.model.text import counted
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 
 _HOSTNAME = "kubernetes.io/hostname"
 

@@ -13,11 +13,11 @@ import msgspec
 from arranger.model.job import Stage
 from arranger.model.pod import TERMINAL, Phase
 from arranger.model.pods_to_place import SLOT, pod_of
-from arranger.projections.job_parts import is_ready
-from arranger.projections.jobs import JobRecord, group_of, holds, record_uid, requests_of
-from arranger.projections.queue_counts import pods_of_others, used
-from arranger.projections.queue_tree import queue_tree
-from arranger.projections.run_times import KINDS_KEPT, TIMES_KEPT, RunTimes
+from arranger.projections.derived.queue_counts import pods_of_others, used
+from arranger.projections.jobs.parts import is_ready
+from arranger.projections.jobs.records import JobRecord, group_of, holds, record_uid, requests_of
+from arranger.projections.jobs.run_times import KINDS_KEPT, TIMES_KEPT, RunTimes
+from arranger.projections.queues.tree import queue_tree
 from arranger.projections.state import State
 
 _WAITING = (Stage.PENDING, Stage.RESCHEDULING)

@@ -17,17 +17,8 @@ from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import ACTIVE, Replacement, Stage
 from arranger.model.names import GROUP_PREFIX, POD_PREFIX
-from arranger.projections import (
-    dependencies,
-    devices,
-    job_indexes,
-    object_changes,
-    placeholders,
-    placements,
-    provisioning,
-    volumes,
-)
-from arranger.projections.awaited_room import (
+from arranger.projections.derived import dependencies, job_indexes
+from arranger.projections.derived.awaited_room import (
     await_room,
     node_changed,
     pod_left,
@@ -35,20 +26,23 @@ from arranger.projections.awaited_room import (
     spec_changed,
     take_room,
 )
-from arranger.projections.backoff import BackOff
-from arranger.projections.forecasts import end_reservation, no_forecast
-from arranger.projections.job_life import JobLife
-from arranger.projections.job_parts import EVICT, STREAK_MS, Replaced, SlotKey
-from arranger.projections.jobs import JobRecord, expand, holds
-from arranger.projections.judging import Need, irreplaceable, out_of_turn, outdated
-from arranger.projections.namespace_terms import note_listed, note_repelling
-from arranger.projections.ownership import disowned, is_own
-from arranger.projections.pod_groups import follow_member, forget_group, forget_groups, see_group
-from arranger.projections.pods_to_place import follow_pod
-from arranger.projections.preemption import freed_by, no_victims, taken_by
-from arranger.projections.queue_counts import hold_pod, is_other, release_pod, same_use
-from arranger.projections.slots import assumed_of, forget_assumed, refuse_slot
+from arranger.projections.derived.queue_counts import hold_pod, is_other, release_pod, same_use
+from arranger.projections.folding import object_changes, placeholders, provisioning
+from arranger.projections.folding.forecasts import end_reservation, no_forecast
+from arranger.projections.folding.job_life import JobLife
+from arranger.projections.folding.pod_groups import follow_member, forget_group, forget_groups, see_group
+from arranger.projections.folding.pods_to_place import follow_pod
+from arranger.projections.folding.slots import assumed_of, forget_assumed, refuse_slot
+from arranger.projections.jobs.backoff import BackOff
+from arranger.projections.jobs.parts import EVICT, STREAK_MS, Replaced, SlotKey
+from arranger.projections.jobs.records import JobRecord, expand, holds
+from arranger.projections.observed import devices, volumes
+from arranger.projections.observed.namespace_terms import note_listed, note_repelling
 from arranger.projections.state import Changes, Forecasted, Reservation, State, Verdict
+from arranger.projections.verdicts import placements
+from arranger.projections.verdicts.judging import Need, irreplaceable, out_of_turn, outdated
+from arranger.projections.verdicts.ownership import disowned, is_own
+from arranger.projections.verdicts.preemption import freed_by, no_victims, taken_by
 
 
 def apply_entry(state: State, entry: Entry, changes: Changes) -> None:

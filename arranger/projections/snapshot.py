@@ -18,16 +18,17 @@ from arranger.events.kinds import EffectFailed, ObjectSeen, PodSeen, Preempted
 from arranger.model.decayed_usage import DecayedUsage
 from arranger.model.node import NodeFacts
 from arranger.model.pod import TERMINAL
-from arranger.projections import job_indexes, objects
-from arranger.projections.device_table import Holding, Matches
-from arranger.projections.job_parts import SetRecord, SlotKey, SlotTable
-from arranger.projections.jobs import JobRecord, group_of, holds
-from arranger.projections.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot, decoded, present, undecodable
-from arranger.projections.nodes import NOWHERE, NodeTable, Requests
-from arranger.projections.placeholders import note_placeholder
-from arranger.projections.pod_columns import PodColumns, columns_of, pods_in
-from arranger.projections.queue_counts import count_all, is_other, pods_of_others
-from arranger.projections.run_times import JobKind
+from arranger.projections.cluster.device_table import Holding, Matches
+from arranger.projections.cluster.nodes import NOWHERE, NodeTable, Requests
+from arranger.projections.derived import job_indexes
+from arranger.projections.derived.queue_counts import count_all, is_other, pods_of_others
+from arranger.projections.folding.placeholders import note_placeholder
+from arranger.projections.formats.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot, decoded, present, undecodable
+from arranger.projections.formats.pod_columns import PodColumns, columns_of, pods_in
+from arranger.projections.jobs.parts import SetRecord, SlotKey, SlotTable
+from arranger.projections.jobs.records import JobRecord, group_of, holds
+from arranger.projections.jobs.run_times import JobKind
+from arranger.projections.observed import objects
 from arranger.projections.state import Assumed, Forecasted, NodesRequest, Reservation, State
 
 __all__ = ["LAYOUT", "NewerSnapshot", "UnusableSnapshot"]

@@ -30,14 +30,14 @@ from arranger.events.kinds import (
 )
 from arranger.model.pod import TERMINAL, PodOwner
 from arranger.model.provisioning import NodesAnswer
-from arranger.projections.device_table import DeviceTable
-from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord
-from arranger.projections.nodes import NodeTable, Requests
-from arranger.projections.queue_tree import QueueTree, queue_tree
-from arranger.projections.queue_use import QueueUse
-from arranger.projections.run_times import RunTimes
-from arranger.projections.volume_table import VolumeTable
+from arranger.projections.cluster.device_table import DeviceTable
+from arranger.projections.cluster.nodes import NodeTable, Requests
+from arranger.projections.cluster.volume_table import VolumeTable
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.jobs.run_times import RunTimes
+from arranger.projections.queues.tree import QueueTree, queue_tree
+from arranger.projections.queues.use import QueueUse
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 #: No decision is made until these kinds are listed.
@@ -159,7 +159,7 @@ class State:
     plain: dict[Watched, dict[str, Any]] = field(default_factory=dict)
     #: Namespace → name → LimitRange; only namespaces that have one.
     limit_ranges: dict[str, dict[str, LimitRangeSeen]] = field(default_factory=dict)
-    #: By name, as observed; `queue_tree` also has the queue `default` if nobody created it.
+    #: By name, as observed; `queues/tree` also has the queue `default` if nobody created it.
     queues: dict[str, QueueSeen] = field(default_factory=dict)
     namespaces: dict[str, NamespaceSeen] = field(default_factory=dict)
     #: Kinds whose watch the API server refuses, with the HTTP status of the refusal.

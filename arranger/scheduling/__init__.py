@@ -3,17 +3,32 @@
 Other packages import only this module and, for experiments on traces, `experiment`. import-linter checks that.
 """
 
+from arranger.scheduling.cluster.fragmentation import GPU_MILLI, Mix, NodeStates, Request, covering, fragments
+from arranger.scheduling.cluster.neighbours import Neighbour, neighbour_of
+from arranger.scheduling.cluster.relations import attracts, keeps_away
+from arranger.scheduling.cluster.view import Chosen, ClusterView, Taken
 from arranger.scheduling.cycle import Cycles, facts_of, take_cycle, turn_of, turns_to
-from arranger.scheduling.filters import Filter, Filters
-from arranger.scheduling.fragmentation import GPU_MILLI, Mix, NodeStates, Request, covering, fragments
-from arranger.scheduling.neighbours import Neighbour, neighbour_of
-from arranger.scheduling.no_room import Bars, NoRoom, NoRoomKind, bars, why_no_room
-from arranger.scheduling.placement import Scores
-from arranger.scheduling.placement_try import CycleObserver, PlacementTry, Shortage
+from arranger.scheduling.filters.nodes import Filter, Filters
+from arranger.scheduling.placing.placement_try import CycleObserver, PlacementTry, Shortage
+from arranger.scheduling.placing.quotas import quorum_lacks
 from arranger.scheduling.policies.base import ONE, PlacementRequest, PodPolicy
+from arranger.scheduling.policies.closed_form import Scores
 from arranger.scheduling.policies.consent import GroupCheck, Hold, Permit, QuorumAsked
-from arranger.scheduling.policies.queues import Priority, QueuePolicy, seniority
-from arranger.scheduling.queue import (
+from arranger.scheduling.queues.dominant_shares import Shares
+from arranger.scheduling.queues.order import WHOLE
+from arranger.scheduling.queues.policies import Priority, QueuePolicy, seniority
+from arranger.scheduling.queues.registry import BUILT_IN, Policies, Policy, policies_with
+from arranger.scheduling.queues.standing import QueueStanding
+from arranger.scheduling.queues.view import (
+    HolderKind,
+    HolderView,
+    QueuesView,
+    QueueView,
+    holders,
+    positions,
+    queues_view,
+)
+from arranger.scheduling.queues.waiting import (
     considered,
     in_line,
     in_order,
@@ -23,24 +38,9 @@ from arranger.scheduling.queue import (
     recorded_order,
     waiting_jobs,
 )
-from arranger.scheduling.queue_order import WHOLE
-from arranger.scheduling.queue_standing import QueueStanding
-from arranger.scheduling.queue_view import (
-    HolderKind,
-    HolderView,
-    QueuesView,
-    QueueView,
-    holders,
-    positions,
-    queues_view,
-)
-from arranger.scheduling.quorum_alone import QuorumAlone, heeds_others, place_alone, try_empty_cluster
-from arranger.scheduling.quotas import quorum_lacks
-from arranger.scheduling.registry import BUILT_IN, Policies, Policy, policies_with
-from arranger.scheduling.relations import attracts, keeps_away
-from arranger.scheduling.shares import Shares
-from arranger.scheduling.too_large import TooLarge
-from arranger.scheduling.view import Chosen, ClusterView, Taken
+from arranger.scheduling.room.no_room import Bars, NoRoom, NoRoomKind, bars, why_no_room
+from arranger.scheduling.room.too_large import TooLarge
+from arranger.scheduling.search.quorum_alone import QuorumAlone, heeds_others, place_alone, try_empty_cluster
 
 __all__ = [
     "BUILT_IN",

@@ -14,22 +14,22 @@ from arranger.events.facts import BeyondLimit, LackOfNodes, Objected, ShortageFa
 from arranger.events.kinds import CycleTaken, Event, Placed, Waits, Watched
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
-from arranger.projections.giving_up import gives_up_ms
-from arranger.projections.jobs import JobRecord
+from arranger.projections.folding.giving_up import gives_up_ms
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
-from arranger.scheduling import queue
-from arranger.scheduling.infeasible_jobs import InfeasibleJobs
-from arranger.scheduling.kept import KeptRankings
-from arranger.scheduling.placement_try import CycleObserver, Piece, PlacementTry, Shortage
-from arranger.scheduling.placer import Placer
-from arranger.scheduling.policies.queues import Turn
-from arranger.scheduling.preemption import PreemptionSearch
-from arranger.scheduling.queue_standing import QueueTurns
-from arranger.scheduling.refusals import next_end_ms
-from arranger.scheduling.registry import BUILT_IN, Policies
-from arranger.scheduling.reservations import Reservations
-from arranger.scheduling.short_jobs import ShortJobs
-from arranger.scheduling.too_large import TooLarge
+from arranger.scheduling.filters.refusals import next_end_ms
+from arranger.scheduling.placing.kept import KeptRankings
+from arranger.scheduling.placing.placement_try import CycleObserver, Piece, PlacementTry, Shortage
+from arranger.scheduling.queues import waiting as queue
+from arranger.scheduling.queues.policies import Turn
+from arranger.scheduling.queues.registry import BUILT_IN, Policies
+from arranger.scheduling.queues.standing import QueueTurns
+from arranger.scheduling.room.infeasible_jobs import InfeasibleJobs
+from arranger.scheduling.room.preemption import PreemptionSearch
+from arranger.scheduling.room.reservations import Reservations
+from arranger.scheduling.room.short_jobs import ShortJobs
+from arranger.scheduling.room.too_large import TooLarge
+from arranger.scheduling.search.placer import Placer
 
 #: Name and version of every built-in policy and filter.
 VERSIONS = BUILT_IN.versions()

@@ -34,7 +34,7 @@ from arranger.replay.reading.history import END, Point, advance, config_in
 from arranger.web.damage import until_gone
 from arranger.web.refusals import refuse
 from arranger.web.starts import starts_soon
-from arranger.workers.last_config import last_config
+from arranger.workers.log.last_config import last_config
 
 #: How long the index is built, or a state folded, without a look at who asks, in seconds.
 _SLICE_S = 0.02

@@ -27,8 +27,8 @@ from arranger.replay.reading.listing import EventFilter, EventLine, Listing
 from arranger.web.damage import until_gone
 from arranger.web.naming import named
 from arranger.web.refusals import refuse
-from arranger.workers.beginning import find_beginning
-from arranger.workers.last_config import last_config
+from arranger.workers.log.beginning import find_beginning
+from arranger.workers.log.last_config import last_config
 
 _log = logging.getLogger(__name__)
 

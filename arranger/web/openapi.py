@@ -27,7 +27,7 @@ from arranger.web.log_copies import MEDIA_TYPE
 from arranger.web.naming import LINES_TYPE, MANIFESTS_TYPE, PREFIX, camel
 from arranger.web.questions import QUESTIONS, Parameter, Question
 from arranger.web.refusals import CODES, RefusalBody
-from arranger.workers.status import Status
+from arranger.workers.health.status import Status
 
 _Schemas = dict[type, dict[str, Any]]
 _REF = "#/components/schemas/{name}"

@@ -29,7 +29,7 @@ from arranger.web.page import Page
 from arranger.web.questions import QUESTIONS, Asked, Question, asked, by_parameters, with_manifests
 from arranger.web.refusals import CODES, Refusal, refuse
 from arranger.web.rights import Gate, OpenGate, Viewer
-from arranger.workers import cancelling
+from arranger.workers.flow import cancelling
 
 _log = logging.getLogger(__name__)
 

@@ -1,10 +1,10 @@
 """Reports the health of a process once a second: to `/healthz` and `/readyz`, and to the other members."""
 
 from arranger.errors import ClockOff
-from arranger.workers.api_check import DEFINITION, NOT_ASKED, ApiCheck
-from arranger.workers.http import Health
-from arranger.workers.identity import ForeignCluster
-from arranger.workers.member_problems import ProblemKind
+from arranger.workers.health.api_check import DEFINITION, NOT_ASKED, ApiCheck
+from arranger.workers.health.http import Health
+from arranger.workers.log.identity import ForeignCluster
+from arranger.workers.members.problems import ProblemKind
 from arranger.workers.parts import Parts
 from arranger.workers.roles import Roles
 

@@ -10,14 +10,14 @@ from arranger.kube.cluster import Cluster
 from arranger.metrics import Metrics
 from arranger.plugins import Installed
 from arranger.settings import Settings
-from arranger.workers.cluster_hold import ClusterHold
-from arranger.workers.effect_times import EffectTimes
-from arranger.workers.follower import Follower, Writer
-from arranger.workers.identity import ClusterIdentity
-from arranger.workers.member_problems import MemberProblems
-from arranger.workers.membership import Lease, Membership
-from arranger.workers.ticks import Ticker
-from arranger.workers.timekeeping import Timekeeper
+from arranger.workers.flow.effect_times import EffectTimes
+from arranger.workers.log.cluster_hold import ClusterHold
+from arranger.workers.log.follower import Follower, Writer
+from arranger.workers.log.identity import ClusterIdentity
+from arranger.workers.members.membership import Lease, Membership
+from arranger.workers.members.problems import MemberProblems
+from arranger.workers.members.ticks import Ticker
+from arranger.workers.members.timekeeping import Timekeeper
 
 
 @dataclass(kw_only=True)

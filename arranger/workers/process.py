@@ -22,20 +22,20 @@ from arranger.logs import log_event
 from arranger.metrics import Metrics
 from arranger.plugins import inventory
 from arranger.settings import Settings
-from arranger.workers.cancelling import end
-from arranger.workers.certificates import Certificates
-from arranger.workers.connecting import connect_cluster
-from arranger.workers.follower import Follower
+from arranger.workers.flow.cancelling import end
+from arranger.workers.health.certificates import Certificates
+from arranger.workers.health.connecting import connect_cluster
+from arranger.workers.health.http import Health, HttpServer
+from arranger.workers.health.measuring import ROLE as MEASURING_ROLE
+from arranger.workers.health.measuring import Measuring
 from arranger.workers.health_report import HealthReport
-from arranger.workers.http import Health, HttpServer
-from arranger.workers.measuring import ROLE as MEASURING_ROLE
-from arranger.workers.measuring import Measuring
-from arranger.workers.member_problems import MemberProblems
-from arranger.workers.membership import MISSED_BEATS, ROLES, Membership
+from arranger.workers.log.follower import Follower
+from arranger.workers.members.membership import MISSED_BEATS, ROLES, Membership
+from arranger.workers.members.problems import MemberProblems
+from arranger.workers.members.ticks import Ticker, TickLoop
+from arranger.workers.members.timekeeping import Timekeeper
 from arranger.workers.parts import Parts
 from arranger.workers.roles import END_S, Roles, Task, tell_late
-from arranger.workers.ticks import Ticker, TickLoop
-from arranger.workers.timekeeping import Timekeeper
 
 _log = logging.getLogger(__name__)
 

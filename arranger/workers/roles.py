@@ -15,18 +15,20 @@ from arranger.events.blob_stores import blob_store_at
 from arranger.events.kinds import SETTING_OF, Watched
 from arranger.logs import log_event
 from arranger.model.provisioning import Provisioning
-from arranger.projections.provisioning import anybody_asks
-from arranger.projections.queue_tree import QueueTree
+from arranger.projections.folding.provisioning import anybody_asks
+from arranger.projections.queues.tree import QueueTree
 from arranger.projections.state import Changes
-from arranger.workers import applier, controller, forecaster, maintenance, scheduler
-from arranger.workers.api_check import ApiCheck
-from arranger.workers.archive_role import ArchiveRole
-from arranger.workers.archive_writer import ArchiveWriter
-from arranger.workers.cancelling import end
-from arranger.workers.layout_guard import LayoutGuard
+from arranger.workers.applying import applier
+from arranger.workers.deciding import controller, forecaster, scheduler
+from arranger.workers.flow.cancelling import end
+from arranger.workers.health.api_check import ApiCheck
+from arranger.workers.log.archive_writer import ArchiveWriter
+from arranger.workers.maintaining import maintenance
+from arranger.workers.maintaining.archive_role import ArchiveRole
+from arranger.workers.maintaining.layout_guard import LayoutGuard
+from arranger.workers.members.ticks import Handler
 from arranger.workers.parts import Parts
-from arranger.workers.ticks import Handler
-from arranger.workers.watcher import Watcher
+from arranger.workers.watching.watcher import Watcher
 
 _log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from arranger.events.redis_connection import connect
 from arranger.kube.client import HttpCluster
 from arranger.kube.config import find_access
 from arranger.metrics import Metrics
-from arranger.workers.cancelling import end
-from arranger.workers.certificates import Certificates as Looks
+from arranger.workers.flow.cancelling import end
+from arranger.workers.health.certificates import Certificates as Looks
 from tests.conftest import _required
 from tests.parts import parts
 from tests.sentinels import watched_redis

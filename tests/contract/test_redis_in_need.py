@@ -10,10 +10,10 @@ from arranger.errors import LogUnavailable, WritesRefused
 from arranger.events.kinds import Batch, ObjectGone, Watched
 from arranger.events.redis_log import RedisLog
 from arranger.metrics import Metrics
-from arranger.workers.membership import Lease
-from arranger.workers.status import read_store
-from arranger.workers.ticks import Ticker, TickLoop
-from arranger.workers.writes import Writes
+from arranger.workers.health.status import read_store
+from arranger.workers.members.membership import Lease
+from arranger.workers.members.ticks import Ticker, TickLoop
+from arranger.workers.members.writes import Writes
 from tests.members import connected, member
 from tests.servers import RealRedis, free_port
 

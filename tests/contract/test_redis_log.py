@@ -22,9 +22,9 @@ from arranger.events.redis_connection import connect, sync_client, translated
 from arranger.events.redis_log import RedisLog
 from arranger.events.redis_urls import redacted
 from arranger.metrics import Metrics
-from arranger.workers.archive_role import ArchiveRole
-from arranger.workers.archive_writer import ArchiveWriter
-from arranger.workers.follower import Follower
+from arranger.workers.log.archive_writer import ArchiveWriter
+from arranger.workers.log.follower import Follower
+from arranger.workers.maintaining.archive_role import ArchiveRole
 from tests.contract.log_homes import FakeRedis, LossyProxy
 from tests.parts import parts
 from tests.servers import RealRedis, free_port, real_redis

@@ -28,10 +28,10 @@ from arranger.projections.state import State
 from arranger.web.asking import Asker
 from arranger.web.news import News
 from arranger.web.server import ApiServer
-from arranger.workers.cancelling import end
-from arranger.workers.membership import Lease, read_lease, read_members
-from arranger.workers.status import read_store
-from arranger.workers.ticks import Ticker, TickLoop
+from arranger.workers.flow.cancelling import end
+from arranger.workers.health.status import read_store
+from arranger.workers.members.membership import Lease, read_lease, read_members
+from arranger.workers.members.ticks import Ticker, TickLoop
 from tests.commands import Run
 from tests.contract.test_signed_log import KEYED
 from tests.members import member

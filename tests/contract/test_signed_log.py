@@ -18,7 +18,7 @@ from arranger.events.log_keys import NO_KEY, UNKEYED, Authenticity, LogKeys, nex
 from arranger.events.redis_log import RedisLog
 from arranger.projections import snapshot
 from arranger.projections.state import State
-from arranger.workers.archive_writer import ArchiveWriter
+from arranger.workers.log.archive_writer import ArchiveWriter
 from tests.servers import RealRedis
 
 pytestmark = pytest.mark.real

@@ -20,7 +20,7 @@ from arranger.model.job import Stage
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
-from arranger.workers.cancelling import end
+from arranger.workers.flow.cancelling import end
 from tests.memory_log import MemoryHome, MemoryLog
 from tests.world import World, shape
 

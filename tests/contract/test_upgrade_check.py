@@ -9,7 +9,7 @@ import pytest
 
 import arranger
 from arranger.events.redis_log import RedisLog
-from arranger.projections.layouts import LAYOUT
+from arranger.projections.formats.layouts import LAYOUT
 from tests.commands import Run
 from tests.members import connected, member
 from tests.servers import RealKube, RealRedis

@@ -24,7 +24,7 @@ from arranger.feeds.outbox import Outbox
 from arranger.feeds.webhook import Delivery, Filling
 from arranger.metrics import Metrics
 from arranger.projections import snapshot
-from arranger.workers.cancelling import end
+from arranger.workers.flow.cancelling import end
 from tests.servers import RealRedis
 from tests.world import World
 

@@ -21,7 +21,7 @@ from arranger.kube.sources import SOURCES
 from arranger.model.pod import GroupKind
 from arranger.sandbox.nodes import NodeTemplate
 from arranger.settings import Settings, load_settings
-from arranger.workers.membership import ROLES
+from arranger.workers.members.membership import ROLES
 from tests.e2e.harness import (
     Kubelets,
     Worker,

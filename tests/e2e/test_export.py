@@ -13,7 +13,7 @@ from arranger.cli.main import main
 from arranger.events.file_log import FileLog
 from arranger.events.log import Entry
 from arranger.events.redis_log import RedisLog
-from arranger.projections.job_parts import LEADER
+from arranger.projections.jobs.parts import LEADER
 from tests.commands import Run, to_file
 from tests.servers import RealRedis
 from tests.unit.replay_worlds import crowded

@@ -20,10 +20,10 @@ from arranger.events.redis_log import RedisLog
 from arranger.model.job import Stage
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.sandbox.nodes import NodeTemplate
-from arranger.workers.ticks import Ticker
+from arranger.workers.members.ticks import Ticker
 from tests.contract.test_redis_users import CLUSTER, LOG, client_of, make_users, url
 from tests.contract.test_signed_log import FIRST, KEYED, appended
 from tests.e2e.harness import (

@@ -15,9 +15,9 @@ from arranger.metrics import Metrics
 from arranger.projections import snapshot
 from arranger.projections.state import Changes
 from arranger.replay.reading.history import Journey, Point
-from arranger.workers.archive_role import ArchiveRole
-from arranger.workers.archive_writer import ArchiveWriter
-from arranger.workers.follower import Follower
+from arranger.workers.log.archive_writer import ArchiveWriter
+from arranger.workers.log.follower import Follower
+from arranger.workers.maintaining.archive_role import ArchiveRole
 from tests.parts import parts
 from tests.random_worlds import _STEPS, live_through
 from tests.servers import RealRedis

@@ -29,12 +29,14 @@ from arranger.sandbox.kubelet import SimulatedKubelets
 from arranger.sandbox.nodes import NodeTemplate
 from arranger.sandbox.status import ApiRefusal
 from arranger.sandbox.store import Store
-from arranger.workers import applier, backoff, controller
-from arranger.workers.applier import Applier
-from arranger.workers.controller import Controller
-from arranger.workers.follower import Follower
-from arranger.workers.scheduler import TICK, Scheduler
-from arranger.workers.watcher import Watcher
+from arranger.workers.applying import applier
+from arranger.workers.applying.applier import Applier
+from arranger.workers.deciding import controller
+from arranger.workers.deciding.controller import Controller
+from arranger.workers.deciding.scheduler import TICK, Scheduler
+from arranger.workers.flow import backoff
+from arranger.workers.log.follower import Follower
+from arranger.workers.watching.watcher import Watcher
 from tests.memory_log import MemoryHome, MemoryLog
 from tests.parts import parts
 from tests.simulation.loop import SimulatedClock, VirtualLoop

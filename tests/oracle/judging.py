@@ -12,12 +12,12 @@ from typing import Any
 from arranger.events import kinds as k
 from arranger.kube import devices, translate, volumes
 from arranger.model.reasons import FITS
-from arranger.projections.jobs import asked_record
-from arranger.scheduling.filters import Filters
-from arranger.scheduling.neighbours import neighbour_of
-from arranger.scheduling.placer import Placer
-from arranger.scheduling.registry import BUILT_IN
-from arranger.workers.device_matcher import matches
+from arranger.projections.jobs.records import asked_record
+from arranger.scheduling.cluster.neighbours import neighbour_of
+from arranger.scheduling.filters.nodes import Filters
+from arranger.scheduling.queues.registry import BUILT_IN
+from arranger.scheduling.search.placer import Placer
+from arranger.workers.deciding.device_matcher import matches
 from tests.oracle.clusters import Object
 from tests.world import World
 

@@ -17,9 +17,9 @@ from arranger.events import kinds as k
 from arranger.kube.cluster import NODES, POD_TEMPLATES, PODS, PROVISIONING_REQUESTS, ApiError, Object
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.provisioning import HOLDS_FOR_LABEL, NodesAnswer, Provisioning, placeholder_names
-from arranger.projections.jobs import JobRecord
-from arranger.projections.priorities import lacks_class
-from arranger.projections.provisioning import name_of, present_request, way_of
+from arranger.projections.folding.provisioning import name_of, present_request, way_of
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.observed.priorities import lacks_class
 from arranger.projections.state import State
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.history import Collection

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from arranger.events import kinds as k
 from arranger.model.job import Replacement
-from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import JobRecord
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

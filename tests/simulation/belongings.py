@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from arranger.kube.cluster import CONFIG_MAPS, SERVICES, TYJOBS, ApiError, Object, Resource
 from arranger.lifecycle.members import has_members_file, members_text
 from arranger.model.names import members_name
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from tests.simulation.faults import BELONGINGS
 
 if TYPE_CHECKING:

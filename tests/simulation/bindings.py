@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from arranger.events import kinds as k
 from arranger.kube.cluster import NODES, PODS, ApiError, ClusterUnavailable
 from arranger.model.pods_to_place import SLOT, pod_of
-from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.sandbox.garbage import DeleteOptions
 from tests.simulation.faults import HALF_WAY, NO_WAY_ON

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from arranger.projections.job_parts import SetRecord
+from arranger.projections.jobs.parts import SetRecord
 from arranger.projections.state import State
 
 if TYPE_CHECKING:

@@ -21,12 +21,12 @@ from arranger.kube.volumes import SELECTED_NODE
 from arranger.model.pod import TERMINAL, NodeTerms
 from arranger.model.reasons import ReasonKind
 from arranger.model.volumes import ONE_POD, ClaimFacts
-from arranger.projections.jobs import JobRecord, expand
-from arranger.projections.preemption import leaves
-from arranger.projections.queue_membership import queue_out_of_reach
+from arranger.projections.derived.queue_membership import queue_out_of_reach
+from arranger.projections.jobs.records import JobRecord, expand
 from arranger.projections.state import State
-from arranger.scheduling.placer import Placer
-from arranger.scheduling.registry import BUILT_IN
+from arranger.projections.verdicts.preemption import leaves
+from arranger.scheduling.queues.registry import BUILT_IN
+from arranger.scheduling.search.placer import Placer
 from tests.simulation.autoscalers import is_placeholder
 from tests.simulation.calm import CALM
 from tests.simulation.faults import CLAIM_FAULTS, WITH_CLAIMS

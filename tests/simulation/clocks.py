@@ -17,8 +17,8 @@ from arranger.kube.translate import owned_by, pod_seen
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.pod import Phase
 from arranger.model.provisioning import HOLDS_FOR_LABEL
-from arranger.projections.jobs import JobRecord, blameless
-from arranger.projections.nodes import UP
+from arranger.projections.cluster.nodes import UP
+from arranger.projections.jobs.records import JobRecord, blameless
 from arranger.projections.state import State
 from tests.simulation.gateways import CLOCK_BOUND_MS
 from tests.simulation.invariants import Violation

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from arranger.events import kinds as k
 from arranger.kube.cluster import TYJOBS, Object
 from arranger.model.job import ScheduleState, Stage
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from tests.simulation.faults import ENDS, LACKS, STAYS, WITH_CLAIMS
 from tests.simulation.invariants import Violation

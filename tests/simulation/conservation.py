@@ -16,15 +16,15 @@ from arranger.model.job import Stage
 from arranger.model.quota import LimitKind
 from arranger.model.reasons import ReasonKind
 from arranger.model.stages import StageReason
-from arranger.projections.jobs import JobRecord, expand, requests_of
-from arranger.projections.queue_counts import queue_of
-from arranger.projections.queue_membership import denied
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.derived.queue_membership import denied
+from arranger.projections.jobs.records import JobRecord, expand, requests_of
 from arranger.projections.state import Changes, State
 from arranger.replay.what_if.hypothesis import queue_seen
-from arranger.scheduling.complete_search import holds_volumes
-from arranger.scheduling.placer import Placer
-from arranger.scheduling.queue import waiting_jobs
-from arranger.scheduling.registry import BUILT_IN
+from arranger.scheduling.queues.registry import BUILT_IN
+from arranger.scheduling.queues.waiting import waiting_jobs
+from arranger.scheduling.search.complete_search import holds_volumes
+from arranger.scheduling.search.placer import Placer
 from tests.reasons import lacking_quota
 from tests.simulation.queue_rules import crowded, of_guarantee, untrue_guarantee, unusable
 from tests.simulation.room_rules import folded, hold_for_others

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from arranger.kube.cluster import TYJOBS, ApiError, Object
 from arranger.model.job import OnFailure
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from tests.simulation.rogue import Rogue
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from arranger.events.fence import CLAIM, Fence
 from arranger.kube.cluster import CLUSTER_LOGS, NAMESPACES, NODES, PODS, TYJOBS, Object
 from arranger.sandbox.history import Collection
 from arranger.sandbox.store import Store
-from arranger.workers.identity import SYSTEM
+from arranger.workers.log.identity import SYSTEM
 from tests.memory_log import MemoryLog
 from tests.simulation.invariants import Violation
 

@@ -13,7 +13,7 @@ from arranger.kube.translate import pod_seen
 from arranger.model.job import LEADER_GROUP, JobSpec
 from arranger.model.pod import Phase, PodOwner
 from arranger.model.stages import StageReason
-from arranger.projections.jobs import JobRecord, blameless
+from arranger.projections.jobs.records import JobRecord, blameless
 from arranger.projections.state import State
 from tests.simulation.rogue import Rogue
 

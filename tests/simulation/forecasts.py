@@ -24,14 +24,14 @@ from arranger.kube.cluster import TYJOBS
 from arranger.model.config import CycleConfig
 from arranger.model.text import rfc3339
 from arranger.projections import snapshot
-from arranger.projections.awaited_room import refused_by_dry_run
+from arranger.projections.derived.awaited_room import refused_by_dry_run
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State, Verdict
 from arranger.replay.forecast.starts import Forecast, forecast
 from arranger.scheduling.cycle import take_cycle
-from arranger.scheduling.registry import Policies
+from arranger.scheduling.queues.registry import Policies
 from arranger.settings import Settings
-from arranger.workers.forecaster import news
+from arranger.workers.deciding.forecaster import news
 from tests.simulation.promises import cycle_of
 from tests.simulation.upgrades import EVERY
 

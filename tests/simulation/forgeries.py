@@ -15,7 +15,7 @@ from arranger.events import kinds as k
 from arranger.kube.cluster import NODES, PODS, TYJOBS, ApiError, Object
 from arranger.model.names import owner_of, pod_labels, pod_name
 from arranger.model.pod import PodOwner
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from tests.memory_log import MemoryLog
 from tests.simulation.invariants import Violation
 from tests.simulation.rogue import jobs_substance

@@ -33,7 +33,7 @@ from arranger.model.job import Replacement
 from arranger.projections.state import State
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
-from arranger.workers import membership
+from arranger.workers.members import membership
 from tests.memory_log import HeldWatch, MemoryHome, MemoryLog
 from tests.simulation.faults import RACES, STAYING
 from tests.simulation.invariants import Violation

@@ -19,62 +19,52 @@ from arranger.model.job import JobSpec, Topology
 from arranger.model.pod import NO_DEFAULTS
 from arranger.model.queue import Preemption
 from arranger.model.quota import QuotaLack
-from arranger.projections import awaited_room as taken_room
-from arranger.projections import (
-    fold,
-    forecasts,
-    giving_up,
-    judging,
-    ownership,
-    placements,
-    preemption,
-    queue_membership,
-    runtime_classes,
-    snapshot,
-)
-from arranger.projections.job_life import JobLife
-from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord, requests_of
+from arranger.projections import fold, snapshot
+from arranger.projections.derived import awaited_room as taken_room
+from arranger.projections.derived import queue_membership
+from arranger.projections.folding import forecasts, giving_up
+from arranger.projections.folding.job_life import JobLife
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import JobRecord, requests_of
+from arranger.projections.observed import runtime_classes
 from arranger.projections.state import State
+from arranger.projections.verdicts import judging, ownership, placements, preemption
 from arranger.sandbox.status import ApiRefusal
 from arranger.sandbox.store import Store
-from arranger.scheduling import (
-    candidates,
-    known_jobs,
-    placer,
-    queue,
-    queue_offer,
-    refusals,
-    reservations,
-    vacating,
-    volume_filters,
-)
-from arranger.scheduling.candidates import Candidates
-from arranger.scheduling.known_jobs import KnownJob
-from arranger.scheduling.placement_try import PlacementTry
-from arranger.scheduling.placer import Placer
-from arranger.scheduling.preemption import PreemptionSearch as Preempting
-from arranger.scheduling.queue_room import QueueRoom
-from arranger.scheduling.quotas import Quotas
-from arranger.scheduling.reservations import Reservations
-from arranger.scheduling.room_search import RoomSearch
-from arranger.scheduling.volume_filters import VolumeBinding, VolumeRestrictions
-from arranger.workers import deletions, members_writer, observer, service_writer, watcher
-from arranger.workers.applier import Applier
-from arranger.workers.cancelling import _ask
-from arranger.workers.claim_writer import ClaimWriter
-from arranger.workers.cluster_hold import ClusterHold
-from arranger.workers.creation import Creation
-from arranger.workers.follower import Follower
-from arranger.workers.identity import ClusterIdentity
-from arranger.workers.observer import Observer
-from arranger.workers.placeholders import Placeholders
-from arranger.workers.provisioner import Provisioner
-from arranger.workers.queue_writer import QueueWriter
-from arranger.workers.retries import Retries
-from arranger.workers.status_writer import StatusWriter
-from arranger.workers.timekeeping import Timekeeper
-from arranger.workers.writes import Writes
+from arranger.scheduling.filters import refusals
+from arranger.scheduling.filters import volumes as volume_filters
+from arranger.scheduling.filters.volumes import VolumeBinding, VolumeRestrictions
+from arranger.scheduling.placing.placement_try import PlacementTry
+from arranger.scheduling.placing.quotas import Quotas
+from arranger.scheduling.queues import known_jobs
+from arranger.scheduling.queues import offer as queue_offer
+from arranger.scheduling.queues import waiting as queue
+from arranger.scheduling.queues.known_jobs import KnownJob
+from arranger.scheduling.queues.limits import QueueRoom
+from arranger.scheduling.room import candidates, reservations, vacating
+from arranger.scheduling.room.candidates import Candidates
+from arranger.scheduling.room.preemption import PreemptionSearch as Preempting
+from arranger.scheduling.room.reservations import Reservations
+from arranger.scheduling.room.victims import RoomSearch
+from arranger.scheduling.search import placer
+from arranger.scheduling.search.placer import Placer
+from arranger.workers.applying import deletions, members_writer, service_writer
+from arranger.workers.applying.applier import Applier
+from arranger.workers.applying.claim_writer import ClaimWriter
+from arranger.workers.applying.creation import Creation
+from arranger.workers.applying.placeholders import Placeholders
+from arranger.workers.applying.provisioner import Provisioner
+from arranger.workers.applying.queue_writer import QueueWriter
+from arranger.workers.applying.status_writer import StatusWriter
+from arranger.workers.flow.cancelling import _ask
+from arranger.workers.flow.retries import Retries
+from arranger.workers.log.cluster_hold import ClusterHold
+from arranger.workers.log.follower import Follower
+from arranger.workers.log.identity import ClusterIdentity
+from arranger.workers.members.timekeeping import Timekeeper
+from arranger.workers.members.writes import Writes
+from arranger.workers.watching import observer, watcher
+from arranger.workers.watching.observer import Observer
 from tests import memory_log
 from tests.memory_log import MemoryLog
 from tests.simulation.actors import TAKEN, TTL, home_of

@@ -37,11 +37,11 @@ from arranger.model.taints import untolerated
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
 from arranger.projections.fold import apply_entry
-from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord, expand
-from arranger.projections.ownership import attributed
-from arranger.projections.priorities import lacks_class
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import JobRecord, expand
+from arranger.projections.observed.priorities import lacks_class
 from arranger.projections.state import Changes, State, Verdict
+from arranger.projections.verdicts.ownership import attributed
 from arranger.sandbox.history import Stored, Watch
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.pod_run import requests_of

@@ -17,8 +17,8 @@ from arranger.model.job import Stage
 from arranger.model.pod import GroupKind
 from arranger.model.pods_to_place import SLOT, group_uid, record_of
 from arranger.model.provisioning import NO_SCHEDULER
-from arranger.projections.jobs import JobRecord
-from arranger.projections.queue_membership import kept_out
+from arranger.projections.derived.queue_membership import kept_out
+from arranger.projections.jobs.records import JobRecord
 from arranger.sandbox.garbage import DeleteOptions
 from tests.simulation.calm import CALM
 from tests.simulation.faults import HALF_WAY, WITH_CLAIMS

@@ -26,15 +26,15 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.node import NodeFacts
-from arranger.projections.deadlines import deadline_left_ms
-from arranger.projections.expected_ends import expected_end, expected_runtime_ms
-from arranger.projections.jobs import JobRecord, holds
-from arranger.projections.ownership import attributed
+from arranger.projections.derived.deadlines import deadline_left_ms
+from arranger.projections.derived.expected_ends import expected_end, expected_runtime_ms
+from arranger.projections.jobs.records import JobRecord, holds
 from arranger.projections.state import State, Verdict
+from arranger.projections.verdicts.ownership import attributed
 from arranger.scheduling import queues_view
 from arranger.scheduling.cycle import take_cycle
-from arranger.scheduling.queue import in_order
-from arranger.scheduling.vacating import leaving
+from arranger.scheduling.queues.waiting import in_order
+from arranger.scheduling.room.vacating import leaving
 from tests.simulation.queue_rules import name_of, way_of
 from tests.simulation.room_rules import Decision, edited, less, spec_of
 

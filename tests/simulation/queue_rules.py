@@ -7,7 +7,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.queue import DEFAULT_QUEUE, DEFAULT_SPEC, MAX_DEPTH, QueueState
 from arranger.model.quota import LimitKind, QuotaLack
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from tests.reasons import lacking_quota
 

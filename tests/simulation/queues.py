@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from arranger.kube.cluster import NAMESPACES, QUEUES, TYJOBS, ApiError
 from arranger.kube.translate import queue_status_digest
 from arranger.model.queue import DEFAULT_QUEUE, QUEUE_ANNOTATION
-from arranger.projections.queue_use import JOBS
+from arranger.projections.queues.use import JOBS
 from arranger.sandbox.history import Collection
 from arranger.sandbox.kinds import ServedKind, custom_kinds
 from arranger.sandbox.status import ApiRefusal
 from arranger.scheduling import queues_view
-from arranger.workers.queue_status import queue_status
+from arranger.workers.applying.queue_status import queue_status
 from tests.servers import QUEUE_CRD, definition_of
 from tests.simulation.rogue import Rogue
 

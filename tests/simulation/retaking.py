@@ -16,7 +16,7 @@ from arranger.projections.state import Changes, State
 from arranger.replay.reading.history import Span, advance
 from arranger.replay.reading.verify import CycleInputs, Survey, Verification, difference
 from arranger.scheduling import take_cycle
-from arranger.scheduling.registry import Policies
+from arranger.scheduling.queues.registry import Policies
 from tests.simulation.quotas import beyond
 from tests.simulation.room_rules import broken
 from tests.simulation.upgrades import EVERY

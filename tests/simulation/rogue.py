@@ -12,14 +12,14 @@ from arranger.model.job import PlacedPods, Replacement, ScheduleState, Stage, To
 from arranger.model.queue import DEFAULT_QUEUE
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
-from arranger.projections.job_parts import LEADER, SlotKey
-from arranger.projections.jobs import JobRecord, compact, expand
-from arranger.projections.judging import lacking
-from arranger.projections.queue_counts import queue_of
-from arranger.projections.queue_membership import beyond_its_queue, kept_out
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.derived.queue_membership import beyond_its_queue, kept_out
+from arranger.projections.jobs.parts import LEADER, SlotKey
+from arranger.projections.jobs.records import JobRecord, compact, expand
 from arranger.projections.state import State
+from arranger.projections.verdicts.judging import lacking
 from arranger.scheduling.cycle import take_cycle
-from arranger.scheduling.needs import free_indices
+from arranger.scheduling.placing.needs import free_indices
 from tests.memory_log import MemoryLog
 from tests.simulation import worker_groups
 from tests.simulation.invariants import Violation

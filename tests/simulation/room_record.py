@@ -18,10 +18,10 @@ from arranger.model.job import ENDED, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.pods_to_place import group_uid
 from arranger.model.stages import StageReason
-from arranger.projections.jobs import JobRecord, expand, holds, record_uid, requests_of
-from arranger.projections.openness import closed_to_next
-from arranger.projections.ownership import attributed
+from arranger.projections.cluster.openness import closed_to_next
+from arranger.projections.jobs.records import JobRecord, expand, holds, record_uid, requests_of
 from arranger.projections.state import State, Verdict
+from arranger.projections.verdicts.ownership import attributed
 from tests.simulation.gateways import CLOCK_BOUND_MS
 from tests.simulation.queue_rules import name_of
 from tests.simulation.room_rules import edited, less, spec_of

@@ -15,22 +15,22 @@ from arranger.model.node import NodeFacts
 from arranger.model.pod import TERMINAL, Phase
 from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode, QueueSpec
 from arranger.projections import snapshot
-from arranger.projections.awaited_room import takes_none
-from arranger.projections.departing import ends_by_itself, hanging
+from arranger.projections.derived.awaited_room import takes_none
+from arranger.projections.derived.departing import ends_by_itself, hanging
 from arranger.projections.fold import apply_entry
-from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord, expand, holds, is_quorum
-from arranger.projections.preemption import leaves
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import JobRecord, expand, holds, is_quorum
+from arranger.projections.jobs.worker_groups import parted, with_whole
 from arranger.projections.state import Changes, State
-from arranger.projections.worker_groups import parted, with_whole
-from arranger.scheduling.placer import Placer
-from arranger.scheduling.queue import considered, waiting_jobs
-from arranger.scheduling.queue_offer import offered
-from arranger.scheduling.queue_room import QueueLimits
-from arranger.scheduling.queue_standing import QueueStanding
-from arranger.scheduling.registry import BUILT_IN
-from arranger.scheduling.reservations import Reservations
-from arranger.scheduling.vacating import Vacating, leaving
+from arranger.projections.verdicts.preemption import leaves
+from arranger.scheduling.queues.limits import QueueLimits
+from arranger.scheduling.queues.offer import offered
+from arranger.scheduling.queues.registry import BUILT_IN
+from arranger.scheduling.queues.standing import QueueStanding
+from arranger.scheduling.queues.waiting import considered, waiting_jobs
+from arranger.scheduling.room.reservations import Reservations
+from arranger.scheduling.room.vacating import Vacating, leaving
+from arranger.scheduling.search.placer import Placer
 from tests.simulation.queue_rules import beyond_limits, name_of, way_of
 
 #: All parts of so few units are tried: there are 31 of five.

@@ -19,14 +19,14 @@ from arranger.plugins import Installed
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.status import ApiRefusal
 from arranger.scheduling import BUILT_IN
-from arranger.workers.cluster_hold import ClusterHold
-from arranger.workers.follower import Follower
-from arranger.workers.identity import ClusterIdentity
-from arranger.workers.member_problems import MemberProblems
-from arranger.workers.membership import Membership
+from arranger.workers.log.cluster_hold import ClusterHold
+from arranger.workers.log.follower import Follower
+from arranger.workers.log.identity import ClusterIdentity
+from arranger.workers.members.membership import Membership
+from arranger.workers.members.problems import MemberProblems
+from arranger.workers.members.timekeeping import Timekeeper
 from arranger.workers.parts import Parts
 from arranger.workers.roles import Roles
-from arranger.workers.timekeeping import Timekeeper
 from tests.memory_log import MemoryHome, MemoryLog
 from tests.simulation.invariants import Violation
 from tests.simulation.loop import Owner, SimulatedClock

@@ -14,7 +14,7 @@ from arranger.events import kinds as k
 from arranger.events.codec import decode_batch
 from arranger.events.redis_connection import ANSWER_TIMEOUT_S
 from arranger.kube.cluster import TYJOBS
-from arranger.workers.observed import ahead_of_log
+from arranger.workers.watching.observed import ahead_of_log
 from tests.simulation.invariants import Violation
 
 if TYPE_CHECKING:

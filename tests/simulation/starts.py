@@ -16,7 +16,7 @@ from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.desired import desired_status
 from arranger.model.job import PREEMPTED, Stage
 from arranger.model.stages import StageReason
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.sandbox.store import ApiRefusal, DeleteOptions
 from tests.simulation.endings import RIVAL

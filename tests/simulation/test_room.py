@@ -9,8 +9,8 @@ import pytest
 from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind, Victim
 from arranger.model.job import ScheduleState
-from arranger.scheduling import known_jobs
 from arranger.scheduling.cycle import take_cycle
+from arranger.scheduling.queues import known_jobs
 from tests.simulation import room_rules
 from tests.simulation.room_record import TIMES, RoomRecord
 from tests.unit.test_preemption import GPU, running, waiting, world

@@ -12,7 +12,7 @@ import pytest
 
 from arranger.model.config import CycleConfig
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.cycle import VERSIONS
 from arranger.settings import Settings
 from tests.jobs_over_time import JobsOverTime

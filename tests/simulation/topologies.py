@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from arranger.events import kinds as k
 from arranger.kube.cluster import NODES, ApiError, Object
 from arranger.model.job import TopologyMode, TopologyScope
-from arranger.projections.jobs import JobRecord, SlotKey, expand
+from arranger.projections.jobs.records import JobRecord, SlotKey, expand
 from arranger.projections.state import State
 from tests.simulation.faults import TOPOLOGIES
 

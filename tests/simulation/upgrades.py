@@ -25,10 +25,10 @@ from arranger.events.log import Entry, StoredSnapshot
 from arranger.kube.cluster import TYJOBS
 from arranger.model.pod import PodShape
 from arranger.projections import snapshot
-from arranger.scheduling.filters import Filter, Mask
-from arranger.scheduling.registry import BUILT_IN, Policies, policies_with
-from arranger.scheduling.view import ClusterView
-from arranger.workers.layout_guard import LayoutGuard
+from arranger.scheduling.cluster.view import ClusterView
+from arranger.scheduling.filters.nodes import Filter, Mask
+from arranger.scheduling.queues.registry import BUILT_IN, Policies, policies_with
+from arranger.workers.maintaining.layout_guard import LayoutGuard
 from tests.earlier_layout import EARLIER, in_earlier_layout
 
 if TYPE_CHECKING:

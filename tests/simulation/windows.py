@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from arranger.events import kinds as k
 from arranger.model.stages import StageReason
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -6,7 +6,7 @@ from typing import Any
 
 from arranger.events import kinds as k
 from arranger.model.job import FREEING
-from arranger.projections.jobs import JobRecord, SlotKey, expand
+from arranger.projections.jobs.records import JobRecord, SlotKey, expand
 from arranger.projections.state import State
 
 #: A slot's worker group: the number of the set, and the indices.

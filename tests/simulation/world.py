@@ -24,7 +24,7 @@ from arranger.events.kinds import Watched
 from arranger.events.log import Entry
 from arranger.kube.sources import SOURCES
 from arranger.plugins import Installed
-from arranger.projections import layouts
+from arranger.projections.formats import layouts
 from arranger.sandbox.history import Collection
 from arranger.sandbox.kinds import ServedKind, custom_kinds
 from arranger.sandbox.status import FieldError
@@ -32,20 +32,22 @@ from arranger.sandbox.store import Store
 from arranger.sandbox.validation import Schema
 from arranger.scheduling.cycle import VERSIONS
 from arranger.settings import Settings
-from arranger.workers import applier, backoff, forecaster
-from arranger.workers.applier import Applier
-from arranger.workers.beginning import HistoryGone
-from arranger.workers.cancelling import end
-from arranger.workers.cluster_hold import ClusterHold
-from arranger.workers.follower import Follower
+from arranger.workers.applying import applier
+from arranger.workers.applying.applier import Applier
+from arranger.workers.deciding import forecaster
+from arranger.workers.flow import backoff
+from arranger.workers.flow.cancelling import end
+from arranger.workers.health.http import Health
 from arranger.workers.health_report import HealthReport
-from arranger.workers.http import Health
-from arranger.workers.identity import ClusterIdentity
-from arranger.workers.member_problems import MemberProblems
-from arranger.workers.membership import Membership
+from arranger.workers.log.beginning import HistoryGone
+from arranger.workers.log.cluster_hold import ClusterHold
+from arranger.workers.log.follower import Follower
+from arranger.workers.log.identity import ClusterIdentity
+from arranger.workers.members.membership import Membership
+from arranger.workers.members.problems import MemberProblems
+from arranger.workers.members.timekeeping import Timekeeper
 from arranger.workers.parts import Parts
 from arranger.workers.roles import END_S, Roles
-from arranger.workers.timekeeping import Timekeeper
 from tests.earlier_layout import BRIDGES
 from tests.servers import CLUSTER_LOG_CRD, definition_of, tyjob_definition
 from tests.simulation.actors import Caretaker, Disasters, Machines, User

@@ -72,7 +72,7 @@ def calls(folder: Path) -> list[tuple[str, list[Any]]]:
         ("subprocess.check_call", [["touch", str(folder / "canary-1")]]),
         ("builtins.exec", [f"open({str(folder / 'canary-2')!r}, 'w')"]),
         ("pathlib.Path.touch", [str(folder / "canary-3")]),
-        ("arranger.workers.ticks.os.system", [touch(4)]),
+        ("arranger.workers.members.ticks.os.system", [touch(4)]),
     ]
 
 

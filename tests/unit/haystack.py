@@ -14,8 +14,8 @@ from arranger.model.job import GANG, Slot
 from arranger.model.node import Taint
 from arranger.model.pod import HostPort, PodRules, PodShape, PodTerm, PodTraits, Requirement, SpreadRule
 from arranger.projections import snapshot
-from arranger.projections.job_parts import LEADER
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.parts import LEADER
+from arranger.projections.jobs.records import JobRecord
 from tests.world import World, shape
 
 #: Where the victim may run, and nothing of the hay.

@@ -13,7 +13,7 @@ from arranger.events.log_keys import next_chain
 from arranger.model.config import CycleConfig
 from arranger.model.node import Taint
 from arranger.model.queue import Preemption
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain.answer import Explanation, explanation, pod_names
 from arranger.replay.explain.job_history import AskedJob, JobHistories

@@ -5,7 +5,7 @@ import pytest
 from arranger.model.accelerators import is_accelerator
 from arranger.model.config import CycleConfig
 from arranger.model.pod import gpus_of
-from arranger.projections.work_at_risk import lost_ms
+from arranger.projections.derived.work_at_risk import lost_ms
 from arranger.replay.reading.gpus import gpu_totals
 from arranger.scheduling.policies.base import weight_of
 from tests.world import World, shape

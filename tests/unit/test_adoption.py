@@ -7,7 +7,7 @@ from arranger.kube.translate import job_status_seen
 from arranger.lifecycle.desired import desired_pods, desired_status
 from arranger.model.job import Stage
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from tests.world import World
 
 SPEC = {"workers": 3, "min_workers": 1, "restart_limit": 3}

@@ -13,7 +13,7 @@ from arranger.model.stages import StageReason
 from arranger.model.tyjob import job_spec
 from arranger.projections import snapshot
 from arranger.projections.consistency import InconsistentState, validate
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.replay.explain.awaited import What, awaited
 from arranger.replay.reading.describe import message_of
 from tests.unit.tyjob_table import tyjob_with

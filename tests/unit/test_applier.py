@@ -21,16 +21,16 @@ from arranger.model.job import ScheduleState, Stage
 from arranger.model.queue import QueueState
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import message_of
 from arranger.sandbox import validation
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.listing import Selection
-from arranger.workers.applier import Applier
-from arranger.workers.progress import Look, Progress, StateReplaced
-from arranger.workers.status_writer import _STATUS_FIELDS, QueuePositions
+from arranger.workers.applying.applier import Applier
+from arranger.workers.applying.progress import Look, Progress, StateReplaced
+from arranger.workers.applying.status_writer import _STATUS_FIELDS, QueuePositions
 from tests.clocks import HOUR_MS, SetClock, compared
 from tests.parts import parts
 from tests.servers import tyjob_definition
@@ -309,7 +309,7 @@ async def test_a_job_about_which_more_is_decided_at_once_is_told_so_once(monkeyp
     scene = Scene()
     stored: list[str] = []
     scene.cluster.told = stored
-    monkeypatch.setattr("arranger.workers.status_writer._PASSING_S", 30.0)
+    monkeypatch.setattr("arranger.workers.applying.status_writer._PASSING_S", 30.0)
     async with scene.running():
         await asyncio.sleep(0.1)  # new, and the next cycle will say more of it
         assert stored == []
@@ -320,7 +320,7 @@ async def test_a_job_about_which_more_is_decided_at_once_is_told_so_once(monkeyp
 
 
 async def test_a_job_that_starts_at_once_costs_two_statuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arranger.workers.status_writer._STARTING_S", 3600.0)
+    monkeypatch.setattr("arranger.workers.applying.status_writer._STARTING_S", 3600.0)
     scene = Scene(job=_WITH_WORKERS)
     stored: list[str] = []
     scene.cluster.told = stored
@@ -344,9 +344,9 @@ async def test_a_job_that_starts_at_once_costs_two_statuses(monkeypatch: pytest.
 async def test_statuses_without_news_take_turns_as_far_apart_as_the_last_one_took(
     monkeypatch: pytest.MonkeyPatch, apart_s: float, statuses: int
 ) -> None:
-    monkeypatch.setattr("arranger.workers.status_writer._STARTING_S", 0.0)
-    monkeypatch.setattr("arranger.workers.status_writer._TIMES_AS_LONG", 1e9)
-    monkeypatch.setattr("arranger.workers.status_writer._APART_S", apart_s)
+    monkeypatch.setattr("arranger.workers.applying.status_writer._STARTING_S", 0.0)
+    monkeypatch.setattr("arranger.workers.applying.status_writer._TIMES_AS_LONG", 1e9)
+    monkeypatch.setattr("arranger.workers.applying.status_writer._APART_S", apart_s)
     scene = Scene(job=_WITH_WORKERS)
     stored: list[str] = []
     scene.cluster.told = stored
@@ -362,7 +362,7 @@ async def test_statuses_without_news_take_turns_as_far_apart_as_the_last_one_too
 
 
 async def test_a_starting_job_whose_pod_cannot_start_is_told_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arranger.workers.status_writer._STARTING_S", 3600.0)
+    monkeypatch.setattr("arranger.workers.applying.status_writer._STARTING_S", 3600.0)
     scene = Scene()
     scene.world.cycle()
     async with scene.running():
@@ -400,8 +400,8 @@ async def test_a_status_is_not_stored_again_and_again_while_a_late_watch_has_not
     scene = Scene()
     stored: list[str] = []
     scene.cluster.told = stored
-    monkeypatch.setattr("arranger.workers.status_writer.SETTLE_S", 0.05)
-    monkeypatch.setattr("arranger.workers.status_writer._COUNTS_S", 0.0)
+    monkeypatch.setattr("arranger.workers.applying.status_writer.SETTLE_S", 0.05)
+    monkeypatch.setattr("arranger.workers.applying.status_writer._COUNTS_S", 0.0)
     scene.world.cycle()
     scene.decide(Stage.STARTING)
     async with scene.running():
@@ -422,8 +422,10 @@ async def test_a_change_of_readiness_does_not_wait_for_a_busy_server_as_counts_d
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = Scene()
-    monkeypatch.setattr("arranger.workers.status_writer._COUNTS_S", 0.0)
-    monkeypatch.setattr("arranger.workers.status_writer._TIMES_AS_LONG", 1e9)  # then counts wait for half a minute
+    monkeypatch.setattr("arranger.workers.applying.status_writer._COUNTS_S", 0.0)
+    monkeypatch.setattr(
+        "arranger.workers.applying.status_writer._TIMES_AS_LONG", 1e9
+    )  # then counts wait for half a minute
     scene.world.cycle()
     async with scene.running():
         await until(lambda: scene.pods() == ["j-learner-0"])
@@ -442,8 +444,8 @@ async def test_a_status_follows_at_once_a_node_that_is_deleted_comes_back_or_is_
 ) -> None:
     """And not only when the node counts as lost, a minute later."""
     scene = Scene()
-    monkeypatch.setattr("arranger.workers.status_writer._COUNTS_S", 0.0)
-    monkeypatch.setattr("arranger.workers.work_queue.SWEEP_S", 1e9)
+    monkeypatch.setattr("arranger.workers.applying.status_writer._COUNTS_S", 0.0)
+    monkeypatch.setattr("arranger.workers.flow.work_queue.SWEEP_S", 1e9)
     uid, told = scene.decoded(NODES, "", "n1")["metadata"]["uid"], "it lasted as long as in the log"
 
     async def stored(message: str) -> None:
@@ -495,7 +497,7 @@ def test_the_gpus_of_a_worker_that_failed_and_waits_for_its_next_pod_are_in_no_s
 
 async def test_a_job_that_nobody_decides_on_is_told_so_after_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene()
-    monkeypatch.setattr("arranger.workers.status_writer._PASSING_S", 0.2)
+    monkeypatch.setattr("arranger.workers.applying.status_writer._PASSING_S", 0.2)
     async with scene.running():
         await until(lambda: scene.stored_stage() == "Pending")
         scene.world.cycle()
@@ -900,7 +902,7 @@ async def test_what_an_earlier_job_of_the_name_left_behind_is_told_when_it_stays
     pod, look = scene.decoded(PODS, "default", "j-learner-0"), scene.look()
     assert not await scene.applier._creation._ours(look, (0, 0), PODS, pod["metadata"]["name"], None)
     assert writer.events == []  # a moment ago: it may be on its way
-    monkeypatch.setattr("arranger.workers.creation._LEFTOVER_S", 0.0)
+    monkeypatch.setattr("arranger.workers.applying.creation._LEFTOVER_S", 0.0)
     assert not await scene.applier._creation._ours(look, (0, 0), PODS, pod["metadata"]["name"], None)
     [told] = writer.events
     assert isinstance(told, k.EffectFailed)
@@ -1035,7 +1037,7 @@ async def test_no_job_goes_early_by_a_clock_that_jumps_while_its_status_is_store
 async def test_a_pod_that_was_made_free_of_its_deleted_job_stays_though_the_watch_is_late(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("arranger.workers.pod_reconciler._COLLECTED_S", 0.0)
+    monkeypatch.setattr("arranger.workers.applying.pod_reconciler._COLLECTED_S", 0.0)
     scene = Scene()
     uid, term = scene.job.uid, scene.world.terms[k.Watched.POD]
     owner = {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "name": "j", "uid": uid, "controller": True}

@@ -16,10 +16,10 @@ from arranger.events import kinds as k
 from arranger.kube.cluster import ApiError, ClusterUnavailable, Object, Resource, always
 from arranger.model.job import Stage
 from arranger.model.stages import StageReason
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
-from arranger.workers.applier import Applier
-from arranger.workers.progress import Look, Progress
+from arranger.workers.applying.applier import Applier
+from arranger.workers.applying.progress import Look, Progress
 from tests.parts import parts
 from tests.simulation.loop import SimulatedClock, VirtualLoop
 from tests.world import World

@@ -28,13 +28,13 @@ from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.history import END
-from arranger.workers.archive_role import AGAIN_S, PERIOD_S, ArchiveRole
-from arranger.workers.archive_writer import ArchiveWriter
-from arranger.workers.follower import Follower
-from arranger.workers.layout_guard import LayoutGuard
-from arranger.workers.maintenance import Maintenance
-from arranger.workers.member_problems import MemberProblem, MemberProblems, ProblemKind
-from arranger.workers.membership import Member
+from arranger.workers.log.archive_writer import ArchiveWriter
+from arranger.workers.log.follower import Follower
+from arranger.workers.maintaining.archive_role import AGAIN_S, PERIOD_S, ArchiveRole
+from arranger.workers.maintaining.layout_guard import LayoutGuard
+from arranger.workers.maintaining.maintenance import Maintenance
+from arranger.workers.members.membership import Member
+from arranger.workers.members.problems import MemberProblem, MemberProblems, ProblemKind
 from tests.members import HandClock
 from tests.memory_log import MemoryHome, MemoryLog
 from tests.parts import parts

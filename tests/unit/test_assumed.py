@@ -9,7 +9,7 @@ from arranger.model.pod import PodOwner
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import ASSUMED_MS
 from arranger.replay.explain.waiting import explain_waiting
 from arranger.replay.what_if.hypothesis import say

@@ -8,12 +8,12 @@ from arranger.lifecycle.desired import desired_status
 from arranger.messages.decisions import stage_text
 from arranger.model.job import ScheduleState, Slot, Stage
 from arranger.projections import snapshot
-from arranger.projections.backoff import NO_BACK_OFF, QUIET_MS
 from arranger.projections.consistency import validate
-from arranger.projections.job_parts import LEADER
-from arranger.projections.jobs import JobRecord
-from arranger.scheduling import queue
+from arranger.projections.jobs.backoff import NO_BACK_OFF, QUIET_MS
+from arranger.projections.jobs.parts import LEADER
+from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.cycle import Cycles
+from arranger.scheduling.queues import waiting as queue
 from tests.world import World, shape, starting
 
 WHY = 'pods "x" is forbidden: violates PodSecurity "restricted:latest"'

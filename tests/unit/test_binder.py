@@ -15,12 +15,12 @@ from arranger.kube.translate import pod_seen
 from arranger.model.job import Stage
 from arranger.model.pods_to_place import SLOT, record_of
 from arranger.model.stages import StageReason
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
-from arranger.workers.applier import Applier
-from arranger.workers.progress import Look, Progress
+from arranger.workers.applying.applier import Applier
+from arranger.workers.applying.progress import Look, Progress
 from tests.parts import parts
 from tests.stores import store_of_jobs
 from tests.unit.test_applier import Everyone, Following, until

@@ -17,14 +17,14 @@ from arranger.model.pods_to_place import record_of
 from arranger.model.stages import StageReason
 from arranger.model.text import rfc3339
 from arranger.projections import snapshot
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.replay.explain.awaited import What, awaited
 from arranger.replay.reading.describe import message_of
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
-from arranger.workers import claim_writer
-from arranger.workers.applier import Applier
-from arranger.workers.progress import Look, Progress
+from arranger.workers.applying import claim_writer
+from arranger.workers.applying.applier import Applier
+from arranger.workers.applying.progress import Look, Progress
 from tests.parts import parts
 from tests.provisioner import CLASS, claim, provision
 from tests.stores import store_of_jobs

@@ -10,8 +10,9 @@ from arranger.events.codec import StoredEntry
 from arranger.events.log import Position
 from arranger.events.log_keys import UNKEYED
 from arranger.events.segments import encode_segment
-from arranger.projections import layouts, snapshot
+from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
+from arranger.projections.formats import layouts
 from arranger.projections.state import Changes, State
 from tests.commands import Run
 from tests.earlier_layout import BRIDGES, EARLIER, archive_from, in_earlier_layout

@@ -12,7 +12,7 @@ from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
 from arranger.model.node import Taint
 from arranger.model.pod import Toleration
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.cycle import VERSIONS, take_cycle
 from tests.world import World, shape
 

@@ -12,9 +12,9 @@ from arranger.kube.cluster import CLUSTER_LOGS, TYJOBS, ApiError, Object, Resour
 from arranger.kube.cluster_logs import NAME, LogId
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
-from arranger.workers.cluster_hold import FRESH_S, GIVE_UP_S, SILENT_S, ClusterHold
-from arranger.workers.identity import ClusterIdentity
-from arranger.workers.observed import ahead_of_log
+from arranger.workers.log.cluster_hold import FRESH_S, GIVE_UP_S, SILENT_S, ClusterHold
+from arranger.workers.log.identity import ClusterIdentity
+from arranger.workers.watching.observed import ahead_of_log
 from tests.stores import store_of_jobs
 from tests.world import World
 
@@ -296,7 +296,7 @@ async def test_who_may_not_ask_is_told_what_is_missing(cluster: Cluster) -> None
 @pytest.mark.parametrize("fields", [{"log": 7}, {"log": "x", "epoch": "soon", "since": "", "namespace": ""}])
 def test_what_somebody_else_wrote_there_is_an_error(fields: Object) -> None:
     from arranger.errors import ClusterError
-    from arranger.workers.cluster_hold import _holders
+    from arranger.workers.log.cluster_hold import _holders
 
     with pytest.raises(ClusterError, match="can't be read"):
         _holders({"holders": [fields]})

@@ -9,9 +9,9 @@ import pytest
 from arranger.metrics import Metrics
 from arranger.model.job import Dependency
 from arranger.model.queue import DEFAULT_QUEUE
-from arranger.workers import cluster_measures
-from arranger.workers.cluster_measures import NONE, OTHER, ClusterMeasures, MeasuredQueues, NodePools
-from arranger.workers.measuring import KEY, ROLE, Measuring
+from arranger.workers.health.measuring import KEY, ROLE, Measuring
+from arranger.workers.log import cluster_measures
+from arranger.workers.log.cluster_measures import NONE, OTHER, ClusterMeasures, MeasuredQueues, NodePools
 from tests.parts import parts
 from tests.unit.queue_table import GPU
 from tests.unit.replay_worlds import crowded, gpu_job, preempting, with_room_rules
@@ -154,8 +154,8 @@ class Shares:
 
 
 async def test_one_process_measures_and_stops_when_another_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arranger.workers.measuring._EVERY_S", 0.02)
-    monkeypatch.setattr("arranger.workers.measuring._AGAIN_S", 0.02)
+    monkeypatch.setattr("arranger.workers.health.measuring._EVERY_S", 0.02)
+    monkeypatch.setattr("arranger.workers.health.measuring._AGAIN_S", 0.02)
     world, shares = crowded(), Shares()
     given: Mapping[str, Any] = {"follower": Following(world.state), "membership": shares, "redis": Redis()}
     own = parts(**given)
@@ -180,7 +180,7 @@ async def test_one_process_measures_and_stops_when_another_one_does(monkeypatch:
 async def test_a_measurement_that_fails_ends_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("arranger.workers.measuring._EVERY_S", 0.02)
+    monkeypatch.setattr("arranger.workers.health.measuring._EVERY_S", 0.02)
     broken = True
 
     def add(_self: ClusterMeasures, _job: object) -> None:

@@ -12,7 +12,7 @@ from arranger.model.pod import PodTimes
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling import NoRoomKind, why_no_room
 from arranger.scheduling.cycle import Cycles
 from tests.unit.test_preemption import GPU, SMALL, preempted, running, waiting, world

@@ -30,7 +30,7 @@ from arranger.kube.cluster import (
 )
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
-from arranger.workers import observer
+from arranger.workers.watching import observer
 from tests.depth import extent
 from tests.simulation.loop import SimulatedClock, VirtualLoop
 from tests.stores import store_of_jobs

@@ -15,19 +15,19 @@ from arranger.messages.shortages import shortage_text
 from arranger.model.config import SEARCHES, CycleConfig
 from arranger.model.pod import HostPort, PodRules, PodShape, PodTerm, PodTraits, Requirement
 from arranger.model.reasons import Reason, ReasonKind
-from arranger.projections.jobs import JobRecord
-from arranger.projections.worker_groups import parted
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.jobs.worker_groups import parted
 from arranger.replay.explain.shortfall import ShortfallObserver
 from arranger.replay.reading.history import Span
 from arranger.replay.reading.verify import Survey, Verification
-from arranger.scheduling import packing
 from arranger.scheduling.cycle import take_cycle
-from arranger.scheduling.placement_try import CycleObserver, PlacementTry
-from arranger.scheduling.placer import Placer
+from arranger.scheduling.placing.placement_try import CycleObserver, PlacementTry
 from arranger.scheduling.policies.binpack import BinPack
-from arranger.scheduling.registry import BUILT_IN, policies_with
-from arranger.scheduling.rules import GroupRule, RuleKind, RulesQuestion
-from arranger.scheduling.rules_search import place_by_rules
+from arranger.scheduling.queues.registry import BUILT_IN, policies_with
+from arranger.scheduling.search import packing
+from arranger.scheduling.search.placer import Placer
+from arranger.scheduling.search.rules import GroupRule, RuleKind, RulesQuestion
+from arranger.scheduling.search.rules_search import place_by_rules
 from arranger.settings import SEARCH_NODES
 from tests.depth import extent
 from tests.exhaustive import HOST, KINDS, Exhaustive, random_world, searching

@@ -16,7 +16,7 @@ from arranger.model.job import ScheduleState, Stage
 from arranger.model.queue import Preemption, Provisioning
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.replay.ledger.causes import Cause, causes_of
 from arranger.replay.what_if.overrides import Overrides
 from arranger.scheduling import BUILT_IN, GroupCheck, Hold, Permit, QuorumAsked, policies_with

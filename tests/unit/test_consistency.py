@@ -8,8 +8,8 @@ import pytest
 from arranger.model.job import Stage
 from arranger.model.pod import Phase
 from arranger.projections.consistency import InconsistentState, validate
-from arranger.projections.job_parts import LEADER
-from arranger.projections.run_times import JobKind
+from arranger.projections.jobs.parts import LEADER
+from arranger.projections.jobs.run_times import JobKind
 from tests.world import World
 
 

@@ -4,7 +4,7 @@ import re
 
 from arranger.cli.inputs.alternative import choices
 from arranger.cli.rendering import ledger_page
-from arranger.scheduling.registry import BUILT_IN
+from arranger.scheduling.queues.registry import BUILT_IN
 from tests.servers import REPOSITORY
 
 SOURCES = REPOSITORY / "console" / "src"

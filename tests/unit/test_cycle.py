@@ -18,10 +18,10 @@ from arranger.model.pod import PodShape, Requirement, Toleration
 from arranger.model.queue import ScheduledFailed
 from arranger.model.reasons import FITS, Reason, ReasonKind, insufficient
 from arranger.model.stages import StageReason
-from arranger.projections.jobs import JobRecord, expand
+from arranger.projections.jobs.records import JobRecord, expand
+from arranger.scheduling.cluster.view import ClusterView
 from arranger.scheduling.cycle import VERSIONS, take_cycle
-from arranger.scheduling.filters import Filters, untolerated
-from arranger.scheduling.view import ClusterView
+from arranger.scheduling.filters.nodes import Filters, untolerated
 from tests.interpreter import told_elsewhere
 from tests.random_clusters import ALL_POLICIES, SHAPES, JobDraw, NodeDraw, jobs_drawn, nodes_drawn, observed
 from tests.random_worlds import LONG, Step, live_through, steps

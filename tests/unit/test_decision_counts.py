@@ -13,10 +13,10 @@ from arranger.metrics import Metrics
 from arranger.model.job import Stage
 from arranger.model.pod import Phase
 from arranger.projections.fold import apply_entry
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
-from arranger.workers.decision_counts import DecisionCounts
-from arranger.workers.follower import Follower, Writer
+from arranger.workers.log.decision_counts import DecisionCounts
+from arranger.workers.log.follower import Follower, Writer
 from tests.memory_log import MemoryHome, MemoryLog
 from tests.unit.replay_worlds import gpu_job, preempting, with_room_rules
 from tests.world import World, shape

@@ -6,7 +6,7 @@ from typing import Any
 
 from arranger.kube.cluster import CRDS, ApiError, ClusterUnavailable
 from arranger.kube.compatibility import CrdVerdict, compare
-from arranger.workers.api_check import DEFINITION, ApiCheck
+from arranger.workers.health.api_check import DEFINITION, ApiCheck
 from tests.members import HandClock
 from tests.parts import parts
 

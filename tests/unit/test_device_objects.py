@@ -27,7 +27,7 @@ from arranger.projections.state import State
 from arranger.replay.reading.describe import describe
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
-from arranger.workers.device_matcher import matches
+from arranger.workers.deciding.device_matcher import matches
 from tests.device_objects import CONFIG, DRIVER, claim, claim_spec, device_class, slice_of
 from tests.devices import CLASS, DeviceWorld, on
 from tests.unit.test_pod_group_watcher import observations

@@ -19,12 +19,12 @@ from arranger.kube.devices import FINALIZER, device_class_seen, resource_claim_s
 from arranger.kube.translate import node_seen, pod_seen
 from arranger.model.job import Stage
 from arranger.model.pods_to_place import record_of
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
-from arranger.workers.applier import Applier
-from arranger.workers.device_matcher import matches
-from arranger.workers.progress import Look, Progress
+from arranger.workers.applying.applier import Applier
+from arranger.workers.applying.progress import Look, Progress
+from arranger.workers.deciding.device_matcher import matches
 from tests.device_objects import claim, device_class, slice_of
 from tests.parts import parts
 from tests.stores import store_of_jobs

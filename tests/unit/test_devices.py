@@ -20,12 +20,12 @@ from arranger.model.queue import Preemption
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
 from arranger.projections.fold import apply_entry
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.export.pseudonyms import Pseudonyms
 from arranger.replay.what_if.hypothesis import private_copy, say
 from arranger.scheduling.cycle import VERSIONS, take_cycle
-from arranger.workers.device_matcher import matches
+from arranger.workers.deciding.device_matcher import matches
 from tests.devices import CLASS, DRIVER, DeviceWorld, model, on, with_claims
 from tests.unit.replay_worlds import verified
 from tests.volumes import ZONE, within

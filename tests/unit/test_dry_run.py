@@ -17,7 +17,7 @@ from arranger.lifecycle.desired import desired_status
 from arranger.lifecycle.refusals import tries_pods
 from arranger.model.job import LEADER_GROUP, ScheduleState, Slot, Stage
 from arranger.projections import snapshot
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Reservation
 from arranger.replay.explain.expected import Certainty, NoStart
 from arranger.replay.forecast.starts import JobForecast, Unknown, forecast

@@ -2,7 +2,7 @@
 
 from contextlib import ExitStack
 
-from arranger.workers.effect_times import EffectTimes
+from arranger.workers.flow.effect_times import EffectTimes
 from tests.members import HandClock
 
 

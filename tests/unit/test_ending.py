@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from arranger.workers.cancelling import end
+from arranger.workers.flow.cancelling import end
 
 
 class Deaf:

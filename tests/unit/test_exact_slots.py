@@ -13,8 +13,8 @@ from arranger.lifecycle.desired import Desired, desired_pods, orphans
 from arranger.model.job import JobStatusSeen, PlacedPods, Stage
 from arranger.model.pod import PodOwner
 from arranger.projections import snapshot
-from arranger.projections.job_parts import LEADER
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.parts import LEADER
+from arranger.projections.jobs.records import JobRecord
 from tests.world import World
 
 WORKER = (1, 0)

@@ -14,7 +14,7 @@ from arranger.model.job import JobSpec, JobStatusSeen, PlacedPods, Stage
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.expected_ends import (
+from arranger.projections.derived.expected_ends import (
     ENDING_MS,
     EndSource,
     ExpectedEnd,
@@ -22,8 +22,8 @@ from arranger.projections.expected_ends import (
     expected_runtime_ms,
 )
 from arranger.projections.fold import apply_entry
-from arranger.projections.jobs import JobRecord
-from arranger.projections.run_times import KINDS_KEPT, TIMES_KEPT, JobKind, RunTimes, nine_of_ten, note_run_time
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.jobs.run_times import KINDS_KEPT, TIMES_KEPT, JobKind, RunTimes, nine_of_ten, note_run_time
 from arranger.projections.state import Changes, State
 from tests.world import World, shape
 

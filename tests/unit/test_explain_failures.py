@@ -6,7 +6,7 @@ from arranger.lifecycle.desired import desired_status
 from arranger.model.job import Stage
 from arranger.model.pod import ContainerEnd
 from arranger.model.text import rfc3339
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.replay.explain.answer import Explanation
 from arranger.replay.reading.describe import message_of
 from tests.unit.replay_worlds import explained

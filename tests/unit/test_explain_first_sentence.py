@@ -19,14 +19,14 @@ from arranger.model.job import Stage
 from arranger.model.pod import ContainerEnd
 from arranger.model.reasons import Reason, ReasonKind, absent, insufficient
 from arranger.model.stages import TRANSITIONS, StageReason
-from arranger.projections.job_parts import LEADER
-from arranger.projections.run_times import TIMES_NEEDED
+from arranger.projections.jobs.parts import LEADER
+from arranger.projections.jobs.run_times import TIMES_NEEDED
 from arranger.replay.console import starts_now
 from arranger.replay.console.moment import moment
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store
-from arranger.workers.reporter import Reporter, ToldEvents
+from arranger.workers.applying.reporter import Reporter, ToldEvents
 from tests.commands import Run, to_file
 from tests.unit.replay_worlds import crowded, explained, gpu_job, with_room_rules
 from tests.unit.test_lifecycle import starting_world

@@ -13,7 +13,7 @@ from arranger.events.log import Entry
 from arranger.model.job import LEADER_GROUP
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.bisect.job_conditions import facts_of_job
 from arranger.replay.console.moment import moment

@@ -11,7 +11,7 @@ from arranger.model.queue import Preemption
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from tests.world import World
 
 _WORKER = (1, 0)

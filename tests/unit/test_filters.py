@@ -26,15 +26,15 @@ from arranger.model.pod import (
     Toleration,
 )
 from arranger.model.reasons import FITS, Reason, ReasonKind, insufficient
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
+from arranger.scheduling.cluster.neighbours import Neighbour, PortTakers, SelectedPods, neighbour_of
+from arranger.scheduling.cluster.view import Chosen, ClusterView
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
-from arranger.scheduling.filters import Filters
-from arranger.scheduling.neighbours import Neighbour, PortTakers, SelectedPods, neighbour_of
-from arranger.scheduling.placement_try import CycleObserver, PlacementTry, Shortage
-from arranger.scheduling.placer import Placer
+from arranger.scheduling.filters.nodes import Filters
+from arranger.scheduling.placing.placement_try import CycleObserver, PlacementTry, Shortage
 from arranger.scheduling.policies.base import PlacementRequest
-from arranger.scheduling.registry import BUILT_IN
-from arranger.scheduling.view import Chosen, ClusterView
+from arranger.scheduling.queues.registry import BUILT_IN
+from arranger.scheduling.search.placer import Placer
 from tests.unit.replay_worlds import explained
 from tests.world import World, shape
 

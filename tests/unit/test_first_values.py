@@ -3,8 +3,8 @@ to 1."""
 
 from arranger.clock import SystemClock
 from arranger.metrics import Metrics
-from arranger.workers.decision_counts import DecisionCounts
-from arranger.workers.maintenance import Maintenance
+from arranger.workers.log.decision_counts import DecisionCounts
+from arranger.workers.maintaining.maintenance import Maintenance
 from tests.parts import parts
 
 

@@ -16,7 +16,7 @@ from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
 from arranger.projections.fold import apply_entry
-from arranger.projections.jobs import JobRecord, compact
+from arranger.projections.jobs.records import JobRecord, compact
 from arranger.projections.state import Changes, State
 from tests.world import World, requests, shape
 

@@ -15,15 +15,15 @@ from arranger.model.queue import Preemption
 from arranger.model.steps import Steps
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord, has_started
+from arranger.projections.jobs.records import JobRecord, has_started
 from arranger.replay.forecast.ends import Ends, EndScenario
 from arranger.replay.forecast.starts import Forecast, JobForecast, Unknown, forecast
 from arranger.replay.what_if import hypothesis
 from arranger.replay.what_if.hypothesis import job_gone
+from arranger.scheduling.cluster.view import ClusterView
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
-from arranger.scheduling.short_jobs import ShortJobs
-from arranger.scheduling.too_large import TooLarge
-from arranger.scheduling.view import ClusterView
+from arranger.scheduling.room.short_jobs import ShortJobs
+from arranger.scheduling.room.too_large import TooLarge
 from tests.jobs_over_time import JobsOverTime
 from tests.world import World, shape
 

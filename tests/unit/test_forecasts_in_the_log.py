@@ -6,14 +6,14 @@ from arranger.events import kinds as k
 from arranger.lifecycle.giving_way import expected_start_ms
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.forecasts import expected_start, says_more
-from arranger.projections.jobs import JobRecord
+from arranger.projections.folding.forecasts import expected_start, says_more
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Forecasted
 from arranger.replay.console.moment import standings
 from arranger.replay.explain.expected import Certainty, NoStart, Start, start_of
 from arranger.replay.forecast.starts import forecast
-from arranger.workers.forecaster import Forecaster, news
-from arranger.workers.standstill import Standstill
+from arranger.workers.deciding.forecaster import Forecaster, news
+from arranger.workers.flow.standstill import Standstill
 from tests.parts import parts
 from tests.unit.test_forecast import running, submit, world
 from tests.world import World

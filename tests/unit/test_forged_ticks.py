@@ -14,14 +14,14 @@ import pytest
 import redis
 
 from arranger.clock import SystemClock
-from arranger.workers.ticks import Ticker, TickLoop, queue_name
+from arranger.workers.members.ticks import Ticker, TickLoop, queue_name
 from tests.members import connected
 from tests.servers import RealRedis
 from tests.unit.test_ticks import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
-TICK = "arranger.workers.ticks.handle_tick"
+TICK = "arranger.workers.members.ticks.handle_tick"
 HERE = "tests.unit.test_forged_ticks"
 
 #: What a forged job has called in this process.
@@ -85,7 +85,7 @@ FORGED: dict[str, Any] = {
     ),
     "handle_tick of an instance": lambda cluster, _: good(cluster, data=data(TICK, [cluster, "cycle"], instance="x")),
     "another attribute of the same module": lambda cluster, _: good(
-        cluster, data=data("arranger.workers.ticks.sync_client", ["redis://x", "cycle"])
+        cluster, data=data("arranger.workers.members.ticks.sync_client", ["redis://x", "cycle"])
     ),
     "named arguments": lambda cluster, _: good(
         cluster, data=data(TICK, [], named={"cluster": cluster, "tick": "cycle"})

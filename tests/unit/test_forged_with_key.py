@@ -21,10 +21,10 @@ from arranger.model.job import Stage
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.state import State
-from arranger.workers.cancelling import end
-from arranger.workers.follower import Follower
-from arranger.workers.tick_jobs import NoTick, TickFault, check_tick, tick_job
-from arranger.workers.ticks import Ticker, TickLoop, handle_tick, queue_name
+from arranger.workers.flow.cancelling import end
+from arranger.workers.log.follower import Follower
+from arranger.workers.members.tick_jobs import NoTick, TickFault, check_tick, tick_job
+from arranger.workers.members.ticks import Ticker, TickLoop, handle_tick, queue_name
 from tests.contract.test_signed_log import KEYED, OTHER, appended, forge, written
 from tests.servers import RealRedis
 from tests.unit.test_forged_log import Scene, applying

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from arranger.model.config import CycleConfig
 from arranger.model.node import NodeFacts
 from arranger.model.pod import PodShape
-from arranger.projections.nodes import NodeTable
-from arranger.scheduling.fragmentation import STEP_MILLI
-from arranger.scheduling.mix import MOST_SHAPES, mix_of
+from arranger.projections.cluster.nodes import NodeTable
+from arranger.scheduling.cluster.fragmentation import STEP_MILLI
+from arranger.scheduling.cluster.mix import MOST_SHAPES, mix_of
+from arranger.scheduling.cluster.view import ClusterView
 from arranger.scheduling.policies.fragment_gradient import scores
-from arranger.scheduling.view import ClusterView
 
 CONFIG = CycleConfig()
 GPU = "nvidia.com/gpu"

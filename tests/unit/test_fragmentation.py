@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arranger.scheduling.fragmentation import (
+from arranger.scheduling.cluster.fragmentation import (
     NO_FIT,
     STEP_MILLI,
     Mix,

@@ -17,13 +17,13 @@ from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.stages import StageReason
-from arranger.projections.jobs import JobRecord, expand, holds, requests_of
+from arranger.projections.jobs.records import JobRecord, expand, holds, requests_of
 from arranger.projections.state import Changes, State
 from arranger.replay.ledger import preemptions
 from arranger.replay.ledger.preemptions import PreemptionLedger
 from arranger.replay.reading.history import Span, advance
 from arranger.scheduling.cycle import take_cycle
-from arranger.scheduling.queue import waiting_jobs
+from arranger.scheduling.queues.waiting import waiting_jobs
 from tests.unit.replay_worlds import GPU, filled, gpu_job, with_room_rules
 from tests.world import World
 

@@ -9,8 +9,8 @@ from arranger.events import kinds as k
 from arranger.lifecycle.desired import desired_pods
 from arranger.lifecycle.freshness import awaited_ms
 from arranger.model.job import Replacement, Stage
-from arranger.projections.job_parts import LEADER
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.parts import LEADER
+from arranger.projections.jobs.records import JobRecord
 from tests.unit import test_preemption as rooms
 from tests.unit.test_lifecycle_workers import spread_over
 from tests.unit.test_start_timeouts import led, unable

@@ -18,14 +18,14 @@ from arranger.model.job import PREEMPTED, Stage
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.job_parts import EVICT
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.parts import EVICT
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.kinds import POD_DISRUPTION_BUDGETS
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store
-from arranger.workers.reporter import Reporter, ToldEvents
+from arranger.workers.applying.reporter import Reporter, ToldEvents
 from tests.parts import parts
 from tests.unit.test_applier import _WITH_WORKERS, Everyone, Scene, until
 from tests.unit.test_preemption import preempted, running, waiting, world
@@ -174,7 +174,7 @@ class Evicting(Scene):
 async def test_a_budget_holds_preempted_pods_only_where_evictions_are_set(
     monkeypatch: pytest.MonkeyPatch, evict: bool
 ) -> None:
-    monkeypatch.setattr("arranger.workers.evictions._FIRST_S", 0.02)
+    monkeypatch.setattr("arranger.workers.applying.evictions._FIRST_S", 0.02)
     scene = Evicting(evict=evict)
     appended: list[Any] = []
 
@@ -182,7 +182,7 @@ async def test_a_budget_holds_preempted_pods_only_where_evictions_are_set(
         appended.extend(events)
         scene.world.say(*events)
 
-    monkeypatch.setattr("arranger.workers.follower.Writer.append", append)
+    monkeypatch.setattr("arranger.workers.log.follower.Writer.append", append)
     scene.world.cycle()
     async with scene.running():
         await until(lambda: scene.pods() == ["j-learner-0"])

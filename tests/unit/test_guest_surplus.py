@@ -9,7 +9,7 @@ from arranger.messages.shortages import shortage_text
 from arranger.model.job import Stage
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import expand
+from arranger.projections.jobs.records import expand
 from tests.unit.test_guests import NODE, small, world
 from tests.unit.test_preemption import CONFIG, GPU, running
 from tests.world import World

@@ -13,11 +13,12 @@ from arranger.model.job import Slot, Stage
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.job_parts import TakenRoom
-from arranger.projections.jobs import JobRecord
-from arranger.scheduling import NoRoomKind, view
+from arranger.projections.jobs.parts import TakenRoom
+from arranger.projections.jobs.records import JobRecord
+from arranger.scheduling import NoRoomKind
+from arranger.scheduling.cluster import view
 from arranger.scheduling.cycle import Cycles, take_cycle
-from arranger.scheduling.reservations import Reservations
+from arranger.scheduling.room.reservations import Reservations
 from tests.unit.replay_worlds import explained
 from tests.unit.test_preemption import CONFIG, GPU, running
 from tests.world import World, shape

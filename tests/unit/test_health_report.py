@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from arranger.metrics import Metrics
+from arranger.workers.health.http import Health
 from arranger.workers.health_report import HealthReport
-from arranger.workers.http import Health
-from arranger.workers.member_problems import MemberProblem, ProblemKind
-from arranger.workers.membership import Member
+from arranger.workers.members.membership import Member
+from arranger.workers.members.problems import MemberProblem, ProblemKind
 from tests.members import HandClock
 from tests.parts import parts
 

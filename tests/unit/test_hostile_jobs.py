@@ -17,11 +17,11 @@ from arranger.kube.translate import job_seen, pod_seen
 from arranger.model.config import CycleConfig
 from arranger.model.pod import HostPort, PodRules, PodTerm, PodTraits, Requirement
 from arranger.model.reasons import Reason, ReasonKind
+from arranger.scheduling.cluster.neighbours import PortTakers, around, neighbour_of
+from arranger.scheduling.cluster.view import ClusterView
 from arranger.scheduling.cycle import VERSIONS, take_cycle
-from arranger.scheduling.filters import Filters
-from arranger.scheduling.neighbours import PortTakers, around, neighbour_of
-from arranger.scheduling.placement_try import CycleObserver, PlacementTry
-from arranger.scheduling.view import ClusterView
+from arranger.scheduling.filters.nodes import Filters
+from arranger.scheduling.placing.placement_try import CycleObserver, PlacementTry
 from tests.unit.tyjob_table import REQUIRED, Object, tyjob
 from tests.world import World, shape
 

@@ -28,7 +28,7 @@ from arranger.model.job import Slot, Stage
 from arranger.model.node import Taint
 from arranger.model.stages import StageReason
 from arranger.model.text import first_line, one_line, safe_json
-from arranger.workers.status import LogStatus, MemberStatus, Share, Status, WatchStatus
+from arranger.workers.health.status import LogStatus, MemberStatus, Share, Status, WatchStatus
 from tests.commands import Run, to_file
 from tests.world import World, shape
 

@@ -12,8 +12,8 @@ import pytest
 from arranger.clock import SystemClock
 from arranger.errors import UsageError
 from arranger.metrics import Metrics
-from arranger.workers import http
-from arranger.workers.http import Health, HttpServer
+from arranger.workers.health import http
+from arranger.workers.health.http import Health, HttpServer
 
 
 class SteppedClock(SystemClock):

@@ -14,7 +14,7 @@ from arranger.kube.cluster import NAMESPACES, PODS, ApiError, ClusterUnavailable
 from arranger.model.job import Stage
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
-from arranger.workers.identity import SYSTEM, ClusterIdentity, ConfirmedCluster, ForeignCluster
+from arranger.workers.log.identity import SYSTEM, ClusterIdentity, ConfirmedCluster, ForeignCluster
 from tests.memory_log import MemoryHome
 from tests.unit import test_applier as applying
 from tests.unit import test_watcher as watching

@@ -10,7 +10,7 @@ import pytest
 from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
-from arranger.scheduling.placer import Placer
+from arranger.scheduling.search.placer import Placer
 from tests.world import GIB, World, shape
 
 _CONFIG = CycleConfig(versions=VERSIONS)

@@ -14,16 +14,17 @@ from arranger.model.devices import Allocation, DeviceRequest, ResourceClaimFacts
 from arranger.model.job import Stage
 from arranger.model.names import own_claim_name
 from arranger.model.pod import DevicesAsked, Phase
-from arranger.projections import slot_devices, snapshot
+from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.devices import needs_of
 from arranger.projections.fold import apply_entry
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.observed import slot_devices
+from arranger.projections.observed.devices import needs_of
 from arranger.projections.state import ASSUMED_MS, Changes, State
 from arranger.replay.export.pseudonyms import Pseudonyms
 from arranger.replay.what_if.hypothesis import job_gone, supposed
+from arranger.scheduling.cluster.device_room import Device, how_many, match
 from arranger.scheduling.cycle import take_cycle
-from arranger.scheduling.device_room import Device, how_many, match
 from tests.devices import CLASS, DeviceWorld, model, on, with_claims, with_own
 from tests.unit.replay_worlds import verified
 from tests.volumes import ZONE, within

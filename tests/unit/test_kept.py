@@ -15,16 +15,16 @@ from arranger.model.config import CycleConfig
 from arranger.model.pod import PodShape
 from arranger.model.queue import Preemption
 from arranger.model.stages import Stage, StageReason
-from arranger.projections import nodes
+from arranger.projections.cluster import nodes
 from arranger.projections.state import ASSUMED_MS
-from arranger.scheduling import view as views
+from arranger.scheduling.cluster import view as views
+from arranger.scheduling.cluster.view import ClusterView
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
-from arranger.scheduling.kept import KeptRankings
-from arranger.scheduling.placement import Scores
+from arranger.scheduling.placing.kept import KeptRankings
 from arranger.scheduling.policies.base import PlacementRequest
 from arranger.scheduling.policies.binpack import BinPack
-from arranger.scheduling.registry import policies_with
-from arranger.scheduling.view import ClusterView
+from arranger.scheduling.policies.closed_form import Scores
+from arranger.scheduling.queues.registry import policies_with
 from tests.random_clusters import ALL_POLICIES
 from tests.random_worlds import Step, live_through, steps
 from tests.world import World, shape, starting

@@ -10,8 +10,8 @@ from arranger.model.pod import ContainerEnd
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.job_parts import LEADER
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.parts import LEADER
+from arranger.projections.jobs.records import JobRecord
 from tests.world import World
 
 KILLED = ContainerEnd("main", 137, reason="OOMKilled")

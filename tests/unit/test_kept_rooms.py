@@ -12,10 +12,10 @@ from arranger.model.pod import PodTimes
 from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
-from arranger.scheduling.kept import KeptRankings
-from arranger.scheduling.placer import Placer
-from arranger.scheduling.registry import BUILT_IN
-from arranger.scheduling.vacating import Vacating
+from arranger.scheduling.placing.kept import KeptRankings
+from arranger.scheduling.queues.registry import BUILT_IN
+from arranger.scheduling.room.vacating import Vacating
+from arranger.scheduling.search.placer import Placer
 from arranger.settings import Settings
 from tests.world import World, shape
 

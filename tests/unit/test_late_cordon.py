@@ -8,7 +8,7 @@ from arranger.messages.decisions import replaced_text, stage_text
 from arranger.model.job import RestartEvent, RestartPolicy, RestartScope
 from arranger.model.pod import DISRUPTED
 from arranger.projections import snapshot
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from tests.unit.replay_worlds import explained
 from tests.unit.test_lifecycle_workers import LEADER, running
 from tests.world import World

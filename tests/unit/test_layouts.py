@@ -10,10 +10,11 @@ import msgspec
 import pytest
 
 from arranger.cli.main import main
-from arranger.projections import layouts, snapshot
+from arranger.projections import snapshot
 from arranger.projections.consistency import validate
 from arranger.projections.fold import apply_entry
-from arranger.projections.layouts import NewerSnapshot, UnusableSnapshot
+from arranger.projections.formats import layouts
+from arranger.projections.formats.layouts import NewerSnapshot, UnusableSnapshot
 from arranger.projections.state import Changes, State
 from tests.earlier_layout import BRIDGES, EARLIER, PODS, archive_from, in_earlier_layout
 from tests.random_worlds import LONG, live_through

@@ -10,7 +10,7 @@ from arranger.model.job import RestartPolicy, Stage
 from arranger.model.tyjob import job_spec
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.replay.explain.causes import restarts_used
 from tests.unit.tyjob_table import tyjob_with
 from tests.world import World

@@ -7,7 +7,7 @@ from arranger.events.kinds import StageDecided
 from arranger.model.job import Stage
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling import NoRoomKind, why_no_room
 from arranger.scheduling.cycle import Cycles
 from tests.unit.test_preemption import GPU, preempted, running, waiting, world

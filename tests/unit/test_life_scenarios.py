@@ -8,8 +8,8 @@ from arranger.model.job import Stage
 from arranger.model.pod import PodOwner
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.job_parts import LEADER
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.parts import LEADER
+from arranger.projections.jobs.records import JobRecord
 from tests.world import World, shape
 
 

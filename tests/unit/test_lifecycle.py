@@ -17,7 +17,7 @@ from arranger.model.job import ENDED, CleanPodPolicy, JobStatusSeen, PlacedPods,
 from arranger.model.node import Taint
 from arranger.model.pod import STOPPED, PodOwner
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord, compact
+from arranger.projections.jobs.records import JobRecord, compact
 from tests.random_worlds import LONG, Step, calm_down, live_through, steps
 from tests.world import World, shape, starting
 

@@ -14,7 +14,7 @@ from arranger.model.job import PlacedPods, ScheduleState, Stage
 from arranger.model.pod import PodTimes
 from arranger.model.stages import StageReason
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord, compact
+from arranger.projections.jobs.records import JobRecord, compact
 from tests.world import Edited, World
 
 LEADER = (0, 0)

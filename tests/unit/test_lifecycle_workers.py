@@ -23,7 +23,7 @@ from arranger.model.node import Taint
 from arranger.model.pod import FAILURES_KEPT, ContainerEnd, PodTimes, Toleration
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from tests.unit.replay_worlds import explained
 from tests.world import World, shape, starting
 

@@ -10,7 +10,7 @@ import pytest
 
 from arranger.logs import configure_logging, log_event
 
-logger = logging.getLogger("arranger.workers.applier")
+logger = logging.getLogger("arranger.workers.applying.applier")
 
 
 class Terminal(io.StringIO):
@@ -39,7 +39,7 @@ def test_away_from_a_terminal_a_line_is_one_json_object() -> None:
     assert line.pop("message_id") == "<class 'object'>"
     assert line == {
         "level": "info",
-        "logger": "arranger.workers.applier",
+        "logger": "arranger.workers.applying.applier",
         "message": "pod created",
         "pod": "ns/a",
         "code": 201,

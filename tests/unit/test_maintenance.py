@@ -9,11 +9,11 @@ from arranger.events.log import StoredSnapshot
 from arranger.metrics import Metrics
 from arranger.projections import snapshot
 from arranger.projections.state import State
-from arranger.workers.follower import Follower, Writer
-from arranger.workers.layout_guard import LayoutGuard
-from arranger.workers.maintenance import Maintenance
-from arranger.workers.member_problems import MemberProblem, MemberProblems, ProblemKind
-from arranger.workers.membership import ROLES, Member
+from arranger.workers.log.follower import Follower, Writer
+from arranger.workers.maintaining.layout_guard import LayoutGuard
+from arranger.workers.maintaining.maintenance import Maintenance
+from arranger.workers.members.membership import ROLES, Member
+from arranger.workers.members.problems import MemberProblem, MemberProblems, ProblemKind
 from tests.earlier_layout import EARLIER, in_earlier_layout
 from tests.members import HandClock
 from tests.memory_log import MemoryHome, MemoryLog

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from arranger.workers.member_problems import MemberProblem, MemberProblems, ProblemKind
-from arranger.workers.membership import Member
+from arranger.workers.members.membership import Member
+from arranger.workers.members.problems import MemberProblem, MemberProblems, ProblemKind
 from tests.members import HandClock
 
 

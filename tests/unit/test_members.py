@@ -8,7 +8,7 @@ import msgspec
 from arranger.kube.rendezvous import MEMBERS_KEY, members_map
 from arranger.lifecycle.members import has_members_file, members_text
 from arranger.model.job import Rendezvous, Stage
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from tests.world import Edited, World, shape
 
 #: The limit of a ConfigMap's content.

@@ -10,9 +10,9 @@ from redis.backoff import NoBackoff
 
 from arranger.clock import SystemClock
 from arranger.errors import LogUnavailable
-from arranger.workers.cancelling import end
-from arranger.workers.membership import Lease, Member, Membership, owner, read_lease, read_members
-from arranger.workers.timekeeping import Timekeeper
+from arranger.workers.flow.cancelling import end
+from arranger.workers.members.membership import Lease, Member, Membership, owner, read_lease, read_members
+from arranger.workers.members.timekeeping import Timekeeper
 from tests.interpreter import told_elsewhere
 from tests.members import connected, member
 from tests.servers import RealRedis, free_port
@@ -57,7 +57,7 @@ def test_without_members_nobody_owns_a_key() -> None:
 
 def test_every_process_names_the_same_owner() -> None:
     program = (
-        "from arranger.workers.membership import owner\n"
+        "from arranger.workers.members.membership import owner\n"
         "print([owner(f'uid-{n}', ['a', 'b', 'c']) for n in range(50)])\n"
     )
     answers = {told_elsewhere(program, PYTHONHASHSEED=seed) for seed in ("1", "2")}

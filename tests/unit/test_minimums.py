@@ -8,7 +8,7 @@ from arranger.messages.decisions import stage_text
 from arranger.model.job import PlacedPods, RestartPolicy, RestartScope, ScheduleState, Slot, Stage
 from arranger.model.stages import StageReason
 from arranger.model.tyjob import job_spec
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.replay.reading.edits import changed
 from tests.unit.tyjob_table import tyjob_with
 from tests.world import Edited, World, shape

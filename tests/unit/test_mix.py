@@ -1,6 +1,6 @@
 """The mix that FragmentGradient weighs: what waits and runs in the whole cluster, and what a cycle makes of it."""
 
-from arranger.scheduling.mix import cluster_mix
+from arranger.scheduling.cluster.mix import cluster_mix
 from tests.world import World, requests, shape
 
 

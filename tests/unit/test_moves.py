@@ -8,7 +8,7 @@ from arranger.messages.decisions import replaced_text
 from arranger.model.job import RestartPolicy, Stage
 from arranger.model.reasons import Reason, ReasonKind, insufficient
 from arranger.projections import snapshot
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from tests.unit.replay_worlds import explained, verified
 from tests.unit.test_lifecycle_workers import FIRST_S, decided, fail, later
 from tests.world import World

@@ -10,8 +10,8 @@ from arranger.model.pod import PodRules, PodTerm, PodTraits, Requirement
 from arranger.model.template import pod_shape
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord
-from arranger.projections.ownership import attributed
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.verdicts.ownership import attributed
 from tests.unit.replay_worlds import verified
 from tests.unit.test_pseudonyms import renamed
 from tests.world import Edited, World, shape

@@ -4,8 +4,8 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.model.job import Stage
-from arranger.projections.jobs import JobRecord
-from arranger.scheduling.queue_offer import offered
+from arranger.projections.jobs.records import JobRecord
+from arranger.scheduling.queues.offer import offered
 from tests.unit.test_preemption import running, waiting, world
 from tests.world import World
 

@@ -11,7 +11,7 @@ import yaml
 from arranger.clock import SystemClock
 from arranger.metrics import Metrics
 from arranger.settings import SETTINGS
-from arranger.workers.identity import SYSTEM
+from arranger.workers.log.identity import SYSTEM
 from tests.servers import REPOSITORY
 
 TEXT = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")

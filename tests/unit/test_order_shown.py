@@ -20,7 +20,7 @@ from arranger.replay.what_if.one_cycle import TriesByJob, take_plan
 from arranger.scheduling import in_order, take_cycle
 from arranger.web.moments import Moments
 from arranger.web.news import News
-from arranger.workers.last_config import last_config
+from arranger.workers.log.last_config import last_config
 from tests.commands import Run, to_file, write
 from tests.memory_log import DamagedLog, MemoryLog
 from tests.unit.replay_worlds import late_cycle

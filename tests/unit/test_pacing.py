@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arranger.workers.pacing import Pace, Rests
+from arranger.workers.flow.pacing import Pace, Rests
 
 
 def test_a_namespace_has_some_turns_at_once_and_then_one_after_the_other() -> None:

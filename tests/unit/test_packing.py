@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arranger.scheduling import packing
-from arranger.scheduling.packing import Packing, StepCount, pack
+from arranger.scheduling.search import packing
+from arranger.scheduling.search.packing import Packing, StepCount, pack
 from tests.depth import extent
 
 SEEDED = st.integers(0, 1 << 48).map(random.Random)

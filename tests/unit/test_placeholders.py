@@ -14,10 +14,10 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.provisioning import HOLDS_FOR_LABEL, NO_SCHEDULER, Provisioning
 from arranger.projections import snapshot
-from arranger.projections.provisioning import present_request
+from arranger.projections.folding.provisioning import present_request
 from arranger.replay.reading.describe import describe
 from arranger.scheduling.cycle import VERSIONS
-from arranger.workers.progress import Progress
+from arranger.workers.applying.progress import Progress
 from tests.unit.test_provisioner import Scene
 from tests.unit.test_provisioning import GRACE_MS, Autoscaled
 from tests.world import World, shape

@@ -10,16 +10,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from arranger.events import kinds as k
-from arranger.projections.jobs import expand
-from arranger.scheduling import placer
+from arranger.projections.jobs.records import expand
+from arranger.scheduling.cluster.view import Chosen
 from arranger.scheduling.cycle import take_cycle
-from arranger.scheduling.placement import Scores, fill, fill_by_margins
-from arranger.scheduling.placement_try import CycleObserver, PlacementTry
-from arranger.scheduling.placing import Placing
+from arranger.scheduling.placing.placement_try import CycleObserver, PlacementTry
+from arranger.scheduling.placing.pods import Placing
 from arranger.scheduling.policies.base import PlacementRequest, PodPolicy
-from arranger.scheduling.quorum_memory import QuorumMemory
-from arranger.scheduling.registry import BUILT_IN
-from arranger.scheduling.view import Chosen
+from arranger.scheduling.policies.closed_form import Scores, fill, fill_by_margins
+from arranger.scheduling.queues.registry import BUILT_IN
+from arranger.scheduling.search import placer
+from arranger.scheduling.search.quorum_memory import QuorumMemory
 from tests.interpreter import told_elsewhere
 from tests.one_by_one import OneByOne, counted
 from tests.random_clusters import asking_worlds

@@ -16,10 +16,10 @@ from arranger.model.config import CycleConfig
 from arranger.plugins import inventory, inventory_of
 from arranger.scheduling import GroupCheck, Hold, Permit, QuorumAsked
 from arranger.scheduling.cycle import VERSIONS
-from arranger.scheduling.filters import NodeReady
+from arranger.scheduling.filters.nodes import NodeReady
 from arranger.scheduling.policies.binpack import BinPack
-from arranger.scheduling.policies.queues import Priority
-from arranger.scheduling.registry import BUILT_IN
+from arranger.scheduling.queues.policies import Priority
+from arranger.scheduling.queues.registry import BUILT_IN
 from tests.commands import to_file
 from tests.example_package import install_example, run
 from tests.servers import documents

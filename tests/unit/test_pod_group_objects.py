@@ -18,7 +18,7 @@ from arranger.model.pod import GroupAsked, GroupKind, PodGroupFacts
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
 from arranger.projections.fold import apply_entry
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.awaited import What, awaited
 from arranger.replay.export.pseudonyms import Pseudonyms

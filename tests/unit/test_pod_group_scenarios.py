@@ -8,7 +8,7 @@ import pytest
 
 from arranger.model.pod import GroupKind, PodShape
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from tests.unit.test_scenarios import bare_node
 from tests.world import World, shape
 

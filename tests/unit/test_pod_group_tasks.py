@@ -15,7 +15,7 @@ from arranger.model.job import Stage
 from arranger.model.pod import GroupKind
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from tests.unit.replay_worlds import verified
 from tests.unit.test_translate_pods_to_place import pod
 from tests.world import World, shape

@@ -11,7 +11,7 @@ from arranger.model.pod import GroupKind
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from tests.unit.replay_worlds import verified
 from tests.unit.test_pod_group_objects import group
 from tests.unit.test_reservations import GPU, end, running, world

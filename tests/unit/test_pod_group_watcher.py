@@ -13,7 +13,7 @@ from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.history import Collection
 from arranger.sandbox.kinds import custom_kinds
 from arranger.sandbox.store import Store
-from arranger.workers import observer
+from arranger.workers.watching import observer
 from tests.pod_groups import CUSTOM, definition, pod_group
 from tests.unit.test_watcher import Scene, watching
 

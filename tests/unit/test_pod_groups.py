@@ -17,8 +17,8 @@ from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
 from arranger.projections.fold import apply_entry
-from arranger.projections.jobs import JobRecord
-from arranger.projections.queue_use import JOBS
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.queues.use import JOBS
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.answer import explanation, pod_names
 from arranger.replay.explain.awaited import What

@@ -13,11 +13,11 @@ from arranger.model.job import RestartPolicy, RestartScope, Stage
 from arranger.model.pod import PodTimes
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store
-from arranger.workers.reporter import Reporter, ToldEvents
+from arranger.workers.applying.reporter import Reporter, ToldEvents
 from tests.unit.test_replay_room import explained
 from tests.world import World, shape
 

@@ -14,8 +14,8 @@ from arranger.model.selectors import selector_of
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord
-from arranger.projections.queue_use import JOBS
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.queues.use import JOBS
 from arranger.projections.state import State
 from arranger.replay.explain.awaited import awaited, awaited_text
 from arranger.scheduling.cycle import VERSIONS, take_cycle

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from arranger.events import kinds as k
 from arranger.model.pod import PodRules, PodShape, PodTerm, Requirement
-from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord, expand
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import JobRecord, expand
 from arranger.replay.explain.cluster_context import ClusterContext
 from arranger.replay.explain.placement_explanations import ExplanationObserver
 from arranger.replay.explain.story import Placement, Story
 from arranger.replay.explain.waiting import explain_waiting
 from arranger.scheduling.cycle import take_cycle
-from arranger.scheduling.placement_try import CycleObserver
+from arranger.scheduling.placing.placement_try import CycleObserver
 from tests.one_by_one import OneByOne, counted
 from tests.random_clusters import (
     ALL_POLICIES,

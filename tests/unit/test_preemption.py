@@ -16,12 +16,12 @@ from arranger.model.queue import Preemption, PreemptionMode
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord, compact
+from arranger.projections.jobs.records import JobRecord, compact
 from arranger.replay.explain.room_words import takes_none_text
 from arranger.replay.explain.taken_room import TakesNone
 from arranger.scheduling import NoRoomKind, why_no_room
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
-from arranger.scheduling.vacating import grace_ms
+from arranger.scheduling.room.vacating import grace_ms
 from tests.reasons import lacking_quota
 from tests.world import World, shape
 

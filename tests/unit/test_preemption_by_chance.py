@@ -16,9 +16,9 @@ from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind, Victim
 from arranger.model.queue import Preemption, PreemptionMode
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord, expand
+from arranger.projections.jobs.records import JobRecord, expand
 from arranger.scheduling.cycle import VERSIONS, take_cycle
-from arranger.scheduling.vacating import leaving
+from arranger.scheduling.room.vacating import leaving
 from arranger.settings import Settings
 from tests.world import World, shape
 

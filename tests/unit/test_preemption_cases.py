@@ -13,7 +13,7 @@ from arranger.model.job import Stage
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import expand
+from arranger.projections.jobs.records import expand
 from arranger.scheduling.cycle import VERSIONS
 from arranger.settings import Settings
 from tests.unit.preemption_kai import KAI

@@ -12,7 +12,7 @@ from arranger.model.tyjob import job_spec
 from arranger.model.validation import TYJOB
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.workers.observed import news, projected
+from arranger.workers.watching.observed import news, projected
 from tests.unit.tyjob_table import tyjob_with
 from tests.world import Edited, World, shape
 

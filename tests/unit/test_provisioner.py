@@ -26,16 +26,16 @@ from arranger.model.job import Stage
 from arranger.model.provisioning import DEFAULT_CLASS, NodesAnswer, Provisioning
 from arranger.model.validation import TYJOB
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.replay.reading.describe import describe
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.history import Collection
 from arranger.sandbox.kinds import custom_kinds
 from arranger.sandbox.listing import Selection
 from arranger.scheduling.cycle import VERSIONS
-from arranger.workers.applier import Applier
-from arranger.workers.observed import known, projected, translate
-from arranger.workers.progress import Progress
+from arranger.workers.applying.applier import Applier
+from arranger.workers.applying.progress import Progress
+from arranger.workers.watching.observed import known, projected, translate
 from tests.parts import parts
 from tests.provisioning import DEFINITION, Autoscaler, PendingAutoscaler, condition
 from tests.stores import store_of_jobs

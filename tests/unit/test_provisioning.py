@@ -16,12 +16,12 @@ from arranger.model.job import JobStatusSeen, ScheduleState, Stage
 from arranger.model.provisioning import DEFAULT_CLASS, NodesAnswer, Provisioning, request_name
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord
-from arranger.projections.provisioning import present_request, provided_by
+from arranger.projections.folding.provisioning import present_request, provided_by
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import NodesRequest
 from arranger.scheduling.cycle import VERSIONS
-from arranger.scheduling.needs import quorum_needs
-from arranger.scheduling.registry import BUILT_IN
+from arranger.scheduling.placing.needs import quorum_needs
+from arranger.scheduling.queues.registry import BUILT_IN
 from tests.commands import Run, to_file
 from tests.world import World, shape
 

@@ -13,7 +13,8 @@ from arranger.model.template import qos_class
 from arranger.model.tyjob import job_spec
 from arranger.projections.consistency import validate
 from arranger.replay.explain.ahead import QueueKeys
-from arranger.scheduling import BUILT_IN, queue
+from arranger.scheduling import BUILT_IN
+from arranger.scheduling.queues import waiting as queue
 from tests.unit.replay_worlds import verified
 from tests.unit.test_translate_pods_to_place import pod
 from tests.unit.tyjob_table import tyjob

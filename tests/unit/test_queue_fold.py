@@ -9,9 +9,9 @@ from arranger.model.queue import QueueSpec, QueueState
 from arranger.model.validation import TYJOB
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.queue_tree import QueueProblem, QueueProblemKind
+from arranger.projections.queues.tree import QueueProblem, QueueProblemKind
 from arranger.replay.reading.describe import describe
-from arranger.workers.observed import news, projected
+from arranger.workers.watching.observed import news, projected
 from tests.unit.queue_table import GPU, queue
 from tests.world import World
 

@@ -14,10 +14,10 @@ from arranger.model.queue import QueueSpec, QueueState
 from arranger.model.quota import LimitKind, QuotaLack
 from arranger.model.reasons import Reason, ReasonKind
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord, compact
+from arranger.projections.jobs.records import JobRecord, compact
 from arranger.projections.state import State
 from arranger.scheduling.cycle import Cycles, take_cycle
-from arranger.scheduling.queue_room import QueueRoom
+from arranger.scheduling.queues.limits import QueueRoom
 from tests.reasons import lacking_quota
 from tests.world import World, shape
 

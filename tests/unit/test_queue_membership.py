@@ -10,9 +10,8 @@ from arranger.model.job import PlacedPods, ScheduleState, Stage
 from arranger.model.pod import Requirement
 from arranger.model.queue import NamespaceRule, QueueState
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord
-from arranger.projections.queue_counts import queue_of
-from arranger.projections.queue_membership import (
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.derived.queue_membership import (
     Denial,
     DenialKind,
     counted_priority,
@@ -20,7 +19,8 @@ from arranger.projections.queue_membership import (
     kept_out,
     submitter_of,
 )
-from arranger.projections.queue_tree import QueueProblem, QueueProblemKind
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.queues.tree import QueueProblem, QueueProblemKind
 from arranger.replay.explain.awaited import What, awaited
 from arranger.replay.reading.describe import message_of
 from tests.unit.tyjob_table import tyjob

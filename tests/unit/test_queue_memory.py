@@ -17,14 +17,14 @@ from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.scheduling import queues_view
 from arranger.scheduling.cycle import Cycles, take_cycle
-from arranger.scheduling.placement_try import CycleObserver
-from arranger.scheduling.queue import considered, waiting_jobs
-from arranger.scheduling.queue_offer import offered
-from arranger.scheduling.queue_room import QueueAccount, QueueRoom
-from arranger.scheduling.queue_shares import QueueClaims, queue_shares
-from arranger.scheduling.queue_standing import KeptQueues, QueueStanding
-from arranger.scheduling.quorum_memory import _asked, _without_queue
-from arranger.scheduling.quorum_search import QuorumSearch
+from arranger.scheduling.placing.placement_try import CycleObserver
+from arranger.scheduling.queues.fair_shares import QueueClaims, queue_shares
+from arranger.scheduling.queues.limits import QueueAccount, QueueRoom
+from arranger.scheduling.queues.offer import offered
+from arranger.scheduling.queues.standing import KeptQueues, QueueStanding
+from arranger.scheduling.queues.waiting import considered, waiting_jobs
+from arranger.scheduling.search.quorum_memory import _asked, _without_queue
+from arranger.scheduling.search.quorum_search import QuorumSearch
 from tests.depth import extent
 from tests.reasons import lacking_quota
 from tests.world import World, shape

@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arranger.projections.jobs import JobRecord
-from arranger.scheduling import queue
-from arranger.scheduling.policies.queues import seniority
+from arranger.projections.jobs.records import JobRecord
+from arranger.scheduling.queues import waiting as queue
+from arranger.scheduling.queues.policies import seniority
 from tests.world import World, shape
 
 QUEUES = ("Priority", "DRF")
@@ -101,8 +101,8 @@ def test_one_queue_alone_gives_its_own_turns(draws: list[Draw], name: str) -> No
 
 
 def _fair_key(world: World):  # type: ignore[no-untyped-def]
-    from arranger.scheduling.shares import Shares
-    from arranger.scheduling.view import ClusterView
+    from arranger.scheduling.cluster.view import ClusterView
+    from arranger.scheduling.queues.dominant_shares import Shares
 
     shares = Shares(ClusterView(world.state.nodes))
     return lambda job: (shares.allocated(job), shares.requested(job), seniority(job))

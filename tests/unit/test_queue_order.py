@@ -7,8 +7,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arranger.scheduling.queue_order import WHOLE, QueueOrder, Seniority
-from arranger.scheduling.queue_shares import Claims, QueueClaims, queue_shares
+from arranger.scheduling.queues.fair_shares import Claims, QueueClaims, queue_shares
+from arranger.scheduling.queues.order import WHOLE, QueueOrder, Seniority
 from tests.depth import extent
 from tests.queue_trees import CPU, GPU, totals, trees
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arranger.scheduling.queue_shares import Claims, Division, QueueClaims, fill, queue_shares
+from arranger.scheduling.queues.fair_shares import Claims, Division, QueueClaims, fill, queue_shares
 from tests.depth import extent
 from tests.queue_trees import CPU, GPU, by_hand, in_fractions, in_units, totals, trees
 

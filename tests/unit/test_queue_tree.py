@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from arranger.events.kinds import QueueSeen
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.queue import DEFAULT_SPEC, MAX_DEPTH, QueueSpec
-from arranger.projections.queue_tree import QueueProblem, QueueProblemKind, queue_tree
+from arranger.projections.queues.tree import QueueProblem, QueueProblemKind, queue_tree
 
 GPU = "nvidia.com/gpu"
 K = QueueProblemKind

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 
 from arranger.events import kinds as k
 from arranger.messages.shortages import shortage_text
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling import in_order, queues_view, turn_of
-from arranger.scheduling.queue import waiting_jobs
-from arranger.scheduling.queue_standing import QueueStanding
+from arranger.scheduling.queues.standing import QueueStanding
+from arranger.scheduling.queues.waiting import waiting_jobs
 from tests.reasons import lacking_quota
 from tests.unit.test_preemption import CONFIG as PREEMPTION
 from tests.unit.test_queue_merge import Draw, drawn, world_of

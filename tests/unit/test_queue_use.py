@@ -6,7 +6,7 @@ import pytest
 from arranger.events import kinds as k
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.queue_use import JOBS
+from arranger.projections.queues.use import JOBS
 from tests.world import Edited, World, shape
 
 

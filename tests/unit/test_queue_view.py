@@ -8,9 +8,9 @@ from hypothesis import example, given, settings
 from arranger.model.config import CycleConfig
 from arranger.model.pod import PodShape
 from arranger.model.queue import NamespaceRule, QueueState
-from arranger.projections.queue_counts import sum_of
-from arranger.projections.queue_membership import DenialKind
-from arranger.projections.queue_tree import QueueProblemKind
+from arranger.projections.derived.queue_counts import sum_of
+from arranger.projections.derived.queue_membership import DenialKind
+from arranger.projections.queues.tree import QueueProblemKind
 from arranger.scheduling import HolderKind, QueuesView, QueueView, holders, in_order, positions, queues_view
 from tests.random_worlds import LONG, Step, live_through, steps
 from tests.world import World, shape

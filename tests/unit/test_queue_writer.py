@@ -15,9 +15,9 @@ from arranger.model.queue import QueueState
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
 from arranger.scheduling import queues_view
-from arranger.workers.effects import Effects
-from arranger.workers.queue_status import queue_status, status_patch
-from arranger.workers.queue_writer import QueueWriter
+from arranger.workers.applying.effects import Effects
+from arranger.workers.applying.queue_status import queue_status, status_patch
+from arranger.workers.applying.queue_writer import QueueWriter
 from tests.parts import parts
 from tests.servers import QUEUE_CRD, definition_of
 from tests.unit.queue_table import GPU, queue
@@ -251,7 +251,7 @@ class Scene:
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
-    monkeypatch.setattr("arranger.workers.queue_writer._EVERY_S", 0.02)
+    monkeypatch.setattr("arranger.workers.applying.queue_writer._EVERY_S", 0.02)
     return Scene()
 
 
@@ -356,7 +356,7 @@ async def test_a_queue_that_goes_and_comes_while_it_is_read_gets_its_status_afte
 async def test_a_status_that_fails_is_tried_again_with_growing_delays(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("arranger.workers.retries._FIRST_S", 0.05)
+    monkeypatch.setattr("arranger.workers.flow.retries._FIRST_S", 0.05)
     scene.cluster.problems = [
         ClusterUnavailable("away"),
         ClusterUnavailable("away"),
@@ -409,7 +409,7 @@ async def test_the_queues_of_ones_share_are_measured(scene: Scene, monkeypatch: 
         scene.share.ours = False
         await until(lambda: measured("used", resource="gpu") is None)
         scene.share.ours = True
-        monkeypatch.setattr("arranger.workers.queue_writer._MEASURED", 1)
+        monkeypatch.setattr("arranger.workers.applying.queue_writer._MEASURED", 1)
         await until(lambda: measured("running_jobs") == 1)
         assert measured("running_jobs", "default") is None
 
@@ -417,7 +417,7 @@ async def test_the_queues_of_ones_share_are_measured(scene: Scene, monkeypatch: 
 async def test_of_many_statuses_news_go_first_and_then_the_one_that_waited_longest(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("arranger.workers.queue_writer._AT_ONCE", 1)
+    monkeypatch.setattr("arranger.workers.applying.queue_writer._AT_ONCE", 1)
     term = scene.world.watch_queues()
     for name in ("b", "c", "d"):
         scene.store.create(QUEUES, "", msgspec.json.decode(msgspec.json.encode(queue(name))))

@@ -8,12 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
 from arranger.model.steps import Steps
-from arranger.projections.jobs import JobRecord
-from arranger.scheduling import queue, registry
+from arranger.projections.jobs.records import JobRecord
+from arranger.scheduling.cluster.view import ClusterView
 from arranger.scheduling.cycle import take_cycle
-from arranger.scheduling.policies.queues import DRF, JobQueue, QueuePolicy, Turn
-from arranger.scheduling.shares import WHOLE, Shares, share_of
-from arranger.scheduling.view import ClusterView
+from arranger.scheduling.queues import registry
+from arranger.scheduling.queues import waiting as queue
+from arranger.scheduling.queues.dominant_shares import WHOLE, Shares, share_of
+from arranger.scheduling.queues.policies import DRF, JobQueue, QueuePolicy, Turn
 from tests.one_by_one import OneByOne
 from tests.random_clusters import JobDraw, NodeDraw, jobs_drawn, nodes_drawn, observed
 from tests.world import GIB, World, shape

@@ -7,7 +7,7 @@ from arranger.lifecycle.desired import desired_status
 from arranger.model.job import LEADER_GROUP, PlacedPods, PodGroup, RestartPolicy, ScheduleState, Stage, with_needed
 from arranger.model.tyjob import NO_LEADER, job_spec
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from tests.unit.tyjob_table import SETS, tyjob_with
 from tests.world import World, shape
 

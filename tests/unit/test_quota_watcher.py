@@ -12,7 +12,7 @@ from arranger.events.log import entries
 from arranger.kube.cluster import PODS, QUOTAS, ApiError, ListPage, Resource
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
-from arranger.workers import observer
+from arranger.workers.watching import observer
 from tests.unit.test_watcher import POD, Scene, watching
 
 

@@ -11,8 +11,8 @@ from arranger.messages.readiness import below_quorum_text
 from arranger.model.job import JobStatusSeen, Stage
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.job_parts import LEADER
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.parts import LEADER
+from arranger.projections.jobs.records import JobRecord
 from arranger.replay.reading.overview import overview
 from tests.world import Edited, World, shape
 

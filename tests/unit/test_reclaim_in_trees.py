@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
 from arranger.events import kinds as k
-from arranger.projections.jobs import JobRecord
-from arranger.projections.queue_counts import queue_of
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.cycle import VERSIONS, take_cycle
-from arranger.scheduling.queue_standing import QueueStanding
+from arranger.scheduling.queues.standing import QueueStanding
 from arranger.settings import Settings
 from tests.world import World, shape
 

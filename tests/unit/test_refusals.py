@@ -9,9 +9,9 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.reasons import Reason, ReasonKind, insufficient
 from arranger.projections import snapshot
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
-from arranger.scheduling.refusals import next_end_ms
+from arranger.scheduling.filters.refusals import next_end_ms
 from tests.unit.replay_worlds import verified
 from tests.world import World, shape
 

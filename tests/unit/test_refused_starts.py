@@ -3,8 +3,8 @@
 from arranger.events import kinds as k
 from arranger.model.job import Slot, Stage
 from arranger.model.stages import StageReason
-from arranger.projections.forecasts import expected_start
-from arranger.projections.jobs import JobRecord
+from arranger.projections.folding.forecasts import expected_start
+from arranger.projections.jobs.records import JobRecord
 from arranger.replay.explain.expected import Certainty, NoStart, start_of
 from arranger.replay.forecast.starts import Unknown, forecast
 from arranger.replay.reading.describe import told_of

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from tests.unit.replay_worlds import explained, gpu_job, with_room_rules
 from tests.world import World, shape
 

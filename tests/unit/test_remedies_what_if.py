@@ -17,7 +17,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import Slot
 from arranger.model.queue import QueueSpec
 from arranger.plugins import installed
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain import remedies
 from arranger.replay.explain.candidate_changes.change import Change

@@ -1,6 +1,6 @@
 """What follows from the nodes' facts is computed once for each version of them."""
 
-from arranger.projections.remembered import remembered
+from arranger.projections.cluster.remembered import remembered
 from tests.world import World
 
 

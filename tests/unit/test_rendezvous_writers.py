@@ -14,7 +14,7 @@ from arranger.kube.translate import pod_seen
 from arranger.model.job import Stage
 from arranger.projections.state import State
 from arranger.sandbox.direct import DirectCluster
-from arranger.workers.progress import StateReplaced
+from arranger.workers.applying.progress import StateReplaced
 from tests.unit.test_applier import JOB, Scene
 
 KINDS = (PODS, SERVICES, CONFIG_MAPS)

@@ -9,7 +9,7 @@ from arranger.events import kinds as k
 from arranger.model.config import ANY_ACCELERATOR, CycleConfig
 from arranger.model.node import Taint
 from arranger.model.pod import PodRules, PodTerm, PodTraits, Requirement
-from arranger.projections.job_parts import LEADER
+from arranger.projections.jobs.parts import LEADER
 from arranger.projections.state import State
 from arranger.replay.bisect import job_conditions, node_conditions
 from arranger.replay.bisect.conditions import All, Condition, Negated

@@ -12,8 +12,8 @@ from arranger.model.job import Dependency, Stage
 from arranger.model.pod import Phase
 from arranger.model.queue import Preemption
 from arranger.projections import snapshot
-from arranger.projections.job_parts import LEADER
-from arranger.projections.run_times import JobKind
+from arranger.projections.jobs.parts import LEADER
+from arranger.projections.jobs.run_times import JobKind
 from arranger.projections.state import State
 from arranger.replay.reading.history import Journey, Point
 from arranger.replay.reading.recording import Recording
@@ -22,7 +22,7 @@ from arranger.replay.what_if.continuation import Continuation, Future
 from arranger.replay.what_if.one_cycle import Variation, vary
 from arranger.replay.what_if.overrides import Overrides
 from arranger.replay.what_if.utilisation import Meter, Utilisation, likeness, typical_pods
-from arranger.scheduling.registry import BUILT_IN
+from arranger.scheduling.queues.registry import BUILT_IN
 from tests.world import World, shape
 
 #: A moment in a timeline: what happens, to which job.

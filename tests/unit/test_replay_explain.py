@@ -19,7 +19,7 @@ from arranger.model.queue import Preemption
 from arranger.model.reasons import Reason, ReasonKind
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.answer import explanation, pod_names
 from arranger.replay.explain.awaited import What

@@ -15,7 +15,7 @@ from arranger.model.queue import QueueSpec, QueueState
 from arranger.model.quota import LimitKind
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.replay.bisect.cycle_conditions import QuorumFits, WouldBePlaced
 from arranger.replay.explain.in_queue import InQueue, KeptBy, QueueAmount
 from arranger.replay.explain.waiting import Waiting

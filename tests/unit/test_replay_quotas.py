@@ -15,7 +15,7 @@ from arranger.model.job import QuotaTraits
 from arranger.model.quota import QuotaLack, QuotaScope
 from arranger.model.validation import TYJOB
 from arranger.projections import snapshot
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.replay.bisect.cycle_conditions import QuorumFits, WouldBePlaced
 from arranger.replay.reading.describe import describe
 from arranger.replay.what_if import hypothesis

@@ -9,8 +9,8 @@ from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import PlacedPods, ScheduleState
 from arranger.projections import snapshot
+from arranger.projections.cluster.nodes import NodeTable
 from arranger.projections.fold import apply_entry
-from arranger.projections.nodes import NodeTable
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.history import Point, Span
 from tests.unit.replay_worlds import crowded, entry_with, forged, histories, late_cycle, verified

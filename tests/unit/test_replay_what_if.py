@@ -12,7 +12,7 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 from arranger.replay.what_if.one_cycle import CyclePlan, JobPlan, Scout, Variation, differences, take_plan, vary
 from arranger.replay.what_if.overrides import Overrides
-from arranger.scheduling.registry import BUILT_IN
+from arranger.scheduling.queues.registry import BUILT_IN
 from tests.unit.replay_worlds import contended, crowded
 from tests.world import World, shape
 

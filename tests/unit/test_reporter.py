@@ -6,12 +6,12 @@ from arranger.clock import SystemClock
 from arranger.events import kinds as k
 from arranger.kube.cluster import EVENTS, Object
 from arranger.model.job import Dependency, JobStatusSeen
-from arranger.projections.jobs import JobRecord
-from arranger.projections.queue_membership import queue_out_of_reach
+from arranger.projections.derived.queue_membership import queue_out_of_reach
+from arranger.projections.jobs.records import JobRecord
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store
-from arranger.workers.reporter import Reporter, ToldEvents
+from arranger.workers.applying.reporter import Reporter, ToldEvents
 from tests.world import World, shape
 
 

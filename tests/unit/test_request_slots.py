@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arranger.workers.request_slots import RequestSlots
+from arranger.workers.flow.request_slots import RequestSlots
 from tests.simulation.loop import SimulatedClock, VirtualLoop
 
 SLOTS = 16

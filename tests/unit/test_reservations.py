@@ -12,12 +12,12 @@ from arranger.model.reasons import ReasonKind
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.cycle import VERSIONS, Cycles
-from arranger.scheduling.no_room import NoRoomKind, why_no_room
-from arranger.scheduling.placer import Placer
-from arranger.scheduling.registry import BUILT_IN
-from arranger.scheduling.room_bound import RoomBound
+from arranger.scheduling.queues.registry import BUILT_IN
+from arranger.scheduling.room.bound import RoomBound
+from arranger.scheduling.room.no_room import NoRoomKind, why_no_room
+from arranger.scheduling.search.placer import Placer
 from tests.world import World, shape
 
 CONFIG = CycleConfig(

@@ -1,6 +1,6 @@
 """How the delays of failing keys grow: at once where everything fails, later where other keys succeed meanwhile."""
 
-from arranger.workers.retries import Retries
+from arranger.workers.flow.retries import Retries
 from tests.members import HandClock
 
 

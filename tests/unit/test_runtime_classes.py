@@ -16,7 +16,7 @@ from arranger.model.pod import PodShape, RuntimeNeeds, Toleration
 from arranger.model.template import pod_shape
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from tests.world import World, shape
 
 KATA = {

@@ -13,12 +13,12 @@ from arranger.lifecycle.desired import desired_status
 from arranger.model.job import JobSpec, Stage
 from arranger.model.tyjob import job_spec
 from arranger.projections.consistency import validate
-from arranger.projections.job_parts import STEPS_KEPT
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.parts import STEPS_KEPT
+from arranger.projections.jobs.records import JobRecord
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store
-from arranger.workers.reporter import Reporter, ToldEvents
+from arranger.workers.applying.reporter import Reporter, ToldEvents
 from tests.unit.tyjob_table import template, tyjob_with
 from tests.world import Edited, World, shape
 

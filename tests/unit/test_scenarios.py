@@ -13,11 +13,11 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
 from arranger.model.pod import PodShape
 from arranger.model.reasons import Reason, ReasonKind, insufficient
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
+from arranger.scheduling.cluster.view import ClusterView
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.policies.base import PlacementRequest, weight_of
 from arranger.scheduling.policies.binpack import BinPack
-from arranger.scheduling.view import ClusterView
 from tests.random_clusters import POD_POLICIES
 from tests.unit.replay_worlds import explained
 from tests.world import World, shape

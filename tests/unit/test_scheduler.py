@@ -11,9 +11,9 @@ from arranger.events import kinds as k
 from arranger.events.devices import DevicesMatched
 from arranger.events.log import Position
 from arranger.metrics import Metrics
-from arranger.workers.cancelling import end
-from arranger.workers.follower import Follower, Writer
-from arranger.workers.scheduler import Scheduler
+from arranger.workers.deciding.scheduler import Scheduler
+from arranger.workers.flow.cancelling import end
+from arranger.workers.log.follower import Follower, Writer
 from tests.devices import OF_DRIVER, DeviceWorld, model
 from tests.memory_log import MemoryHome, MemoryLog
 from tests.parts import parts

@@ -111,6 +111,6 @@ def test_the_components_that_add_rights_are_told_and_none_is_on_secrets() -> Non
 
 
 def test_the_open_pages_are_those_that_processes_serve() -> None:
-    code = (REPOSITORY / "arranger" / "workers" / "http.py").read_text(encoding="utf-8")
+    code = (REPOSITORY / "arranger" / "workers" / "health" / "http.py").read_text(encoding="utf-8")
     [pages] = [names for names, _ in told("where") if "/metrics" in names]
     assert {"/", *pages} == set(re.findall(r'add_get\("([^"]+)"', code))

@@ -16,8 +16,8 @@ from arranger.model.job import Stage
 from arranger.model.pod import Phase
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
-from arranger.workers.controller import Controller
-from arranger.workers.membership import owner
+from arranger.workers.deciding.controller import Controller
+from arranger.workers.members.membership import owner
 from tests.parts import parts
 from tests.world import World, shape
 

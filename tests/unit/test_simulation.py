@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from arranger.events import kinds as k
 from arranger.model.quantity import amount
-from arranger.projections.jobs import expand
+from arranger.projections.jobs.records import expand
 from arranger.replay.what_if.simulation import Simulation
 from tests.random_clusters import ALL_POLICIES, JobDraw, NodeDraw, asking_worlds, jobs_drawn, nodes_drawn, observed
 from tests.world import World, shape

@@ -26,13 +26,13 @@ from arranger.kube.devices import (
 )
 from arranger.kube.translate import job_seen, node_seen, pod_seen
 from arranger.messages.readiness import claims_text
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.listing import Selection
-from arranger.workers.applier import Applier
-from arranger.workers.device_matcher import matches
-from arranger.workers.progress import Look, Progress
+from arranger.workers.applying.applier import Applier
+from arranger.workers.applying.progress import Look, Progress
+from arranger.workers.deciding.device_matcher import matches
 from tests.device_objects import claim, claim_template, device_class, slice_of
 from tests.parts import parts
 from tests.stores import store_of_jobs

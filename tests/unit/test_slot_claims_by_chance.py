@@ -10,8 +10,8 @@ import pytest
 from arranger.kube.cluster import NODES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, TYJOBS, Object, Resource
 from arranger.projections.consistency import validate
 from arranger.sandbox.garbage import DeleteOptions
-from arranger.workers.applier import Applier
-from arranger.workers.progress import Look, Progress
+from arranger.workers.applying.applier import Applier
+from arranger.workers.applying.progress import Look, Progress
 from tests.device_objects import claim_template
 from tests.parts import parts
 from tests.unit.replay_worlds import verified

@@ -13,13 +13,13 @@ from arranger.model.job import Dependency
 from arranger.model.pod import GroupKind, PodTraits
 from arranger.model.provisioning import HOLDS_FOR_LABEL
 from arranger.projections import snapshot
-from arranger.projections.device_table import DeviceTable
-from arranger.projections.job_parts import BackOffs, JobTimes, LeaderRecord, SetRecord, SlotTable
-from arranger.projections.jobs import JobRecord
-from arranger.projections.nodes import NodeTable
-from arranger.projections.queue_use import QueueUse
+from arranger.projections.cluster.device_table import DeviceTable
+from arranger.projections.cluster.nodes import NodeTable
+from arranger.projections.cluster.volume_table import VolumeTable
+from arranger.projections.jobs.parts import BackOffs, JobTimes, LeaderRecord, SetRecord, SlotTable
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.queues.use import QueueUse
 from arranger.projections.state import State
-from arranger.projections.volume_table import VolumeTable
 from tests.projected import NODE_CACHES, NODE_PARTS, OF_PROCESS, differences, nodes_of
 from tests.random_worlds import LONG, Step, live_through, steps
 from tests.unit import test_devices as devices

@@ -9,7 +9,7 @@ from arranger.model.job import RestartPolicy, RestartScope, Stage
 from arranger.model.tyjob import job_spec
 from arranger.model.validation import validate
 from arranger.projections import snapshot
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.replay.explain.awaited import What, awaited, awaited_text
 from tests.unit.tyjob_table import GONE, SETS, tyjob_with
 from tests.world import Edited, World, shape

@@ -9,8 +9,8 @@ from arranger.messages.decisions import stage_text
 from arranger.model.job import Stage
 from arranger.model.pod import PodTimes
 from arranger.projections.consistency import validate
-from arranger.projections.job_parts import LEADER
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.parts import LEADER
+from arranger.projections.jobs.records import JobRecord
 from tests.world import World, shape, starting
 
 

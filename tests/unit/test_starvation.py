@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.cycle import VERSIONS
 from arranger.settings import Settings
 from tests.jobs_over_time import JobsOverTime

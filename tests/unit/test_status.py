@@ -23,9 +23,9 @@ from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 from arranger.web.asking import Asker
-from arranger.workers.member_problems import MemberProblem, MemberProblems, ProblemKind
-from arranger.workers.membership import ROLES, Lease, owner, read_lease, read_members
-from arranger.workers.status import LogStatus, MemberStatus, Status, StoreStatus, WatchStatus, problems
+from arranger.workers.health.status import LogStatus, MemberStatus, Status, StoreStatus, WatchStatus, problems
+from arranger.workers.members.membership import ROLES, Lease, owner, read_lease, read_members
+from arranger.workers.members.problems import MemberProblem, MemberProblems, ProblemKind
 from tests.clocks import HOUR_MS, SetClock, compared
 from tests.members import connected, member
 from tests.servers import RealRedis

@@ -13,7 +13,7 @@ from arranger.model.stages import StageReason
 from arranger.model.tyjob import job_spec
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.replay.explain.awaited import What, awaited
 from arranger.replay.explain.causes import budget_text
 from tests.unit.tyjob_table import GONE, SETS, tyjob_with

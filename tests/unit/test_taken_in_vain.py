@@ -15,7 +15,7 @@ from arranger.model.job import Slot, Stage
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.replay.ledger.preemptions import PreemptionLedger
 from arranger.replay.reading.history import Span

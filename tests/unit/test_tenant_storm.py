@@ -23,7 +23,7 @@ from arranger.kube.translate import job_seen, node_seen, pod_seen
 from arranger.projections.state import Changes
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
-from arranger.workers.applier import Applier
+from arranger.workers.applying.applier import Applier
 from tests.parts import parts
 from tests.simulation.loop import SimulatedClock, VirtualLoop
 from tests.stores import store_of_jobs

@@ -13,7 +13,7 @@ import redis.asyncio
 
 from arranger.clock import SystemClock
 from arranger.events.log_keys import LogKeys
-from arranger.workers.ticks import Ticker, TickLoop, queue_name
+from arranger.workers.members.ticks import Ticker, TickLoop, queue_name
 from tests.clocks import HOUR_MS, SetClock, compared
 from tests.members import connected
 from tests.servers import RealRedis
@@ -170,7 +170,7 @@ async def test_no_pickle_reaches_redis(own_redis: RealRedis, cluster: str) -> No
             seen.extend(everything(client))
     # A pickle of protocol 2 and above begins with 0x80 and its number, and ends with a full stop.
     assert [value for value in seen if value[:1] == b"\x80" and value[1:2] in b"\x02\x03\x04\x05"] == []
-    assert any(value.startswith(b'["arranger.workers.ticks.handle_tick"') for value in seen)
+    assert any(value.startswith(b'["arranger.workers.members.ticks.handle_tick"') for value in seen)
 
 
 async def test_a_tick_that_is_done_leaves_nothing_that_stays(own_redis: RealRedis, cluster: str) -> None:
@@ -346,7 +346,7 @@ async def test_ticks_wait_for_a_redis_that_comes_late(own_redis: RealRedis, clus
 async def test_the_tick_of_a_killed_worker_does_not_stop_the_next(own_redis: RealRedis, cluster: str) -> None:
     program = (
         "import asyncio, sys\n"
-        "from arranger.workers.ticks import TickLoop\n"
+        "from arranger.workers.members.ticks import TickLoop\n"
         "async def cycle():\n"
         "    print('begun', flush=True)\n"
         "    await asyncio.Event().wait()\n"

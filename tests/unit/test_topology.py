@@ -15,7 +15,7 @@ from arranger.messages.shortages import shortage_text
 from arranger.model.job import PlacedPods, ScheduleState, Topology, TopologyMode, TopologyScope
 from arranger.model.pod import PodRules, PodShape, PodTerm, Requirement
 from arranger.model.reasons import Reason, ReasonKind
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.replay.reading.edits import changed
 from tests.exhaustive import Exhaustive, searching
 from tests.one_by_one import OneByOne, OneJob

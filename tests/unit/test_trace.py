@@ -14,8 +14,8 @@ import pytest
 from arranger.cli.inputs.trace_files import read_nodes, read_pods
 from arranger.errors import UsageError
 from arranger.model.config import CycleConfig
+from arranger.scheduling.cluster.fragmentation import GPU_MILLI, fragments
 from arranger.scheduling.experiment import POLICIES, Experiment, TraceNode, TraceOutcome, TracePod
-from arranger.scheduling.fragmentation import GPU_MILLI, fragments
 from tests.traces import (
     OPENB_VARIABLE,
     made_up,

@@ -27,7 +27,7 @@ from arranger.model.pod import (
     Requirement,
 )  # fmt: skip
 from arranger.model.tyjob import job_spec
-from arranger.projections.jobs import blameless
+from arranger.projections.jobs.records import blameless
 from tests.unit.tyjob_table import BAD, tyjob, tyjob_with
 
 NODE: dict[str, Any] = {

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arranger.workers.turns import Turns
+from arranger.workers.flow.turns import Turns
 
 
 def taken(turns: Turns[int, None]) -> list[int]:

@@ -11,10 +11,10 @@ from arranger.model.node import NodeFacts
 from arranger.model.pod import PodShape
 from arranger.model.reasons import Reason, ReasonKind, absent
 from arranger.projections import snapshot
-from arranger.projections.judging import lacking
-from arranger.projections.nodes import NodeTable
-from arranger.scheduling.filters import Filters
-from arranger.scheduling.view import ClusterView
+from arranger.projections.cluster.nodes import NodeTable
+from arranger.projections.verdicts.judging import lacking
+from arranger.scheduling.cluster.view import ClusterView
+from arranger.scheduling.filters.nodes import Filters
 from tests.unit.replay_worlds import explained
 from tests.world import World, shape
 

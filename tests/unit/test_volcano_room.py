@@ -7,7 +7,7 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import expand
+from arranger.projections.jobs.records import expand
 from tests.unit import preemption_table
 from tests.unit.preemption_table import NOBODY
 from tests.unit.test_preemption_cases import Told, begin, running, settle

@@ -17,15 +17,15 @@ from arranger.model.volumes import NO_PROVISIONER, ONE_POD
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
 from arranger.projections.fold import apply_entry
+from arranger.projections.observed.volumes import out_of_reach
 from arranger.projections.state import Changes, State
-from arranger.projections.volumes import out_of_reach
 from arranger.replay.export.pseudonyms import Pseudonyms
 from arranger.replay.what_if.hypothesis import private_copy, say, supposed
+from arranger.scheduling.cluster.neighbours import neighbour_of
 from arranger.scheduling.cycle import take_cycle
-from arranger.scheduling.filters import Filters
-from arranger.scheduling.neighbours import neighbour_of
-from arranger.scheduling.placer import Placer
-from arranger.scheduling.registry import BUILT_IN
+from arranger.scheduling.filters.nodes import Filters
+from arranger.scheduling.queues.registry import BUILT_IN
+from arranger.scheduling.search.placer import Placer
 from tests.unit.replay_worlds import verified
 from tests.volumes import HOST, REGION, ZONE, VolumeWorld, using, within
 from tests.world import shape

@@ -7,12 +7,13 @@ import pytest
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.kube.sources import SOURCES
-from arranger.projections import fold, objects
+from arranger.projections import fold
 from arranger.projections.fold import apply_entry
+from arranger.projections.observed import objects
 from arranger.projections.state import Changes, State
 from arranger.replay.export.pseudonyms import Pseudonyms
-from arranger.workers import observed
-from arranger.workers.observed import known, projected
+from arranger.workers.watching import observed
+from arranger.workers.watching.observed import known, projected
 from tests.values import filled
 
 TERM = filled(int)

@@ -21,10 +21,10 @@ from arranger.model.names import pod_labels
 from arranger.model.validation import TYJOB
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
-from arranger.workers.follower import Follower, Writer
-from arranger.workers.identity import ClusterIdentity
-from arranger.workers.observed import ahead_of_log, news
-from arranger.workers.watcher import Watcher
+from arranger.workers.log.follower import Follower, Writer
+from arranger.workers.log.identity import ClusterIdentity
+from arranger.workers.watching.observed import ahead_of_log, news
+from arranger.workers.watching.watcher import Watcher
 from tests.memory_log import HeldWatch, MemoryHome, MemoryLog
 from tests.parts import parts
 from tests.world import World

@@ -15,7 +15,7 @@ from arranger.events.log import entries
 from arranger.kube.cluster import PODS, ClusterUnavailable, ListPage, Resource, WatchEvent, always
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
-from arranger.workers import observer
+from arranger.workers.watching import observer
 from tests.memory_log import HeldWatch
 from tests.simulation.loop import SimulatedClock, VirtualLoop
 from tests.unit.test_watcher import Scene, watching_in

@@ -34,7 +34,7 @@ from arranger.web.openapi import document
 from arranger.web.questions import QUESTIONS
 from arranger.web.refusals import Refusal
 from arranger.web.server import ApiServer
-from arranger.workers import cancelling
+from arranger.workers.flow import cancelling
 from tests.commands import Run, to_file
 from tests.memory_log import DamagedLog, MemoryLog
 from tests.unit.replay_worlds import contended

@@ -9,10 +9,10 @@ from arranger.events import kinds as k
 from arranger.model.job import JobStatusSeen, PlacedPods
 from arranger.model.pod import PodTimes
 from arranger.projections import snapshot
-from arranger.projections.jobs import JobRecord
-from arranger.projections.work_at_risk import checkpoint_ms, lost_ms
+from arranger.projections.derived.work_at_risk import checkpoint_ms, lost_ms
+from arranger.projections.jobs.records import JobRecord
 from arranger.replay.reading.describe import describe
-from arranger.workers.observed import known
+from arranger.workers.watching.observed import known
 from tests.unit.replay_worlds import ROOM, gpu_job
 from tests.world import World, shape
 

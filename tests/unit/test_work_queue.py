@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from arranger.workers.work_queue import SWEEP_S, WorkQueue
+from arranger.workers.flow.work_queue import SWEEP_S, WorkQueue
 from tests.simulation.loop import SimulatedClock, VirtualLoop
 
 

@@ -14,7 +14,7 @@ from arranger.messages.decisions import replaced_text, scaled_text, stage_text
 from arranger.model.job import PlacedPods, Replacement, RestartPolicy, RestartScope, ScheduleState, Slot, Stage
 from arranger.model.tyjob import job_spec
 from arranger.projections.consistency import validate
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.replay.explain.placement_explanations import CycleObserver
 from arranger.replay.reading.edits import changed
 from arranger.replay.what_if.one_cycle import Variation, vary

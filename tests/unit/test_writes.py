@@ -10,7 +10,7 @@ from redis.exceptions import NoPermissionError
 
 from arranger.errors import LogUnavailable, WritesRefused
 from arranger.metrics import Metrics
-from arranger.workers.writes import Writes
+from arranger.workers.members.writes import Writes
 from tests.simulation.loop import SimulatedClock, VirtualLoop
 
 FULL = WritesRefused("Redis can't do that now: OOM")

@@ -41,7 +41,7 @@ from arranger.replay.export.concerning import Concerning
 from arranger.replay.export.pseudonyms import Pseudonyms
 from arranger.replay.reading.history import END, Journey, Point, Span
 from arranger.settings import Settings
-from arranger.workers.archive_writer import ArchiveWriter, Source
+from arranger.workers.log.archive_writer import ArchiveWriter, Source
 
 #: Events in one segment of an export, and between two of its snapshots.
 _A_SEGMENT = 100_000

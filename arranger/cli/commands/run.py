@@ -7,7 +7,7 @@ import click
 from arranger.cli.inputs.flags import completing, with_settings
 from arranger.logs import configure_logging
 from arranger.settings import Settings
-from arranger.workers.membership import ROLES
+from arranger.workers.members.membership import ROLES
 from arranger.workers.process import Process, checked_roles
 
 

@@ -35,8 +35,16 @@ from arranger.model.text import counted
 from arranger.projections.state import State
 from arranger.replay.reading.history import Journey, Point
 from arranger.settings import Settings
-from arranger.workers.membership import ROLES, read_members
-from arranger.workers.status import SHARING, EventMoment, MemberStatus, Status, WatchStatus, problems, read_status
+from arranger.workers.health.status import (
+    SHARING,
+    EventMoment,
+    MemberStatus,
+    Status,
+    WatchStatus,
+    problems,
+    read_status,
+)
+from arranger.workers.members.membership import ROLES, read_members
 
 
 @click.command()

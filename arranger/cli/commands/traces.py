@@ -15,7 +15,7 @@ from arranger.install import install_hint
 from arranger.logs import configure_logging
 from arranger.metrics import Metrics
 from arranger.settings import Settings
-from arranger.workers.http import Health, HttpServer
+from arranger.workers.health.http import Health, HttpServer
 
 
 @click.command()

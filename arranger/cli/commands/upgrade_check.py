@@ -28,11 +28,11 @@ from arranger.kube.client import HttpCluster
 from arranger.kube.compatibility import CrdVerdict, Definition, Statuses, check_definitions, check_statuses
 from arranger.kube.config import find_access
 from arranger.plugins import inventory
-from arranger.projections.layouts import LAYOUT, READ, UnusableSnapshot, layout_of
+from arranger.projections.formats.layouts import LAYOUT, READ, UnusableSnapshot, layout_of
 from arranger.replay.reading.history import END
 from arranger.settings import Settings
-from arranger.workers.beginning import HistoryGone, LaterVersionAtWork, find_beginning
-from arranger.workers.membership import read_members
+from arranger.workers.log.beginning import HistoryGone, LaterVersionAtWork, find_beginning
+from arranger.workers.members.membership import read_members
 
 #: Verdict → what happens if processes of this version start.
 _CONSEQUENCES = {

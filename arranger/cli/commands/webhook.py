@@ -19,7 +19,7 @@ from arranger.feeds.webhook import Delivery, Filling, read_secret, url_of
 from arranger.logs import configure_logging
 from arranger.metrics import Metrics
 from arranger.settings import Settings
-from arranger.workers.http import Health, HttpServer
+from arranger.workers.health.http import Health, HttpServer
 
 
 @click.command()

@@ -6,7 +6,7 @@ from arranger.cli.inputs.reading import NotFound, namespace_and_name
 from arranger.model.job import Stage
 from arranger.model.near_names import did_you_mean, near_names
 from arranger.model.text import counted
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain.answer import jobs_named
 from arranger.replay.forecast.starts import Forecast, JobForecast, waits_to_start

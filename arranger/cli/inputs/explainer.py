@@ -38,7 +38,7 @@ from arranger.replay.reading.describe import as_object, label
 from arranger.replay.reading.history import Point
 from arranger.replay.what_if.hypothesis import private_copy
 from arranger.replay.what_if.one_cycle import Inputs, Scout
-from arranger.workers.last_config import last_config
+from arranger.workers.log.last_config import last_config
 
 
 def as_json(answer: Explanation) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from arranger.events import kinds as k
 from arranger.model.accelerators import is_accelerator
 from arranger.model.job import JobSpec, PodGroup
 from arranger.model.pod import PodShape, gpus_of
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.replay.reading.describe import label
 from arranger.replay.reading.edits import changed
 

@@ -11,7 +11,7 @@ from arranger.projections.state import State
 from arranger.replay.console.playback import Playback, PlaybackIndex, PointExplainer, TooLong
 from arranger.replay.explain.answer import Explanation
 from arranger.replay.reading.history import Point
-from arranger.workers.last_config import last_config
+from arranger.workers.log.last_config import last_config
 
 #: Explanations from which on their making is worth a bar.
 _WORTH_A_BAR = 20

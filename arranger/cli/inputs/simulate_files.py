@@ -20,7 +20,7 @@ from arranger.replay.what_if.simulation import (
     UnplacedPod,
 )
 from arranger.settings import Settings
-from arranger.workers.device_matcher import matches
+from arranger.workers.deciding.device_matcher import matches
 
 
 def simulate_files(names: Sequence[str], settings: Settings, installed: Installed, *, cycles: int, output: str) -> int:

@@ -9,7 +9,7 @@ from arranger.model.config import CycleConfig
 from arranger.projections.state import State
 from arranger.replay.reading.history import END, Point, Span
 from arranger.settings import Settings
-from arranger.workers.last_config import last_config
+from arranger.workers.log.last_config import last_config
 
 
 class Stand(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from arranger.cli.inputs.reading import GC_THRESHOLDS
-from arranger.workers.cancelling import end
+from arranger.workers.flow.cancelling import end
 
 
 async def until_stopped(*works: Coroutine[Any, Any, None]) -> None:

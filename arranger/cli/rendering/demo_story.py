@@ -14,7 +14,7 @@ from arranger.messages.shortages import waits_text
 from arranger.model.job import Stage
 from arranger.model.pod import Phase, gpus_of
 from arranger.model.stages import StageReason
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.room_words import gave_text
 from arranger.replay.explain.taken_room import taking

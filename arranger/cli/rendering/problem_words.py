@@ -1,8 +1,8 @@
 """The problems that processes and Redis report, in words: the problem, and the next step."""
 
 from arranger.cli.rendering.output import duration
-from arranger.workers.member_problems import MemberProblem, ProblemKind
-from arranger.workers.status import MemberStatus, Problem, Status
+from arranger.workers.health.status import MemberStatus, Problem, Status
+from arranger.workers.members.problems import MemberProblem, ProblemKind
 
 #: Kind → (problem, next step). Placeholders: `subject`, and the durations `lasts`, `off` and `took`.
 _WORDS = {

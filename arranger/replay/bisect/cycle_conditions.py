@@ -11,9 +11,9 @@ from arranger.events.log import Entry
 from arranger.messages.shortages import shortage_text
 from arranger.model.config import CycleConfig
 from arranger.model.text import few
-from arranger.projections import job_indexes
-from arranger.projections.jobs import JobRecord
-from arranger.projections.nodes import Amounts
+from arranger.projections.cluster.nodes import Amounts
+from arranger.projections.derived import job_indexes
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.replay.bisect.conditions import Condition, Facts
 from arranger.replay.bisect.job_conditions import facts_of_job

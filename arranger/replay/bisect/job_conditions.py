@@ -7,7 +7,7 @@ from arranger.messages.decisions import quorum_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.stages import StageReason
 from arranger.model.text import states_text
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.replay.bisect.conditions import Condition, Facts
 from arranger.replay.reading.describe import describe, pod_counts, why_it_waits

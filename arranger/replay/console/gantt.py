@@ -7,8 +7,8 @@ import msgspec
 
 from arranger.model.job import Stage
 from arranger.model.stages import StageReason
-from arranger.projections.jobs import JobRecord
-from arranger.projections.queue_counts import queue_of
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.replay.console.moment import gpus_held, main_cause, nodes_held, user_of, waits
 from arranger.replay.console.node_gantt import NodeSpans

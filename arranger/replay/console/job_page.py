@@ -8,9 +8,9 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.near_names import did_you_mean, near_names
-from arranger.projections.jobs import JobRecord
-from arranger.projections.queue_counts import queue_of
-from arranger.projections.queue_membership import counted_priority
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.derived.queue_membership import counted_priority
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import describe, job_uid_of, label, room_given, victims_of
 

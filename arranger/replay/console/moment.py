@@ -16,10 +16,10 @@ from arranger.model.accelerators import is_accelerator
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
 from arranger.model.pod import Labels, gpus_of
-from arranger.projections.jobs import JobRecord
-from arranger.projections.nodes import Amounts, NodeTable
-from arranger.projections.queue_counts import queue_of
-from arranger.projections.queue_membership import most_priority, submitter_of
+from arranger.projections.cluster.nodes import Amounts, NodeTable
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.derived.queue_membership import most_priority, submitter_of
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain.expected import NoStart, Start, start_of
 from arranger.replay.ledger.causes import Cause, every_cause

@@ -13,9 +13,9 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
-from arranger.projections.jobs import JobRecord
-from arranger.projections.queue_counts import queue_of
-from arranger.projections.queue_membership import counted_priority
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.derived.queue_membership import counted_priority
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.console.gantt import Gantt, GanttIndex
 from arranger.replay.console.moment import gpus_held

@@ -12,7 +12,7 @@ import msgspec
 from arranger.model.accelerators import is_accelerator
 from arranger.model.job import JobSpec
 from arranger.model.pod import gpus_of
-from arranger.projections.nodes import NodeTable
+from arranger.projections.cluster.nodes import NodeTable
 from arranger.projections.state import Assumed, Reservation, State
 from arranger.replay.console.moment import waits
 from arranger.replay.reading.gpus import gpus_reserved

@@ -10,7 +10,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.job import Stage
 from arranger.model.pod import Phase
-from arranger.projections.jobs import asked_record
+from arranger.projections.jobs.records import asked_record
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import label, label_of
 

@@ -8,7 +8,7 @@ import msgspec
 
 from arranger.model.config import CycleConfig
 from arranger.model.text import counted
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain.turns import HELD_BACK, Seniority, by_seniority, seniority_of
 from arranger.replay.reading.describe import label

@@ -10,9 +10,9 @@ from arranger.events.facts import ShortageFacts
 from arranger.messages.failures import failure_remedy_text
 from arranger.model.names import pod_name
 from arranger.model.pods_to_place import pod_of
-from arranger.projections.jobs import JobRecord, compact, expand
-from arranger.projections.ownership import earlier_pods
+from arranger.projections.jobs.records import JobRecord, compact, expand
 from arranger.projections.state import State
+from arranger.projections.verdicts.ownership import earlier_pods
 from arranger.replay.explain.awaited import given_up
 from arranger.replay.explain.causes import Consequence, budget_text, restarts_used
 from arranger.replay.explain.expected import Start, start_of

@@ -11,11 +11,11 @@ from arranger.model.job import ScheduleState, Stage
 from arranger.model.pods_to_place import pod_of
 from arranger.model.reasons import OF_LIMITS, OF_PLUGINS, Reason, ReasonCounts, ReasonKind
 from arranger.model.stages import StageReason
-from arranger.projections.dependencies import awaited_jobs
-from arranger.projections.jobs import JobRecord
-from arranger.projections.ownership import has_earlier_pods
-from arranger.projections.queue_membership import kept_out
+from arranger.projections.derived.dependencies import awaited_jobs
+from arranger.projections.derived.queue_membership import kept_out
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
+from arranger.projections.verdicts.ownership import has_earlier_pods
 
 _SECOND_MS = 1000
 

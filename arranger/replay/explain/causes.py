@@ -16,8 +16,8 @@ from arranger.model.node import NodeFacts
 from arranger.model.pod import REFUSALS, Phase
 from arranger.model.stages import StageReason
 from arranger.model.text import counted, gpu_time
-from arranger.projections.job_parts import LEADER, SlotKey
-from arranger.projections.jobs import JobRecord, expand
+from arranger.projections.jobs.parts import LEADER, SlotKey
+from arranger.projections.jobs.records import JobRecord, expand
 from arranger.projections.state import State
 from arranger.replay.explain.cluster_context import ClusterContext
 from arranger.replay.explain.taken_room import Giving

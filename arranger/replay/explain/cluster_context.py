@@ -16,8 +16,8 @@ from arranger.model.names import POD_PREFIX, pod_name
 from arranger.model.node import NodeFacts
 from arranger.model.pod import PodOwner
 from arranger.model.pods_to_place import pod_of
-from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import holds
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import holds
 from arranger.projections.state import State
 from arranger.replay.explain.turns import Order
 

@@ -6,13 +6,13 @@ from enum import StrEnum
 import msgspec
 
 from arranger.model.job import Stage
-from arranger.projections.awaited_room import refused_by_dry_run, refused_when_started
-from arranger.projections.forecasts import expected_start
-from arranger.projections.jobs import JobRecord, has_started
-from arranger.projections.preemption import leaves
-from arranger.projections.queue_counts import queue_of
-from arranger.projections.run_times import usual_run_time_ms
+from arranger.projections.derived.awaited_room import refused_by_dry_run, refused_when_started
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.folding.forecasts import expected_start
+from arranger.projections.jobs.records import JobRecord, has_started
+from arranger.projections.jobs.run_times import usual_run_time_ms
 from arranger.projections.state import Forecasted, Reservation, State
+from arranger.projections.verdicts.preemption import leaves
 from arranger.replay.reading.describe import awaited_labels
 
 

@@ -12,8 +12,8 @@ from arranger.messages.failures import Again, again_text, failed_times_text
 from arranger.model.job import LEADER_GROUP, Stage
 from arranger.model.names import pod_name
 from arranger.model.pod import TERMINAL, ContainerEnd, Failure, Phase
-from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 
 

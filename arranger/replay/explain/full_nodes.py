@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from arranger.model.pod import PodShape
 from arranger.model.taints import kept_off_by_cordon, untolerated
-from arranger.projections.jobs import JobRecord, requests_of
-from arranger.projections.nodes import NodeTable
-from arranger.projections.openness import open_to
-from arranger.projections.remembered import remembered
+from arranger.projections.cluster.nodes import NodeTable
+from arranger.projections.cluster.openness import open_to
+from arranger.projections.cluster.remembered import remembered
+from arranger.projections.jobs.records import JobRecord, requests_of
 from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.node_labels import may_run_on
 

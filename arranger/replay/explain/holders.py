@@ -6,9 +6,9 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.model.job import JobSpec
-from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import expand, holds
-from arranger.projections.nodes import PODS
+from arranger.projections.cluster.nodes import PODS
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import expand, holds
 from arranger.projections.state import State
 from arranger.replay.explain.cluster_context import Placement
 from arranger.replay.explain.shortfall import Shortfall

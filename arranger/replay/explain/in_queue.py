@@ -8,11 +8,11 @@ import msgspec
 from arranger.messages.queues import passed_text
 from arranger.model.quota import LimitKind
 from arranger.model.reasons import ReasonKind
-from arranger.projections.job_parts import LEADER, SlotKey
-from arranger.projections.jobs import JobRecord, expand
-from arranger.projections.queue_counts import queue_of
-from arranger.projections.queue_membership import counted_priority, kept_out
-from arranger.projections.queue_use import JOBS
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.derived.queue_membership import counted_priority, kept_out
+from arranger.projections.jobs.parts import LEADER, SlotKey
+from arranger.projections.jobs.records import JobRecord, expand
+from arranger.projections.queues.use import JOBS
 from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.queue_objects import kept_by_usage

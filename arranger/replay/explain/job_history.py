@@ -14,9 +14,9 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.pod import TERMINAL
-from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord, expand, pods_of_record, record_name, record_uid
-from arranger.projections.queue_counts import queue_of
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import JobRecord, expand, pods_of_record, record_name, record_uid
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.cluster_context import ClusterContext, Placement
 from arranger.replay.explain.placement_explanations import MOST, PlacementExplanation, explanations_of

@@ -4,7 +4,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.near_names import near_names
 from arranger.model.pods_to_place import record_of
-from arranger.projections.jobs import group_of, record_name, record_uid
+from arranger.projections.jobs.records import group_of, record_name, record_uid
 
 
 class JobIndex:

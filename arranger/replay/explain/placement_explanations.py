@@ -15,8 +15,8 @@ import numpy as np
 from arranger.messages.shortages import node_text
 from arranger.model.config import CycleConfig
 from arranger.model.reasons import ReasonCounts, ReasonKind
-from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import expand, runs
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import expand, runs
 from arranger.projections.state import State
 from arranger.replay.explain.cluster_context import Placement
 from arranger.scheduling import (

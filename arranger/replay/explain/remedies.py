@@ -11,7 +11,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.model.text import counted
-from arranger.projections.jobs import JobRecord, expand
+from arranger.projections.jobs.records import JobRecord, expand
 from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, Family, Join, names_text

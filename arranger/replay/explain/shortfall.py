@@ -14,9 +14,9 @@ from arranger.model.quantity import amount_text
 from arranger.model.quota import QuotaLack
 from arranger.model.reasons import ReasonCounts, ReasonKind
 from arranger.model.text import counted
-from arranger.projections.jobs import JobRecord
-from arranger.projections.nodes import Amounts
-from arranger.projections.runtime_classes import added_by_admission
+from arranger.projections.cluster.nodes import Amounts
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.observed.runtime_classes import added_by_admission
 from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.node_labels import may_run_on
 from arranger.replay.reading.describe import label

@@ -9,7 +9,7 @@ from arranger.events.facts import ShortageFacts
 from arranger.events.log import Entry
 from arranger.model.job import Stage
 from arranger.model.reasons import ReasonKind
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain.awaited import Awaited, awaited, awaited_text, began_ms, waits_to_start
 from arranger.replay.explain.causes import RESTARTED, Consequence, PodHistories, shortage_in

@@ -11,9 +11,9 @@ from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind, TakenBy, Victim
 from arranger.model.config import CycleConfig
 from arranger.model.quota import QuotaLack
-from arranger.projections.jobs import JobRecord, expand
-from arranger.projections.queue_counts import queue_of
-from arranger.projections.queue_membership import counted_priority
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.derived.queue_membership import counted_priority
+from arranger.projections.jobs.records import JobRecord, expand
 from arranger.projections.state import State
 from arranger.replay.reading.describe import awaited_labels, label_of
 from arranger.scheduling import NoRoomKind, Policies, why_no_room

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from arranger.events.kinds import CycleTaken
 from arranger.model.pod import QosClass
-from arranger.projections.jobs import JobRecord
-from arranger.projections.queue_counts import queue_of
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling import Policies, Priority, in_order_among, policy_of
 

@@ -21,8 +21,8 @@ from arranger.messages.shortages import (
 from arranger.model.config import CycleConfig
 from arranger.model.reasons import ReasonKind
 from arranger.model.text import counted
-from arranger.projections.giving_up import gives_up_ms, infeasible_since_ms
-from arranger.projections.jobs import JobRecord, expand
+from arranger.projections.folding.giving_up import gives_up_ms, infeasible_since_ms
+from arranger.projections.jobs.records import JobRecord, expand
 from arranger.projections.state import State
 from arranger.replay.explain.ahead import Ahead, QueueKeys, jobs_ahead
 from arranger.replay.explain.candidate_changes.case import LEAVING, Lack, WaitingCase

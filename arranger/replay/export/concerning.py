@@ -10,7 +10,7 @@ of the state before the segment is exported with it.
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.job import Stage
-from arranger.projections.jobs import record_name, record_uid
+from arranger.projections.jobs.records import record_name, record_uid
 from arranger.replay.reading.describe import ABOUT_A_JOB
 
 #: The maximum number of events that are kept before the job was first seen.

@@ -11,7 +11,7 @@ from arranger.model import devices as de
 from arranger.model import pod as p
 from arranger.model.pod import DeviceLackKind
 from arranger.model.reasons import Reason, ReasonKind
-from arranger.projections import device_table as dt
+from arranger.projections.cluster import device_table as dt
 
 
 class DeviceNames(Protocol):

@@ -46,10 +46,10 @@ from arranger.model.pod import DISRUPTED, STOPPED
 from arranger.model.pods_to_place import GROUP_NAME, group_kind, group_name, group_uid, pod_of, record_of
 from arranger.model.queue import DEFAULT_QUEUE
 from arranger.model.reasons import most_frequent_first
-from arranger.projections.job_parts import NOT_ITS_DOING, JobTimes, LeaderRecord, SetRecord, SlotTable, TakenRoom
-from arranger.projections.jobs import JobRecord
-from arranger.projections.pod_columns import PodColumns, columns_of, pods_in
-from arranger.projections.run_times import JobKind
+from arranger.projections.formats.pod_columns import PodColumns, columns_of, pods_in
+from arranger.projections.jobs.parts import NOT_ITS_DOING, JobTimes, LeaderRecord, SetRecord, SlotTable, TakenRoom
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.jobs.run_times import JobKind
 from arranger.projections.snapshot import DecayedImage, JobImage, NodeImage, StateImage
 from arranger.projections.state import Assumed, NodesRequest
 from arranger.replay.export import group_rules, volume_rules

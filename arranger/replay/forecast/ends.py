@@ -20,9 +20,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from arranger.model.config import CycleConfig
-from arranger.projections.expected_ends import EndSource, ExpectedEnd, expected_end, expected_runtime_ms
-from arranger.projections.jobs import JobRecord
-from arranger.projections.run_times import times_of_kind
+from arranger.projections.derived.expected_ends import EndSource, ExpectedEnd, expected_end, expected_runtime_ms
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.jobs.run_times import times_of_kind
 from arranger.projections.state import State
 
 #: At best a job whose end may come at any time ends after this time, in milliseconds.

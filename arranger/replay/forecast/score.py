@@ -12,7 +12,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
-from arranger.projections.jobs import has_started
+from arranger.projections.jobs.records import has_started
 from arranger.projections.state import Changes, State
 from arranger.replay.forecast.starts import forecast
 from arranger.replay.reading.history import Span, advance, config_in

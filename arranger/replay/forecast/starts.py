@@ -20,11 +20,11 @@ from arranger.events.facts import BeyondLimit, Objected
 from arranger.model.config import CycleConfig
 from arranger.model.job import DEFAULT_GRACE_S, Stage
 from arranger.model.quota import LimitKind
-from arranger.projections.awaited_room import refused_by_dry_run, refused_when_started
-from arranger.projections.jobs import JobRecord, has_started
-from arranger.projections.preemption import leaves
-from arranger.projections.queue_membership import kept_out
+from arranger.projections.derived.awaited_room import refused_by_dry_run, refused_when_started
+from arranger.projections.derived.queue_membership import kept_out
+from arranger.projections.jobs.records import JobRecord, has_started
 from arranger.projections.state import State
+from arranger.projections.verdicts.preemption import leaves
 from arranger.replay.forecast.ends import EXACT_UP_TO, Ends, EndScenario
 from arranger.replay.reading.describe import label
 from arranger.replay.what_if.continuation import Continuation, Future

@@ -6,7 +6,7 @@ from arranger.events.facts import BeyondLimit, LackOfNodes, Objected, ShortageFa
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.quota import LimitKind
 from arranger.model.reasons import ReasonCounts, ReasonKind
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain.awaited import WISHED, What, awaited, standing_reasons
 from arranger.replay.explain.full_nodes import closed_with_room, full_of_others

@@ -9,9 +9,9 @@ import msgspec
 from arranger.events.facts import Victim
 from arranger.events.log import Entry
 from arranger.model.pod import gpus_of
-from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord, requests_of
-from arranger.projections.queue_counts import queue_of
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import JobRecord, requests_of
 from arranger.projections.state import State
 from arranger.replay.reading.describe import label_of
 from arranger.replay.reading.history import Span

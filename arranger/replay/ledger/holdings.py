@@ -11,10 +11,10 @@ from typing import NamedTuple
 import msgspec
 
 from arranger.model.pod import gpus_of
-from arranger.projections.jobs import JobRecord, requests_of
-from arranger.projections.nodes import PODS
-from arranger.projections.queue_counts import queue_of
-from arranger.projections.queue_membership import submitter_of
+from arranger.projections.cluster.nodes import PODS
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.derived.queue_membership import submitter_of
+from arranger.projections.jobs.records import JobRecord, requests_of
 from arranger.projections.state import State
 from arranger.replay.reading.describe import label
 

@@ -19,10 +19,10 @@ from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec, Stage
 from arranger.model.pod import TERMINAL
-from arranger.projections.expected_ends import EndSource, expected_end
-from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import expand, requests_of
-from arranger.projections.queue_counts import queue_of
+from arranger.projections.derived.expected_ends import EndSource, expected_end
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import expand, requests_of
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.taken_room import RoomTaking, taking
 from arranger.replay.ledger.guests import GuestStays, Stay

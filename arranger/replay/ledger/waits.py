@@ -16,9 +16,9 @@ from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
 from arranger.model.pod import PodShape, gpus_of
-from arranger.projections.jobs import JobRecord
-from arranger.projections.queue_counts import queue_of
-from arranger.projections.queue_membership import submitter_of
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.derived.queue_membership import submitter_of
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.awaited import began_ms
 from arranger.replay.explain.full_nodes import open_names, shape_of

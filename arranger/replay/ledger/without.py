@@ -19,11 +19,11 @@ from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP, JobSpec
 from arranger.model.pod import PodOwner
-from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord, exists, holds, requests_of
-from arranger.projections.nodes import Amounts, Requests
-from arranger.projections.queue_use import JOBS
-from arranger.projections.slots import forget_assumed
+from arranger.projections.cluster.nodes import Amounts, Requests
+from arranger.projections.folding.slots import forget_assumed
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import JobRecord, exists, holds, requests_of
+from arranger.projections.queues.use import JOBS
 from arranger.projections.state import Assumed, Changes, State
 from arranger.replay.what_if.hypothesis import job_gone, pods_gone, retold, supposed
 from arranger.scheduling import Policies, TooLarge, turn_of

@@ -35,7 +35,7 @@ from arranger.model.quantity import amount_text, quantity
 from arranger.model.quota import unit_of
 from arranger.model.taints import taint_text
 from arranger.model.text import counted, rfc3339
-from arranger.projections.jobs import JobRecord, asked_record, expand
+from arranger.projections.jobs.records import JobRecord, asked_record, expand
 from arranger.projections.state import State
 from arranger.replay.reading.devices import WORDS as WORDS_OF_DEVICES
 from arranger.replay.reading.devices import decided_text

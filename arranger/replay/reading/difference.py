@@ -13,9 +13,9 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
 from arranger.model.quantity import amount_text
 from arranger.model.taints import taint_text
-from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord, compact
-from arranger.projections.queue_membership import counted_priority
+from arranger.projections.derived.queue_membership import counted_priority
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import JobRecord, compact
 from arranger.projections.state import State
 from arranger.replay.reading.describe import (
     amounts_text,

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from arranger.model.accelerators import is_accelerator
 from arranger.model.pod import gpus_of
-from arranger.projections.jobs import expand
-from arranger.projections.nodes import Amounts, NodeTable
+from arranger.projections.cluster.nodes import Amounts, NodeTable
+from arranger.projections.jobs.records import expand
 from arranger.projections.state import State
 
 

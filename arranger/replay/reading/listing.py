@@ -11,9 +11,9 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.names import pod_name
 from arranger.model.queue import DEFAULT_QUEUE
-from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord, expand
-from arranger.projections.queue_counts import queue_of
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import JobRecord, expand
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import (
     SEEN_AGAIN,

@@ -10,11 +10,11 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.taints import taint_text
 from arranger.projections import snapshot
-from arranger.projections.jobs import JobRecord, holds
-from arranger.projections.nodes import PODS
-from arranger.projections.preemption import leaves
-from arranger.projections.queue_membership import counted_priority
+from arranger.projections.cluster.nodes import PODS
+from arranger.projections.derived.queue_membership import counted_priority
+from arranger.projections.jobs.records import JobRecord, holds
 from arranger.projections.state import State
+from arranger.projections.verdicts.preemption import leaves
 from arranger.replay.reading.describe import message_of, pod_counts
 from arranger.replay.reading.gpus import gpu_totals
 from arranger.scheduling import BUILT_IN, Policies, recorded_order

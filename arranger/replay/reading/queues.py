@@ -8,9 +8,9 @@ from arranger.events.kinds import Watched
 from arranger.messages.queues import state_text
 from arranger.model.config import CycleConfig
 from arranger.model.pod import gpus_of
-from arranger.projections.jobs import JobRecord
-from arranger.projections.queue_counts import queue_of
-from arranger.projections.queue_membership import counted_priority, submitter_of
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.derived.queue_membership import counted_priority, submitter_of
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.replay.reading.describe import label, message_of
 from arranger.replay.reading.queue_fields import other_fields

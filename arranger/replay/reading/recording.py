@@ -12,9 +12,9 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.pod import PodShape
 from arranger.model.stages import StageReason
-from arranger.projections.jobs import JobRecord, holds
-from arranger.projections.preemption import leaves
+from arranger.projections.jobs.records import JobRecord, holds
 from arranger.projections.state import Changes, State
+from arranger.projections.verdicts.preemption import leaves
 from arranger.replay.reading.history import advance
 from arranger.replay.reading.verdicts import again, void_reasons
 

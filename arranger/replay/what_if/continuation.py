@@ -29,10 +29,10 @@ from arranger.lifecycle.stages import next_decision
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.stages import StageReason
-from arranger.projections.awaited_room import refused_by_dry_run
-from arranger.projections.expected_ends import expected_runtime_ms
-from arranger.projections.giving_up import gives_up_ms
-from arranger.projections.jobs import JobRecord
+from arranger.projections.derived.awaited_room import refused_by_dry_run
+from arranger.projections.derived.expected_ends import expected_runtime_ms
+from arranger.projections.folding.giving_up import gives_up_ms
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import label
 from arranger.replay.reading.recording import AttemptInterval, AttemptKey

@@ -17,12 +17,12 @@ from arranger.model.job import JobSpec
 from arranger.model.node import NodeFacts
 from arranger.model.queue import QueueSpec
 from arranger.model.steps import Steps
-from arranger.projections.departing import hanging
+from arranger.projections.cluster.nodes import NodeTable
+from arranger.projections.derived.departing import hanging
 from arranger.projections.fold import apply_entry
-from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord, asked_record, pods_of_record
-from arranger.projections.nodes import NodeTable
-from arranger.projections.slots import forget_assumed
+from arranger.projections.folding.slots import forget_assumed
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import JobRecord, asked_record, pods_of_record
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import label
 from arranger.replay.what_if.claim_account import freed

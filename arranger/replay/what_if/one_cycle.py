@@ -20,11 +20,11 @@ from arranger.model.node import NodeFacts
 from arranger.model.quantity import amount_text
 from arranger.model.stages import StageReason
 from arranger.model.taints import taint_text
-from arranger.projections.job_parts import LEADER
-from arranger.projections.jobs import JobRecord, expand, is_quorum
-from arranger.projections.queue_counts import queue_of, sum_of
+from arranger.projections.derived.queue_counts import queue_of, sum_of
+from arranger.projections.jobs.parts import LEADER
+from arranger.projections.jobs.records import JobRecord, expand, is_quorum
+from arranger.projections.jobs.worker_groups import with_whole
 from arranger.projections.state import State
-from arranger.projections.worker_groups import with_whole
 from arranger.replay.reading.describe import amounts_text, label, placed_in, pods_text, room_from, told_of, victims_of
 from arranger.replay.reading.edits import namespace_changed, queue_changed
 from arranger.replay.what_if.hypothesis import (

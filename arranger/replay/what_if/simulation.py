@@ -21,9 +21,9 @@ from arranger.model.quantity import quantity
 from arranger.model.reasons import ReasonCounts, ReasonKind
 from arranger.model.text import counted
 from arranger.projections.fold import apply_entry
-from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord, expand
-from arranger.projections.slots import forget_assumed
+from arranger.projections.folding.slots import forget_assumed
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import JobRecord, expand
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import as_object, decided_for, message_of
 from arranger.replay.reading.queues import QueueLine, queue_list

@@ -9,8 +9,8 @@ import numpy.typing as npt
 from arranger.model.accelerators import is_accelerator
 from arranger.model.pod import PodShape, gpus_of
 from arranger.model.quantity import CPU
-from arranger.projections.jobs import JobRecord
-from arranger.projections.nodes import Amounts, NodeTable
+from arranger.projections.cluster.nodes import Amounts, NodeTable
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.replay.reading.describe import label
 from arranger.replay.reading.recording import AttemptKey
@@ -244,8 +244,8 @@ def typical_pods(shapes: Iterable[tuple[PodShape, int]]) -> Mix:
     """The mix for fragmentation: the most frequent of those pods that ask for GPUs. `shapes` are pairs of a shape and
     its number.
 
-    In the published measure (`scheduling/fragmentation.py`), pods without GPUs count too, and every idle GPU is a
-    fragment to them. One job of a learner and 64 actors on cpus would then make 98 % of an empty cluster fragments.
+    In the published measure (`scheduling/cluster/fragmentation.py`), pods without GPUs count too, and every idle GPU is
+    a fragment to them. One job of a learner and 64 actors on cpus would then make 98 % of an empty cluster fragments.
     """
     counts: dict[Request, int] = {}
     for shape, count in shapes:

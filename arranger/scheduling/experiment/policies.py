@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from arranger.model.config import ANY_ACCELERATOR, CycleConfig
+from arranger.scheduling.cluster.fragmentation import GPU_MILLI, NO_FIT, Amounts, Mask, Mix, score_placements
 from arranger.scheduling.experiment.trace import Indices, Policy, Shape, TraceCluster
-from arranger.scheduling.fragmentation import GPU_MILLI, NO_FIT, Amounts, Mask, Mix, score_placements
 from arranger.scheduling.policies.base import ONE
 from arranger.scheduling.policies.leader_first import RAISED
 

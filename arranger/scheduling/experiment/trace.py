@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arranger.errors import UsageError
-from arranger.scheduling.fragmentation import (
+from arranger.scheduling.cluster.fragmentation import (
     GPU_MILLI,
     NO_FIT,
     Amounts,

@@ -15,10 +15,10 @@ import numpy as np
 from arranger.model.accelerators import is_accelerator
 from arranger.model.config import ANY_ACCELERATOR, ANY_GPU, CycleConfig
 from arranger.model.pod import PodShape
-from arranger.scheduling.filters import PREFERENCES
-from arranger.scheduling.neighbours import Neighbour
-from arranger.scheduling.placement import Scores, fill, fill_by_margins
-from arranger.scheduling.view import Chosen, ClusterView, Mask
+from arranger.scheduling.cluster.neighbours import Neighbour
+from arranger.scheduling.cluster.view import Chosen, ClusterView, Mask
+from arranger.scheduling.filters.nodes import PREFERENCES
+from arranger.scheduling.policies.closed_form import Scores, fill, fill_by_margins
 
 #: Utilisation and scores are in millionths: 100 in the specification's formulas is 1,000,000 here.
 ONE = 1_000_000

@@ -6,9 +6,9 @@ allocatable_r after placing the pod, 100 · Σ w_r u_r / Σ w_r over the request
 
 from arranger.model.config import CycleConfig
 from arranger.model.job import GANG
-from arranger.scheduling.placement import Scores
+from arranger.scheduling.cluster.view import ClusterView
 from arranger.scheduling.policies.base import PlacementRequest, PodPolicy, utilisation
-from arranger.scheduling.view import ClusterView
+from arranger.scheduling.policies.closed_form import Scores
 
 
 class BinPack(PodPolicy):

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from arranger.model.job import PlacedPods
 from arranger.model.node import NodeFacts
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 
 #: Longer words of a plugin are cut, and longer time-outs are shortened: a reason is a short sentence, and room isn't
 #: kept for good.

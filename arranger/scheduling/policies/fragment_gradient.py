@@ -1,8 +1,8 @@
 """FragmentGradient: leave the most usable GPUs to typical pods. It is meant for clusters of mixed GPU sizes.
 
-The measure, the gradient and its steps are those of `scheduling/fragmentation.py` (Weng et al., USENIX ATC 2023), for
-GPUs that are free or taken as a whole, as extended resources are. With a mix of request shapes m of weight w_m and
-g_{n,r} GPUs of resource r free on node n,
+The measure, the gradient and its steps are those of `scheduling/cluster/fragmentation.py` (Weng et al., USENIX ATC
+2023), for GPUs that are free or taken as a whole, as extended resources are. With a mix of request shapes m of weight
+w_m and g_{n,r} GPUs of resource r free on node n,
 
     F_n = Σ_m w_m Σ_r g_{n,r} where m doesn't ask for r or can't run on n now
 
@@ -19,11 +19,11 @@ import numpy as np
 from arranger.model.accelerators import is_accelerator
 from arranger.model.config import CycleConfig
 from arranger.model.pod import PodShape
-from arranger.scheduling.fragmentation import GPU_MILLI, STEP_MILLI
-from arranger.scheduling.mix import Mix
-from arranger.scheduling.placement import Scores
+from arranger.scheduling.cluster.fragmentation import GPU_MILLI, STEP_MILLI
+from arranger.scheduling.cluster.mix import Mix
+from arranger.scheduling.cluster.view import ClusterView, Levels, Mask
 from arranger.scheduling.policies.base import ONE, PlacementRequest, PodPolicy, Term
-from arranger.scheduling.view import ClusterView, Levels, Mask
+from arranger.scheduling.policies.closed_form import Scores
 
 #: Nodes of the view where a shape may run, regardless of resources.
 Allowed = Callable[[PodShape], Mask]

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from arranger.model.config import CycleConfig
-from arranger.scheduling.placement import Scores
+from arranger.scheduling.cluster.view import Chosen, ClusterView
 from arranger.scheduling.policies.base import ONE, PlacementRequest, PodPolicy, Term, utilisation
-from arranger.scheduling.view import Chosen, ClusterView
+from arranger.scheduling.policies.closed_form import Scores
 
 #: One pod more or less outweighs any utilisation: scores are pods · STEP + millionths.
 STEP = 2 * ONE

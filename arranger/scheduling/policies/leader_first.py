@@ -7,9 +7,9 @@ BinPack, with the weight of cpu raised.
 
 from arranger.model.accelerators import is_accelerator
 from arranger.model.config import CycleConfig
-from arranger.scheduling.placement import Scores
+from arranger.scheduling.cluster.view import ClusterView
 from arranger.scheduling.policies.base import ONE, PlacementRequest, PodPolicy, utilisation
-from arranger.scheduling.view import ClusterView
+from arranger.scheduling.policies.closed_form import Scores
 
 #: The factor by which a weight is raised.
 RAISED = 4

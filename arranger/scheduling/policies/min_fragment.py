@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from arranger.model.config import CycleConfig
-from arranger.scheduling.placement import Scores
+from arranger.scheduling.cluster.view import ClusterView
 from arranger.scheduling.policies.base import (
     ONE,
     PlacementRequest,
@@ -19,7 +19,7 @@ from arranger.scheduling.policies.base import (
     utilisation,
     utilisation_terms,
 )
-from arranger.scheduling.view import ClusterView
+from arranger.scheduling.policies.closed_form import Scores
 
 
 class MinFragment(PodPolicy):

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from arranger.model.config import CycleConfig
-from arranger.scheduling.placement import Scores
+from arranger.scheduling.cluster.view import ClusterView, Levels
 from arranger.scheduling.policies.base import ONE, PlacementRequest, PodPolicy, Term, weight_of
-from arranger.scheduling.view import ClusterView, Levels
+from arranger.scheduling.policies.closed_form import Scores
 
 
 class MostAllocated(PodPolicy):

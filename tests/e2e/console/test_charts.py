@@ -17,7 +17,7 @@ from arranger.model.accelerators import is_accelerator
 from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.queue import Preemption
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from tests.commands import Run, to_file
 from tests.e2e.console.pages import Opener, expect_at, ready, served, written
 from tests.world import World, shape

@@ -6,8 +6,8 @@ import numpy as np
 
 from arranger.model.pod import PodShape
 from arranger.model.reasons import Reason, other
-from arranger.scheduling.filters import Filter
-from arranger.scheduling.view import ClusterView, Mask
+from arranger.scheduling.cluster.view import ClusterView, Mask
+from arranger.scheduling.filters.nodes import Filter
 
 LABEL = "example.com/maintenance"
 

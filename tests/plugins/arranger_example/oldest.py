@@ -2,9 +2,9 @@
 
 from collections import deque
 
-from arranger.projections.jobs import JobRecord
-from arranger.scheduling.policies.queues import JobQueue, QueuePolicy, Turn
-from arranger.scheduling.shares import Shares
+from arranger.projections.jobs.records import JobRecord
+from arranger.scheduling.queues.dominant_shares import Shares
+from arranger.scheduling.queues.policies import JobQueue, QueuePolicy, Turn
 
 
 class Oldest(QueuePolicy):

@@ -1,9 +1,9 @@
 """A pod policy: the node that is emptiest afterwards."""
 
 from arranger.model.config import CycleConfig
-from arranger.scheduling.placement import Scores
+from arranger.scheduling.cluster.view import ClusterView
 from arranger.scheduling.policies.base import PlacementRequest, PodPolicy, utilisation
-from arranger.scheduling.view import ClusterView
+from arranger.scheduling.policies.closed_form import Scores
 
 
 class WorstFit(PodPolicy):

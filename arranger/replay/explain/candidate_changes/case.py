@@ -8,7 +8,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
 from arranger.model.pod import PodShape
 from arranger.model.quota import QuotaLack
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain.cluster_context import ClusterContext, Edit
 from arranger.replay.explain.story import Story

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from arranger.projections.queue_membership import kept_out
+from arranger.projections.derived.queue_membership import kept_out
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import Family, join_all
 from arranger.replay.explain.candidate_changes.job import (

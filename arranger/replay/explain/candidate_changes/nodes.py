@@ -10,7 +10,7 @@ from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import PodShape
 from arranger.model.quantity import amount_text
 from arranger.model.taints import kept_off_by_cordon, taint_text, untolerated
-from arranger.projections.openness import open_to
+from arranger.projections.cluster.openness import open_to
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, Family, Join, join_all, names_text
 from arranger.replay.explain.candidate_changes.node_labels import (

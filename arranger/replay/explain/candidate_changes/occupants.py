@@ -7,11 +7,11 @@ from itertools import islice
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord, expand, holds
-from arranger.projections.preemption import leaves
-from arranger.projections.queue_counts import queue_of
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import JobRecord, expand, holds
 from arranger.projections.state import State
+from arranger.projections.verdicts.preemption import leaves
 from arranger.replay.explain.candidate_changes.case import LEAVING, Lack, WaitingCase
 from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, names_text
 from arranger.replay.explain.holders import Amounts, amounts_on

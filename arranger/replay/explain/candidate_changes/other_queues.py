@@ -6,8 +6,8 @@ import msgspec
 
 from arranger.model.job import Stage
 from arranger.model.near_names import near_names
-from arranger.projections.queue_counts import queue_of
-from arranger.projections.queue_membership import denied
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.derived.queue_membership import denied
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import Change
 from arranger.replay.what_if import hypothesis

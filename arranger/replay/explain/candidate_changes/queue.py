@@ -6,9 +6,9 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.model.job import Stage
-from arranger.projections.awaited_room import refused_when_started
-from arranger.projections.jobs import JobRecord
-from arranger.projections.ownership import has_earlier_pods
+from arranger.projections.derived.awaited_room import refused_when_started
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.verdicts.ownership import has_earlier_pods
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, names_text
 from arranger.replay.reading.describe import label

@@ -11,11 +11,11 @@ from arranger.model.near_names import did_you_mean, near_names
 from arranger.model.quantity import amount_text
 from arranger.model.queue import DEFAULT_SPEC, NamespaceRule, QueueSpec, QueueState
 from arranger.model.quota import LimitKind
-from arranger.projections.jobs import JobRecord
-from arranger.projections.queue_counts import queue_of
-from arranger.projections.queue_membership import Denial, DenialKind, kept_out
-from arranger.projections.queue_tree import QueueProblemKind
-from arranger.projections.queue_use import JOBS
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.derived.queue_membership import Denial, DenialKind, kept_out
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.queues.tree import QueueProblemKind
+from arranger.projections.queues.use import JOBS
 from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, Family, reverting

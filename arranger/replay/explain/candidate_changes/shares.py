@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from arranger.model.quantity import amount_text
-from arranger.projections.queue_counts import queue_of
-from arranger.projections.queue_use import Use
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.queues.use import Use
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps
 from arranger.replay.what_if import hypothesis

@@ -1,0 +1,61 @@
+"""Room that comes by itself, and room that was to come and doesn't.
+
+A pod that is being deleted has until the end of its grace period (`PodTimes.leave_by_ms`) and a bound more, since a
+kubelet may be late. One that is still there then hangs: it holds its room as any other pod does, and nobody knows for
+how long. So does a pod whose TYJob is gone and that nobody deletes: garbage collection stands still.
+"""
+
+import math
+from collections.abc import Iterable
+from itertools import chain
+
+from arranger.events.kinds import PodSeen
+from arranger.model.job import LEADER_GROUP, Stage
+from arranger.model.pod import TERMINAL
+from arranger.projections.jobs.records import JobRecord, ended_well
+from arranger.projections.state import State
+
+_LEADER = (LEADER_GROUP, 0)
+
+#: Pods whose TYJob is gone are deleted within this time, by garbage collection or an applier, in milliseconds.
+_COLLECTED_MS = 60_000
+
+
+def gone_by_ms(pod: PodSeen, bound_ms: int) -> float:
+    """Until when a pod that is being deleted is expected to be gone, in milliseconds since 1970: infinite for other
+    pods, and for those of which it isn't known when they are to be gone."""
+    return pod.times.leave_by_ms + bound_ms if pod.deleting and pod.times.leave_by_ms else math.inf
+
+
+def hanging(state: State, time_ms: int, bound_ms: int) -> frozenset[str]:
+    """The UIDs of the pods that should be gone by now."""
+    found = [uid for uid in state.deleting if gone_by_ms(state.pods[uid], bound_ms) <= time_ms]
+    for job_uid, since_ms in state.orphaned.items():
+        if since_ms + _COLLECTED_MS + bound_ms <= time_ms:
+            found += [uid for uid, pod in state.pods_of[job_uid].items() if not pod.deleting]
+    return frozenset(found)
+
+
+def next_hanging_ms(state: State, time_ms: int, bound_ms: int) -> float:
+    """The time at which the grace period of the next pod ends, or the bound after it; infinite if none is to come."""
+    due: Iterable[float] = (gone_by_ms(state.pods[uid], of) for uid in state.deleting for of in (0, bound_ms))
+    orphans = (since_ms + _COLLECTED_MS + of for since_ms in state.orphaned.values() for of in (0, bound_ms))
+    return min([of for of in chain(due, orphans) if of > time_ms], default=math.inf)
+
+
+def ends_by_itself(state: State, job: JobRecord) -> bool:
+    """Whether a job that has nodes gives all of them up, whoever wants them: it is to end, to be suspended or to be
+    deleted, or its pods show that its attempt is over, though no decision says so yet."""
+    if job.stands_still or not job.active:
+        return True
+    if job.stage not in (Stage.STARTING, Stage.RUNNING):
+        return False
+    if job.succeeded:
+        return True
+    uid = job.bound.get(_LEADER)
+    if uid is None:
+        return job.valid_spec.has_leader and bool(job.leader.address) and not job.slots.over(_LEADER)
+    leader = state.pods[uid]
+    if ended_well(leader):
+        return job.valid_spec.ends_with_leader
+    return leader.deleting or leader.phase in TERMINAL

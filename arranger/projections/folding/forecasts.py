@@ -1,0 +1,89 @@
+"""When waiting jobs are expected to start: what their reservations promise, and what was forecast for the others.
+
+No decision depends on a forecast. It is told to people, and compared with what came.
+"""
+
+import msgspec
+
+from arranger.events.kinds import StartForecast
+from arranger.projections.derived.awaited_room import refused_by_dry_run, refused_when_started
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.state import Changes, Forecasted, State
+from arranger.projections.verdicts.judging import outdated
+
+#: A start that is forecast again is recorded if it moved by more than this time, in milliseconds …
+_MOVED_MS = 10_000
+#: … and by more than this part of how far away it is.
+_MOVED_PART = 10
+
+
+class ExpectedStart(msgspec.Struct, frozen=True):
+    """When a waiting job is expected to start, in milliseconds since 1970. `forecast` has the range, and is None if a
+    reservation promises the start."""
+
+    start_ms: int
+    forecast: Forecasted | None
+
+
+def expected_start(state: State, job: JobRecord) -> ExpectedStart | None:
+    """When a waiting job is expected to start: as its reservation promises, else as was forecast for it since it last
+    changed; None if that is unknown, or if the API server refuses its pods. Where a reservation waits for ends of which
+    nothing is known, a forecast is but a guess."""
+    if refused_by_dry_run(job) or refused_when_started(job):
+        return None
+    reservation = state.reservations.get(job.uid)
+    if reservation is not None and (reservation.decided.start_ms or reservation.decided.awaits):
+        start_ms = reservation.decided.start_ms
+        return ExpectedStart(start_ms, None) if start_ms else None
+    known = state.forecasts.get(job.uid)
+    if known is None or known.decided.based_on != job.version or not known.decided.expected_ms:
+        return None
+    return ExpectedStart(known.decided.expected_ms, known)
+
+
+def no_forecast(state: State, event: StartForecast) -> str:
+    """Why a forecast isn't valid for its job; empty if it is."""
+    job = state.jobs.get(event.job_uid)
+    if refused := outdated(job, event.based_on, None):
+        return refused
+    return "it has nodes already" if job is not None and job.placements else ""
+
+
+def forget_start(state: State, uid: str, changes: Changes) -> None:
+    """Forget when a job was expected to start: it has nodes, has entered another stage, or is gone."""
+    end_reservation(state, uid, changes)
+    state.forecasts.pop(uid, None)
+
+
+def end_reservation(state: State, uid: str, changes: Changes) -> None:
+    """A job has no reservation any more, and so no guests: who uses that room wasn't told of a later reservation."""
+    if state.reservations.pop(uid, None) is None:
+        return
+    for job in state.jobs.values():
+        slots = job.slots
+        if uid in slots.hosts or slots.lent_by(uid):
+            slots.hosts = tuple(host for host in slots.hosts if host != uid)
+            lent = {slot: tuple(host for host in hosts if host != uid) for slot, hosts in slots.lent.items()}
+            slots.lent = {slot: hosts for slot, hosts in lent.items() if hosts}
+            changes.jobs[job.uid] = None
+
+
+def says_more(known: Forecasted | None, event: StartForecast, time_ms: int) -> bool:
+    """Whether a forecast of `time_ms` is worth an event, because it differs from the last one. Small differences don't
+    count, because each event costs the log some bytes and the API server a status."""
+    if known is None or known.decided.based_on != event.based_on:
+        return True
+    return any(
+        _moved(was_ms, is_ms, time_ms)
+        for was_ms, is_ms in (
+            (known.decided.expected_ms, event.expected_ms),
+            (known.decided.latest_ms, event.latest_ms),
+        )
+    )
+
+
+def _moved(was_ms: int, is_ms: int, time_ms: int) -> bool:
+    if not was_ms or not is_ms:
+        return bool(was_ms) != bool(is_ms)
+    away_ms = max(was_ms, is_ms) - time_ms
+    return abs(was_ms - is_ms) > max(_MOVED_MS, away_ms // _MOVED_PART)

@@ -1,0 +1,359 @@
+"""What limits a job beside nodes in one cycle, and whether its pods fit: the ResourceQuotas of its namespace, and its
+queue, whose limits are in `queues/limits`.
+
+The usage of a quota is the one in its status or that of the observed pods, if that is higher: quotas and pods are
+watched separately, and either may be observed first. The remainder also excludes decisions without an observed pod:
+placements, assumed pods, and what the cycle itself places. So a pod that was just created may count twice, in the
+status and by its placement, until it is observed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from arranger.events.kinds import QuotaSeen
+from arranger.model.job import LEADER_GROUP, JobSpec, PodGroup
+from arranger.model.pod import TERMINAL
+from arranger.model.quota import LimitKind, QuotaLack, covers, usage, used_by
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.queues.use import JOBS
+from arranger.projections.state import State
+from arranger.scheduling.placing.needs import quorum_needs
+from arranger.scheduling.policies.base import PodPolicy
+from arranger.scheduling.queues.limits import QueueAccount, QueueLimits, QueueRoom
+
+#: Group → pods of it.
+Pods = Mapping[int, int]
+
+
+class _Account:
+    """One quota in one cycle, with the remainder of each resource; negative where the limit is exceeded."""
+
+    def __init__(self, quota: QuotaSeen) -> None:
+        self.quota = quota
+        self.hard = dict(quota.hard)
+        self._used = dict(quota.used)
+        #: The usage of observed pods that the quota certainly covers.
+        self._seen: dict[str, int] = {}
+        self.left: dict[str, int] = {}
+        self.settle()
+
+    def see(self, used: Mapping[str, int]) -> None:
+        """Add the usage of an observed pod."""
+        for name, value in used.items():
+            self._seen[name] = self._seen.get(name, 0) + value
+
+    def settle(self) -> None:
+        """Compute the remainders, once all observed pods were added."""
+        for name, limit in self.quota.hard:
+            # Without usage in the status nothing remains: until then the API server refuses every pod.
+            self.left[name] = limit - max(self._used.get(name, limit), self._seen.get(name, 0))
+
+    def uses(self, group: PodGroup) -> dict[str, int]:
+        """The usage of this quota by a pod of the group; empty if the quota doesn't cover it."""
+        if not covers(self.quota.scopes, group):
+            return {}
+        return {name: value for name, value in used_by(group).items() if name in self.left and value}
+
+    def leaves(self, resource: str, amount: int) -> bool:
+        """Whether so much remains."""
+        return amount <= self.left[resource]
+
+    def take(self, resource: str, amount: int) -> None:
+        self.left[resource] -= amount
+
+    def lacks(self, needed: Mapping[str, int]) -> list[QuotaLack]:
+        """Every resource that is needed beyond its remainder."""
+        return [
+            QuotaLack(self.quota.name, name, value, self.left[name], self.hard[name])
+            for name, value in sorted(needed.items())
+            if value and value > self.left[name]
+        ]
+
+
+Accounts = tuple[_Account | QueueAccount, ...]
+#: A namespace and a queue, each empty if it doesn't limit a job.
+Names = tuple[str, str]
+UNLIMITED: Names = ("", "")
+
+
+class Quotas:
+    """The quotas of all namespaces, and the limits of all queues. `time_ms` decides which assumed pods still count."""
+
+    def __init__(self, state: State, time_ms: int, limits: QueueLimits | None = None) -> None:
+        """`limits` are those of the state's tree of queues, if they are known."""
+        self._state = state
+        self._room = QueueRoom(state, time_ms, limits) if state.queue_tree.limited else None
+        #: Whether a job is the record of a pod, its namespace, and the queue that it names → its accounts; found on
+        #: first use.
+        self._found: dict[tuple[bool, str, str], Accounts] = {}
+        #: Of each queue.
+        self._queues: dict[str, QueueAccount] = {}
+        #: The groups that were last asked for, and what all their pods request: most jobs that follow each other have
+        #: equal ones.
+        self._groups: tuple[PodGroup, ...] = ()
+        self._requests: dict[str, int] = {}
+        #: The last job whose queue was found to have room for all its pods, until another job takes something.
+        self._roomy: JobRecord | None = None
+        self._accounts = {
+            namespace: [_Account(of[name]) for name in sorted(of)] for namespace, of in state.quotas.items()
+        }
+        #: What the cycle took, in order to undo it: account, resource, amount.
+        self._taken: list[tuple[_Account | QueueAccount, str, int]] = []
+        if self._accounts:
+            self._count_seen(state)
+            self._count_decided(state, time_ms)
+
+    def _count_seen(self, state: State) -> None:
+        for pod in state.pods.values():
+            accounts = self._accounts.get(pod.namespace)
+            if accounts is None or pod.phase in TERMINAL or pod.deleting:
+                continue
+            job = state.jobs.get(pod.owner.job_uid) if pod.owner is not None else None
+            slot = job.slot_of(pod.owner) if job is not None and pod.owner is not None else None
+            for account in accounts:
+                if job is not None and job.spec is not None and slot is not None:
+                    account.see(account.uses(job.spec.groups[slot[0]]))
+                elif not account.quota.scopes:
+                    account.see(usage(pod.requests))
+        for of_namespace in self._accounts.values():
+            for account in of_namespace:
+                account.settle()
+
+    def _count_decided(self, state: State, time_ms: int) -> None:
+        for job in state.jobs.values():
+            if len(job.bound) < len(job.placements) and _namespace_of(job) in self._accounts:
+                for slot in job.placements:
+                    if slot not in job.bound:
+                        self._decided(job, slot[0])
+        for pod in state.assumed.values():
+            job_of = state.jobs.get(pod.owner.job_uid)
+            if job_of is None or job_of.spec is None or job_of.of_pods or pod.until_ms <= time_ms:
+                continue
+            for number, group in enumerate(job_of.spec.groups):
+                if (group.name, number == LEADER_GROUP) == (pod.owner.group_name, pod.owner.leader):
+                    self._decided(job_of, number)
+
+    def _decided(self, job: JobRecord, group: int) -> None:
+        for account in self._accounts.get(job.seen.namespace, ()):
+            for name, value in account.uses(job.valid_spec.groups[group]).items():
+                account.take(name, value)
+
+    @property
+    def of_queues(self) -> bool:
+        """Whether some queue limits its jobs."""
+        return self._room is not None
+
+    def limits(self, job: JobRecord) -> bool:
+        """Whether the job's namespace has a quota, or its queue a limit."""
+        return bool(self._of(job)) if self._accounts or self._room is not None else False
+
+    def tight(self, job: JobRecord) -> Names:
+        """What may limit the job: its namespace if that has quotas, and its queue if that lacks room for all pods of
+        the job, even if the job had none yet. Any other queue changes nothing for it, and jobs with equal names have
+        the same limits."""
+        namespace = of if (of := _namespace_of(job)) in self._accounts else ""
+        if self._room is None:
+            return (namespace, "") if namespace else UNLIMITED
+        enough = self._has_room(job)
+        return (namespace, "" if enough else queue_of(self._state, job)) if namespace or not enough else UNLIMITED
+
+    def _has_room(self, job: JobRecord) -> bool:
+        """Whether the job's queue has room for all its pods, even if it had none yet."""
+        if self._roomy is job or self._room is None:
+            return True
+        groups = job.valid_spec.groups
+        if groups is not self._groups:
+            self._groups, self._requests = groups, _of_all(groups)
+        enough = self._room.leaves(queue_of(self._state, job), self._requests)
+        self._roomy = job if enough else None
+        return enough
+
+    def full(self, job: JobRecord) -> QuotaLack | None:
+        """The lack if the job has no nodes, and no more jobs of its queue may get some."""
+        if self._room is None or not self._room.counts_jobs or job.placements:
+            return None
+        return self._room.full(queue_of(self._state, job))
+
+    def begin(self, job: JobRecord) -> None:
+        """Count a job that has got its first nodes. That is never undone."""
+        if self._room is not None and self._room.counts_jobs and not job.placements:
+            self._room.begin(queue_of(self._state, job))
+
+    def _of(self, job: JobRecord) -> Accounts:
+        """The job's accounts, the queue's last."""
+        key = (job.of_pods, job.seen.namespace, job.valid_spec.queue)
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = self._find(_namespace_of(job), queue_of(self._state, job))
+        return found
+
+    def _limiting(self, job: JobRecord) -> Accounts:
+        """The job's accounts, without a queue that has room for all its pods."""
+        accounts = self._of(job)
+        queue = accounts[-1] if accounts else None
+        return accounts[:-1] if isinstance(queue, QueueAccount) and self._has_room(job) else accounts
+
+    def _find(self, namespace: str, queue: str) -> Accounts:
+        of_namespace: Accounts = tuple(self._accounts.get(namespace, ()))
+        account = self._queues.get(queue)
+        if account is None and self._room is not None:
+            account = self._queues[queue] = QueueAccount(self._room, queue)
+        return (*of_namespace, account) if account is not None and account.limited else of_namespace
+
+    def take(self, job: JobRecord, group: int, pods: int) -> None:
+        """Count pods of a group that the cycle places."""
+        spec = job.valid_spec
+        if job is not self._roomy:
+            self._roomy = None
+        for account in self._of(job):
+            for name, value in account.uses(spec.groups[group]).items():
+                account.take(name, value * pods)
+                self._taken.append((account, name, value * pods))
+
+    def release(self, queue: str, use: Iterable[tuple[str, int]], sign: int) -> None:
+        """A queue's own jobs use so much less, or with the sign -1 so much more again. `mark` doesn't know of it."""
+        self._roomy = None
+        if self._room is not None:
+            for resource, amount in use:
+                if resource != JOBS:
+                    self._room.use(queue, resource, -amount * sign)
+                elif self._room.counts_jobs:
+                    self._room.begin(queue, -amount * sign)
+
+    @property
+    def guarantees(self) -> bool:
+        """Whether some queue has a guarantee. They never leave less than 0, so `exceeded` knows nothing of them."""
+        return self._room is not None and bool(self._room.guaranteed)
+
+    def of_guarantees(self, lack: QuotaLack) -> bool:
+        """Whether guarantees keep what lacks, and it is to be asked whether nodes have it at all."""
+        return lack.limit == LimitKind.GUARANTEES
+
+    @contextmanager
+    def without_guarantees(self) -> Iterator[None]:
+        """Meanwhile the guarantees keep nothing."""
+        assert self._room is not None
+        self._roomy = None
+        self._room.lend(True)
+        try:
+            yield
+        finally:
+            self._roomy = None
+            self._room.lend(False)
+
+    def over(self, job: JobRecord) -> bool:
+        """Whether the job's queue, or one above it, has more than a limit allows, as after the limit was lowered."""
+        return self._room is not None and self._room.over(queue_of(self._state, job))
+
+    def exceeded(self, job: JobRecord) -> bool:
+        """Whether what the cycle placed exceeds a limit of the job's queue."""
+        if self.full(job) is not None:
+            return True
+        return any(isinstance(of, QueueAccount) and min(of.left.values()) < 0 for of in self._of(job))
+
+    def mark(self) -> int:
+        """A point that `give_back` can return to."""
+        return len(self._taken)
+
+    def give_back(self, mark: int) -> None:
+        """Undo everything taken since `mark`."""
+        while len(self._taken) > mark:
+            account, name, value = self._taken.pop()
+            account.take(name, -value)
+
+    def room(self, job: JobRecord, group: int, desired: int) -> int:
+        """How many more pods of a group may be created, at most `desired`."""
+        spec = job.valid_spec
+        room = desired
+        for account in self._limiting(job):
+            for name, value in account.uses(spec.groups[group]).items():
+                if not account.leaves(name, value * room):
+                    room = min(room, account.left[name] // value)
+        return max(room, 0)
+
+    def lack(self, job: JobRecord, pods: Pods) -> QuotaLack | None:
+        """The lack for these pods together in the first quota or queue that is too small; None if all suffice."""
+        spec = job.valid_spec
+        for account in self._limiting(job):
+            if lacks := account.lacks(_sum(account, spec, pods)):
+                return self._first(lacks)
+        return None
+
+    def remainders(self, job: JobRecord, groups: Sequence[int]) -> tuple[list[list[int]], list[int]]:
+        """For each limited resource that some group uses: the use by one pod of each group, and what remains.
+        A queue that has room for all pods of the job is left out."""
+        spec = job.valid_spec
+        uses, left = [], []
+        for account in self._limiting(job):
+            of_groups = [account.uses(spec.groups[group]) for group in groups]
+            for name in sorted(account.left):
+                used = [of_group.get(name, 0) for of_group in of_groups]
+                if any(used):
+                    uses.append(used)
+                    left.append(max(account.left[name], 0))
+        return uses, left
+
+    def lacks(self, job: JobRecord, pods: Pods) -> list[QuotaLack]:
+        """Every lack for these pods together."""
+        spec = job.valid_spec
+        return [lack for account in self._of(job) for lack in account.lacks(_sum(account, spec, pods))]
+
+    def least(self, job: JobRecord, pods: Pods, others: Iterable[int]) -> QuotaLack | None:
+        """As `lack`, if the workers in `pods` may come from any of the sets `others`: a lack here is a lack for every
+        choice."""
+        spec = job.valid_spec
+        workers = sum(count for group, count in pods.items() if group != LEADER_GROUP)
+        sets = [spec.groups[group] for group in others]
+        for account in self._of(job):
+            needed = _sum(account, spec, {group: count for group, count in pods.items() if group == LEADER_GROUP})
+            for name in account.left:
+                each = sorted((account.uses(of).get(name, 0), of.count) for of in sets)
+                needed[name] = needed.get(name, 0) + _cheapest(each, workers)
+            if lacks := account.lacks(needed):
+                return self._first(lacks)
+        return None
+
+    def _first(self, lacks: list[QuotaLack]) -> QuotaLack:
+        """The first lack by name; others come before guarantees, which may keep nothing, and of them one that even an
+        empty namespace exceeds."""
+        return min(lacks, key=lambda lack: (self.of_guarantees(lack), not lack.never))
+
+
+def _namespace_of(job: JobRecord) -> str:
+    """The namespace whose quotas limit a job. A pod that exists already was counted when it was created, so none limits
+    its record."""
+    return "" if job.of_pods else job.seen.namespace
+
+
+def quorum_lacks(state: State, job: JobRecord, policy: PodPolicy, group: int) -> list[QuotaLack]:
+    """Every lack in the namespace's quotas and the job's queue, for the pods that the quorum needs or, if it needs
+    none, for one more pod of the group."""
+    needs = {of: len(indices) for of, indices in quorum_needs(job, policy).items()}
+    return Quotas(state, state.time_ms).lacks(job, needs or {group: 1})
+
+
+def _sum(account: _Account | QueueAccount, spec: JobSpec, pods: Pods) -> dict[str, int]:
+    needed: dict[str, int] = {}
+    for group, count in pods.items():
+        for name, value in account.uses(spec.groups[group]).items():
+            needed[name] = needed.get(name, 0) + value * count
+    return needed
+
+
+def _of_all(groups: Iterable[PodGroup]) -> dict[str, int]:
+    """What all pods of these groups request."""
+    needed: dict[str, int] = {}
+    for group in groups:
+        for name, value in group.shape.requests:
+            needed[name] = needed.get(name, 0) + value * group.count
+    return needed
+
+
+def _cheapest(each: Sequence[tuple[int, int]], workers: int) -> int:
+    """The least usage of `workers` workers from sets given as (usage of one, workers in it), ascending."""
+    total = 0
+    for value, count in each:
+        taken = min(count, workers)
+        total, workers = total + value * taken, workers - taken
+    return total

@@ -1,0 +1,672 @@
+"""Who may give room to a quorum: the surplus of jobs, and whole jobs, in the order in which room is taken from them.
+
+First comes surplus, workers above a quorum, of the lowest priority and the highest index: it costs their jobs least.
+Then come whole jobs of queues above their share (reclaim), if the quorum's queue stays within its own; then jobs of
+lower priority in the same queue. Among these the lowest priority comes first, then whoever loses the least work. No job
+is a candidate that isn't preemptible, that has run for less than the `minRuntimeSeconds` of its queue, or that got
+nodes in the same cycle. For less than the configured least time, a job that took its nodes from others gives at most
+surplus.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping
+from functools import cached_property
+from itertools import chain, groupby
+from operator import attrgetter
+from typing import NamedTuple
+
+from arranger.events.facts import PreemptionKind
+from arranger.model.config import CycleConfig
+from arranger.model.job import LEADER_GROUP, Stage
+from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode
+from arranger.projections.derived.awaited_room import takes_none
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.derived.queue_membership import most_priority
+from arranger.projections.derived.work_at_risk import lost_ms
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import JobRecord, by_group, is_quorum
+from arranger.projections.jobs.worker_groups import parted
+from arranger.projections.queues.use import Use, less
+from arranger.projections.state import State
+from arranger.scheduling.policies.base import PodPolicy
+from arranger.scheduling.queues.fair_shares import Amounts
+from arranger.scheduling.queues.known_jobs import KnownJob, KnownJobs, Units
+from arranger.scheduling.queues.registry import Policies
+from arranger.scheduling.queues.standing import QueueStanding
+
+_BEGUN = (Stage.STARTING, Stage.RUNNING)
+_ALLOWED = PreemptionMode.ALLOWED
+_NOTHING: Amounts = {}
+
+
+class Candidate(NamedTuple):
+    """Pods of one job that may give room. `units` lose their nodes one after the other, each as a whole: the workers or
+    worker groups of its surplus, or all of its pods at once."""
+
+    job: JobRecord
+    kind: PreemptionKind
+    #: The one that counts in its queue.
+    priority: int
+    units: Units
+    #: GPU-milliseconds for all units, as in `Victim`.
+    lost_ms: int
+    queue: str
+    #: What the units request together, and of a whole job, what its surplus does.
+    amounts: Amounts
+    surplus: Amounts
+    #: Room may be taken only while the queue is above its share.
+    reclaimed: bool
+
+
+class _Begun(NamedTuple):
+    """A job that has nodes, with its queue and the priority that counts there. One that is `young` gives at most its
+    surplus."""
+
+    priority: int
+    queue: str
+    job: JobRecord
+    known: KnownJob
+    young: bool
+
+
+class Candidates:
+    """The candidates of one cycle. `waiting` are its waiting jobs, `jobs` what is known of those that have nodes."""
+
+    def __init__(
+        self,
+        state: State,
+        config: CycleConfig,
+        policies: Policies,
+        waiting: list[JobRecord],
+        time_ms: int,
+        *,
+        jobs: KnownJobs | None = None,
+    ) -> None:
+        self._state = state
+        self._config = config
+        self._policies = policies
+        self._waiting = waiting
+        self._time_ms = time_ms
+        if jobs is None:
+            jobs = KnownJobs()
+            jobs.renew(state)
+        self._jobs = jobs
+        #: Queue → the highest priority that counts there, None for any.
+        self._most: dict[str, int | None] = {}
+        #: A priority and a queue → whether its jobs may take room from anybody.
+        self._some: dict[tuple[int, str], bool] = {}
+        #: A priority and a queue → what all of its jobs may give to one of it with that priority.
+        self._own_amounts: dict[tuple[int, str], dict[str, int]] = {}
+        #: Whether some of those that were read last gave nothing, because others before them had brought their queue
+        #: down to its share, or may have: near ones that came before all others.
+        self.kept_by_shares = False
+        #: When the next of the jobs that were looked at has run for long enough to give room.
+        self.due_ms = math.inf
+
+    @cached_property
+    def _begun(self) -> list[_Begun]:
+        """The jobs that may give room at all, in order."""
+        found = [(of.priority, -of.known.began_ms, of.job.seen.uid, of) for of in self._givers]
+        found.sort()  # no two have the same UID
+        return [of for *_, of in found]
+
+    @cached_property
+    def _givers(self) -> list[_Begun]:
+        """The same in any order: most cycles need no other."""
+        found, since_ms = [], dict[tuple[str, bool], tuple[int, int]]()
+        for job in self._state.jobs.values():
+            if job.stage in _BEGUN and job.slots.nodes:
+                known = self._jobs.of(job)
+                queue = known.queue
+                kind = queue, job.slots.took
+                if kind not in since_ms:
+                    since_ms[kind] = least_runtime_ms(self._state, self._config, *kind)
+                least_ms, whole_ms = since_ms[kind]
+                age_ms = self._time_ms - known.began_ms
+                if not known.may_give:
+                    continue
+                if age_ms >= least_ms:
+                    found.append(_Begun(self._counted(job, queue), queue, job, known, age_ms < whole_ms))
+                if age_ms < whole_ms:
+                    self.due_ms = min(self.due_ms, known.began_ms + (least_ms if age_ms < least_ms else whole_ms))
+        return found
+
+    def _standing_of(self, job: JobRecord) -> tuple[int, str]:
+        """The priority of a job that counts in its queue, and the queue."""
+        queue = queue_of(self._state, job)
+        return self._counted(job, queue), queue
+
+    def _counted(self, job: JobRecord, queue: str) -> int:
+        """The priority of a job that counts in this queue, which is its own."""
+        priority = job.valid_spec.priority
+        if queue not in self._most:
+            self._most[queue] = most_priority(self._state, queue)
+        most = self._most[queue]
+        return priority if most is None or priority < most else most
+
+    @cached_property
+    def _lowest(self) -> dict[str, int]:
+        """Queue → the lowest priority of its jobs that may give room."""
+        found: dict[str, int] = {}
+        for of in self._givers:
+            found[of.queue] = min(of.priority, found.get(of.queue, of.priority))
+        return found
+
+    @cached_property
+    def _spare(self) -> Use:
+        """What the surplus of the jobs of each queue requests that may give room."""
+        found: Use = {}
+        for of in self._givers:
+            for resource, amount in self._surplus_amounts(of).items():
+                amounts = found.setdefault(of.queue, {})
+                amounts[resource] = amounts.get(resource, 0) + amount
+        return found
+
+    @cached_property
+    def _shares(self) -> QueueStanding:
+        return QueueStanding(self._state, self._waiting, self._time_ms)
+
+    def rules(self, queue: str) -> Preemption | None:
+        """How room may be taken for jobs of a queue: as it and the configuration both allow; None for not at all."""
+        of_all, spec = self._config.preemption, self._state.queue_tree.specs.get(queue)
+        if of_all is None or spec is None:
+            return None
+        of_queue, modes = spec.preemption, []
+        for one, other in (
+            (of_all.surplus, of_queue.surplus),
+            (of_all.priority, of_queue.priority),
+            (of_all.reclaim, of_queue.reclaim),
+        ):
+            modes.append(_ALLOWED if one == other == _ALLOWED else PreemptionMode.NEVER)
+        return Preemption(*modes)
+
+    def may_be_some(self, job: JobRecord) -> bool:
+        """Whether a job may take room from anybody. It is found quickly, and most jobs may not."""
+        if self._config.preemption is None or takes_none(job, self._config):
+            return False
+        priority, queue = self._standing_of(job)
+        found = self._some.get((priority, queue))
+        if found is None:
+            found = self._some[priority, queue] = self._may_take(priority, queue)
+        return found
+
+    def _may_take(self, priority: int, queue: str) -> bool:
+        rules = self.rules(queue)
+        if rules is None or not self._givers:
+            return False
+        if self._lowest.get(queue, priority) < priority and _ALLOWED in (rules.surplus, rules.priority):
+            return True
+        return self._reclaims(rules, queue)
+
+    def of(
+        self,
+        job: JobRecord,
+        asked: Amounts,
+        placed: Use,
+        taken: Collection[str],
+        *,
+        nodes: dict[str, None] | None = None,
+        near_first: bool = False,
+    ) -> Iterator[Candidate]:
+        """The candidates for a quorum that requests `asked`, in order, each only while its queue may give more.
+
+        `placed` is what queues' own jobs got in this cycle, `taken` the jobs by UID that can't give room any more,
+        because they got nodes or gave room in it. With `nodes`, only jobs that have pods on them are candidates,
+        and of their surplus what is there. With `near_first`, as many of the quorum's own queue, and of those that
+        share a parent with it, come before all others as bring these down to their shares.
+        """
+        self.kept_by_shares = False
+        own, queue = self._standing_of(job)
+        rules = self.rules(queue)
+        if rules is None:
+            return
+        line = self.line(job, asked, placed) if self._reclaims(rules, queue) else None
+        nearer = self._down_to_shares(job, rules, line, taken, nodes) if line is not None and near_first else ()
+        first = list(nearer)
+        self.kept_by_shares = bool(first)
+        yield from first
+        done = {(of.job.uid, of.kind) for of in first}
+        givers = self._queues(queue, line)
+        may = self._on_nodes(queue, own, givers, taken, nodes)
+        yield from self._in_order(may, rules, queue, line, nodes=nodes, done=done)
+
+    def _in_order(
+        self,
+        may: list[_Begun],
+        rules: Preemption,
+        queue: str,
+        line: "ShareLine | None",
+        *,
+        nodes: dict[str, None] | None = None,
+        done: Container[tuple[str, PreemptionKind]] = (),
+    ) -> Iterator[Candidate]:
+        """The candidates among these jobs for a quorum of a queue, as in `of`, without those that are done."""
+        if rules.surplus == _ALLOWED:
+            for of in may:
+                if (of.job.uid, PreemptionKind.SURPLUS) not in done and (
+                    units := _on(nodes, of.job, self._surplus(of))
+                ):
+                    yield from self._within(line, self._candidate(of, PreemptionKind.SURPLUS, units, queue))
+        own = [of for of in may if of.queue == queue]
+        for kind, allowed, jobs in (
+            (PreemptionKind.RECLAIM, line is not None, [of for of in may if of.queue != queue]),
+            (PreemptionKind.PRIORITY, rules.priority == _ALLOWED, own),
+        ):
+            if allowed:
+                yield from self._whole([of for of in jobs if (of.job.uid, kind) not in done], kind, queue, line)
+
+    def _down_to_shares(
+        self,
+        job: JobRecord,
+        rules: Preemption,
+        line: "ShareLine",
+        taken: Container[str],
+        nodes: dict[str, None] | None,
+    ) -> Iterator[Candidate]:
+        """The first candidates below each queue on a quorum's way, the nearest first, with which no jobs of others are
+        closed to the quorum any more because that queue would be above its share; the line knows what they give."""
+        own, queue = self._standing_of(job)
+        done: set[tuple[str, PreemptionKind]] = set()
+        for name in line.way:
+            if not line.closes(name, self._lowest):
+                continue
+            below = {
+                of: None for of in self._lowest if of == queue or (line.is_below(of, name) and line.may_reclaim(of))
+            }
+            may = [of for of in self._on_nodes(queue, own, below, taken, nodes) if of.queue in below]
+            candidates = self._in_order(may, rules, queue, line, nodes=nodes, done=done)
+            while line.closes(name, self._lowest) and (candidate := next(candidates, None)) is not None:
+                line.gives(candidate)
+                done.add((candidate.job.uid, candidate.kind))
+                yield candidate
+
+    def _on_nodes(
+        self,
+        queue: str,
+        own: int,
+        others: Collection[str],
+        taken: Container[str],
+        nodes: dict[str, None] | None,
+    ) -> list[_Begun]:
+        """The jobs that may give room to a quorum of a queue and have pods on these nodes, None for any: those of its
+        own queue with a lower priority, and those of the other queues."""
+        may = [of for of in self._begun if _gives(of, queue, own, others) and of.job.uid not in taken]
+        if nodes is None:
+            return may
+        return [of for of in may if not nodes.keys().isdisjoint(of.job.placements.values())]
+
+    def near_helps(self, job: JobRecord, asked: Amounts, placed: Use) -> bool:
+        """Whether jobs of other queues are candidates only once some that are nearer in the tree have given room."""
+        _, queue = self._standing_of(job)
+        line, beyond = self.line(job, asked, placed), self.line_beyond(job, asked, placed)
+        return len(self._queues(queue, beyond)) > len(self._queues(queue, line))
+
+    def guests(self, host: JobRecord, taken: Collection[str]) -> list[Candidate]:
+        """The jobs that use room which is reserved for a job: first their surplus, then whole jobs, of each those that
+        lose the least work first. No rule about who may give room to whom protects them: they got it on these terms. A
+        job with other nodes that was lent some for pods which its quorum needs by now leaves as a whole."""
+        known = self._state.reservations.get(host.uid)
+        if known is None or takes_none(host, self._config):
+            return []
+        nodes, found = {of.node: None for of in known.decided.pods}, list[Candidate]()
+        for job in self._state.jobs.values():
+            if job.stage in _BEGUN and job.slots.nodes and job.uid not in taken:
+                found += self._guest(job, host, nodes)
+        return sorted(found, key=lambda of: (of.kind.whole, of.lost_ms, of.priority, of.job.uid))
+
+    def _guest(self, job: JobRecord, host: JobRecord, nodes: Container[str]) -> Iterator[Candidate]:
+        """What a job may give as a guest; `nodes` are those of the host's reservation."""
+        is_guest, slots = host.uid in job.slots.hosts, job.slots.lent_by(host.uid)
+        if not (is_guest or slots) or (known := self._jobs.of(job)).ends:
+            return
+        if is_guest:
+            slots = {slot for slot, node in job.placements.items() if node in nodes}
+        begun = _Begun(self._counted(job, known.queue), known.queue, job, known, young=False)
+        units, queue = self._surplus_among(job, slots), queue_of(self._state, host)
+        if units:
+            yield self._candidate(begun, PreemptionKind.GUEST_SURPLUS, units, queue)
+        if is_guest or not slots.issubset(chain.from_iterable(units)):
+            yield self._candidate(begun, PreemptionKind.GUEST, (known.slots,), queue)
+
+    def jobs_of_others(self, job: JobRecord, asked: Amounts, placed: Use, taken: Collection[str]) -> list[JobRecord]:
+        """The jobs of other queues that may give room at all, the lowest priority first; the rest as in `of`."""
+        queue = queue_of(self._state, job)
+        givers = self._queues(queue, self.line_beyond(job, asked, placed))
+        return [of.job for of in self._begun if of.queue in givers and of.job.uid not in taken]
+
+    def every(self, job: JobRecord, asked: Amounts, placed: Use) -> tuple[Hashable, list[JobRecord]]:
+        """All jobs that are among the candidates for a quorum as in `of`, before any of them has given room, and what
+        determines which these are."""
+        own, queue = self._standing_of(job)
+        rules = self.rules(queue)
+        if rules is None:
+            return (), []
+        givers = self._queues(queue, self.line_beyond(job, asked, placed) if self._reclaims(rules, queue) else None)
+        return (own, queue, *givers), [of.job for of in self._begun if _gives(of, queue, own, givers)]
+
+    def _queues(self, queue: str, line: "ShareLine | None") -> dict[str, None]:
+        """The other queues that may give room to a quorum of this one."""
+        if line is None:
+            return {}
+        return {name: None for name in sorted(self._lowest) if name != queue and line.may_reclaim(name)}
+
+    def line(self, job: JobRecord, asked: Amounts, placed: Use) -> "ShareLine":
+        """The shares of queues for a quorum that requests `asked`, after `placed` as in `of`."""
+        queue = queue_of(self._state, job)
+        return ShareLine(self._state, queue, asked, placed, standing=self._shares, spare=lambda: self._spare)
+
+    def line_beyond(self, job: JobRecord, asked: Amounts, placed: Use) -> "ShareLine":
+        """As `line`, once all of the quorum's own queue that may give room have done so, and of those that share a
+        parent with it as many as bring it down to its share."""
+        line, (own, queue) = self.line(job, asked, placed), self._standing_of(job)
+        if line.is_above:
+            line.near_give(queue, self._all_of_own(own, queue))
+        if line.is_above and (rules := self.rules(queue)) is not None:
+            deque(self._down_to_shares(job, rules, line, (), None), maxlen=0)
+            line.forget_others()
+        return line
+
+    def _all_of_own(self, own: int, queue: str) -> Amounts:
+        """What all jobs of a queue together may give to one of it with this priority."""
+        found = self._own_amounts.get((own, queue))
+        if found is None:
+            found, rules = {}, self.rules(queue)
+            some = rules is not None and self._lowest.get(queue, own) < own
+            for of in self._givers if some else ():
+                if of.queue != queue or of.priority >= own:
+                    continue
+                assert rules is not None
+                whole = rules.priority == _ALLOWED and not of.young
+                amounts = of.known.whole.amounts if whole else _NOTHING
+                if not whole and rules.surplus == _ALLOWED:
+                    amounts = self._surplus_amounts(of)
+                for resource, amount in amounts.items():
+                    found[resource] = found.get(resource, 0) + amount
+            self._own_amounts[own, queue] = found
+        return found
+
+    def _reclaims(self, rules: Preemption, queue: str) -> bool:
+        return rules.reclaim == _ALLOWED and len(self._lowest) > (queue in self._lowest)
+
+    def _whole(
+        self, jobs: list[_Begun], kind: PreemptionKind, queue: str, line: "ShareLine | None"
+    ) -> Iterator[Candidate]:
+        """Whole jobs, the lowest priority first, then those that lose the least work; equals stay in their order."""
+        for _, of_priority in groupby([of for of in jobs if not of.young], key=attrgetter("priority")):
+            found = [self._candidate(of, kind, (of.known.slots,), queue) for of in of_priority]
+            for candidate in sorted(found, key=attrgetter("lost_ms")):
+                yield from self._within(line, candidate)
+
+    def _within(self, line: "ShareLine | None", candidate: Candidate) -> Iterator[Candidate]:
+        """The candidate, unless its queue isn't above its share any more once those before it have given room."""
+        if line is None or line.takes(candidate):
+            yield candidate
+        else:
+            self.kept_by_shares = True
+
+    def _surplus(self, of: _Begun) -> Units:
+        """The workers above the quorum, one by one or in their worker groups, the highest index first."""
+        if of.known.surplus is None:
+            of.known.surplus = self._surplus_of(of.job)
+        return of.known.surplus
+
+    def _surplus_amounts(self, of: _Begun) -> Amounts:
+        """What the surplus of a job requests."""
+        slots = tuple([slot for unit in self._surplus(of) for slot in unit])
+        return of.known.part(slots).amounts if slots else _NOTHING
+
+    def _surplus_of(self, job: JobRecord) -> Units:
+        spec, found = job.valid_spec, []
+        if not job.quorum_placed() or self._policy(job).whole:
+            return ()
+        there = by_group(spec, job.provided)
+        if not (spec.has_minimums or spec.has_worker_groups):
+            workers = [slot for slot in job.placements if slot[0] != LEADER_GROUP]
+            workers.sort(key=lambda slot: (-slot[1], -slot[0]))
+            return tuple([(slot,) for slot in workers[: max(sum(there[1:]) - spec.min_workers, 0)]])
+        units = {
+            (group, of.worker_group(index)[0])
+            for group, index in job.placements
+            for of in (spec.groups[group],)
+            if group != LEADER_GROUP
+        }
+        for group, first in sorted(units, key=lambda unit: (-unit[1], -unit[0])):
+            of = spec.groups[group]
+            slots = tuple((group, index) for index in of.worker_group(first) if (group, index) in job.placements)
+            left = list(there)
+            left[group] -= of.group_size
+            if len(slots) == of.group_size and not spec.workers_missing(left):
+                there = left
+                found.append(slots)
+        return tuple(found)
+
+    def _surplus_among(self, job: JobRecord, slots: set[SlotKey]) -> Units:
+        """As `_surplus`, of these slots as many as the quorum can spare."""
+        spec, left, found = job.valid_spec, {*job.provided}, []
+        if not is_quorum(spec, left) or self._policy(job).whole:
+            return ()
+        firsts = {(group, spec.groups[group].worker_group(index)[0]) for group, index in slots}
+        for group, first in sorted(firsts, key=lambda first: (-first[1], -first[0])):
+            unit = {(group, index) for index in spec.groups[group].worker_group(first)}
+            rest = left - unit
+            if unit <= job.placements.keys() and is_quorum(spec, rest) and not parted(spec, rest):
+                left = rest
+                found.append(tuple(sorted(unit)))
+        return tuple(found)
+
+    def _policy(self, job: JobRecord) -> PodPolicy:
+        return self._policies.pod_policy(job, self._config)
+
+    def _candidate(self, of: _Begun, kind: PreemptionKind, units: Units, queue: str) -> Candidate:
+        slots = units[0] if len(units) == 1 else tuple([slot for unit in units for slot in unit])
+        part = of.known.part(slots)
+        lost_ms = of.known.lost_ms(part, self._time_ms)
+        surplus = self._surplus_amounts(of) if kind == PreemptionKind.RECLAIM else _NOTHING
+        return Candidate(of.job, kind, of.priority, units, lost_ms, of.queue, part.amounts, surplus, of.queue != queue)
+
+    def lost_ms(self, job: JobRecord, slots: Iterable[SlotKey]) -> int:
+        """GPU-milliseconds of work that are lost with these pods of a job."""
+        return lost_ms(self._state, job, slots, self._time_ms)
+
+
+def least_runtime_ms(state: State, config: CycleConfig, queue: str, took: bool) -> tuple[int, int]:
+    """How long jobs of a queue have their nodes before they may give surplus, and before they may give all, in
+    milliseconds. What the queue says is for both, and for all of its jobs. The configured time is for the quorums of
+    those that took their nodes from others: jobs that take them from each other within seconds do little else, while
+    victims that are younger lose less. Who loses surplus runs on, and workers that just came into free room would keep
+    others from it."""
+    own_s = state.queue_tree.specs.get(queue, DEFAULT_SPEC).min_runtime_s
+    if own_s is not None:
+        return own_s * 1000, own_s * 1000
+    return 0, config.min_runtime_ms if took else 0
+
+
+def _on(nodes: dict[str, None] | None, job: JobRecord, units: Units) -> Units:
+    """The units that have pods on these nodes; None for any."""
+    if nodes is None or not units:
+        return units
+    return tuple([unit for unit in units if any([job.placements[slot] in nodes for slot in unit])])
+
+
+def _gives(of: _Begun, queue: str, priority: int, others: Collection[str]) -> bool:
+    """Whether a job may give room to one of a queue with this priority, and of these other queues."""
+    return of.priority < priority if of.queue == queue else of.queue in others
+
+
+class ShareLine:
+    """The shares of queues, as the line beyond which a queue gives room to one below its own.
+
+    A queue gives surplus while it is above its share, and whole jobs only while it would be without any surplus.
+    Otherwise surplus that came into free room would cost a job its quorum, and two queues could take turns for ever.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        queue: str,
+        asked: Amounts,
+        placed: Use,
+        *,
+        standing: QueueStanding,
+        spare: Callable[[], Use],
+    ) -> None:
+        """`asked` is what a quorum of the queue requests, `placed` what this cycle gave to the own jobs of queues, and
+        `spare` what their surplus requests."""
+        tree = state.queue_tree
+        self._paths = tree.paths
+        self._specs = tree.specs
+        self._way = tree.paths.get(queue, ())
+        self._shares = standing.shares
+        self._asked = [resource for resource in asked if resource in standing.total and asked[resource]]
+        more: Use = {name: {one: -amount for one, amount in of.items()} for name, of in placed.items()}
+        #: What queues and those below them use, with what this cycle placed.
+        self._used = less(state.queue_totals, more, tree.paths)
+        #: What of that candidates have given: of queues on the quorum's way those whose giving opens others to it.
+        self._given: Use = {}
+        self._spare = spare
+        #: What whole jobs have given, without their surplus.
+        self._given_whole: Use = {}
+        #: UID → what a job has given as surplus.
+        self._given_surplus: dict[str, Amounts] = {}
+        #: Other queue → as in `_reclaimed_from`.
+        self._others: dict[str, list[str]] = {}
+        self._amounts = asked
+        self._above = self._ways_above()
+
+    def _ways_above(self) -> list[str]:
+        """The queues on the way that would be above their share with the quorum."""
+        return [name for name in self._way if any(self._over(name, one, self._amounts[one]) for one in self._asked)]
+
+    def _over(self, name: str, resource: str, more: int = 0) -> bool:
+        used = self._used.get(name, _NOTHING).get(resource, 0) - self._given.get(name, _NOTHING).get(resource, 0)
+        return used + more > self._shares.get(name, _NOTHING).get(resource, 0)
+
+    @property
+    def is_above(self) -> bool:
+        """Whether the quorum's queue, or one above it, would be above its share with the quorum."""
+        return bool(self._above)
+
+    @property
+    def above(self) -> Use:
+        """The queues on the way that would be above their share with the quorum, with what they would use of that."""
+        would: Use = {}
+        for name in self._above:
+            used = self._used.get(name, _NOTHING)
+            over = [one for one in self._asked if self._over(name, one, self._amounts[one])]
+            would[name] = {one: used.get(one, 0) + self._amounts[one] for one in over}
+        return would
+
+    @property
+    def way(self) -> tuple[str, ...]:
+        """The quorum's queue and those above it."""
+        return self._way
+
+    def closes(self, name: str, queues: Iterable[str]) -> bool:
+        """Whether one of these queues is closed to the quorum because another, on its way, would be above its share."""
+        return name in self._above and any(not self.is_below(queue, name) for queue in queues)
+
+    def is_below(self, queue: str, name: str) -> bool:
+        """Whether a queue is another one or below it."""
+        return name in self._paths.get(queue, ())
+
+    def gives(self, candidate: Candidate) -> None:
+        """A candidate gives its room, and so brings down all queues that are on its way and on the quorum's."""
+        self.near_give(candidate.queue, self._net(candidate))
+        if not candidate.kind.whole:
+            self._given_surplus[candidate.job.uid] = candidate.amounts
+
+    def near_give(self, queue: str, amounts: Amounts) -> None:
+        """As `gives`, for so much of a queue."""
+        for name in self._paths.get(queue, ()):
+            if name in self._way:
+                _add(self._given, name, amounts, 1)
+        self._above = self._ways_above()
+        self._others.clear()
+
+    def forget_others(self) -> None:
+        """Forget what candidates have given of queues that aren't on the quorum's way."""
+        self._given = {name: self._given[name] for name in self._way if name in self._given}
+        self._given_whole.clear()
+        self._given_surplus.clear()
+
+    def _net(self, candidate: Candidate) -> Amounts:
+        """What a candidate gives beside what its job has given as surplus."""
+        before = self._given_surplus.get(candidate.job.uid, _NOTHING) if candidate.kind.whole else _NOTHING
+        return {of: amount - before.get(of, 0) for of, amount in candidate.amounts.items()}
+
+    def keeps_below(self, queue: str) -> bool:
+        """Whether no queue on the quorum's way alone, of which there are some, would be above its share with it. The
+        other way is that of `queue`."""
+        return any(name not in self._paths.get(queue, ()) for name in self._way) and not self.own_above(queue)
+
+    def exceeds(self, queue: str) -> bool:
+        """Whether every queue on the quorum's way alone, of which there are some, would be above its share with it."""
+        own = [name for name in self._way if name not in self._paths.get(queue, ())]
+        return bool(own) and all(name in self._above for name in own)
+
+    def own_above(self, queue: str) -> bool:
+        """Whether a queue on the quorum's way, but not on that of another queue, would be above its share with it."""
+        return bool(self.first_above(queue))
+
+    def first_above(self, queue: str) -> str:
+        """The first such queue, from the quorum's own on; empty if there is none."""
+        way = self._paths.get(queue, ())
+        return next((name for name in self._way if name in self._above and name not in way), "")
+
+    def may_reclaim(self, queue: str) -> bool:
+        """Whether jobs of a queue may give room: below the first queue that both ways share, every queue on its way is
+        above its share of something that is asked, and none on the quorum's way would be."""
+        if queue not in self._others:
+            self._others[queue] = self._reclaimed_from(queue)
+        others = self._others[queue]
+        if not others:
+            return False
+        return any([all([self._over(name, resource) for name in others]) for resource in self._asked])
+
+    def _reclaimed_from(self, queue: str) -> list[str]:
+        """The queues on another queue's way alone, if jobs of it may give room while these are above their shares."""
+        way = self._paths.get(queue, ())
+        own = [name for name in self._way if name not in way]
+        others = [name for name in way if name not in self._way]
+        if not own or any(name in self._above for name in own):
+            return []
+        return others if all(self._specs[name].reclaimable for name in others) else []
+
+    @cached_property
+    def _by_quorums(self) -> Mapping[str, Mapping[str, int]]:
+        """What queues and those below them use without surplus."""
+        return less(self._used, self._spare(), self._paths)
+
+    def _over_by_quorums(self, name: str, resource: str) -> bool:
+        used = self._by_quorums.get(name, _NOTHING).get(resource, 0)
+        used -= self._given_whole.get(name, _NOTHING).get(resource, 0)
+        return used > self._shares.get(name, _NOTHING).get(resource, 0)
+
+    def _may_reclaim_whole(self, queue: str) -> bool:
+        """As `may_reclaim`, for whole jobs."""
+        others = self._others[queue]
+        return any([all([self._over_by_quorums(name, resource) for name in others]) for resource in self._asked])
+
+    def takes(self, candidate: Candidate) -> bool:
+        """Whether a candidate's queue may still give room; then it has given that of the candidate."""
+        if not candidate.reclaimed:
+            return True
+        whole = candidate.kind == PreemptionKind.RECLAIM
+        if not self.may_reclaim(candidate.queue) or (whole and not self._may_reclaim_whole(candidate.queue)):
+            return False
+        amounts = self._net(candidate)
+        for name in self._others[candidate.queue]:
+            _add(self._given, name, amounts, 1)
+            if whole:
+                _add(self._given_whole, name, candidate.amounts, 1)
+                _add(self._given_whole, name, candidate.surplus, -1)
+        if not whole:
+            self._given_surplus[candidate.job.uid] = candidate.amounts
+        return True
+
+
+def _add(use: Use, queue: str, amounts: Amounts, sign: int) -> None:
+    given = use.setdefault(queue, {})
+    for resource, amount in amounts.items():
+        given[resource] = given.get(resource, 0) + sign * amount

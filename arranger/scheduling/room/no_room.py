@@ -1,0 +1,284 @@
+"""Why a quorum that fits nowhere takes no room from jobs that run: for each of them the first thing that forbids it."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from enum import StrEnum
+from itertools import takewhile
+from typing import NamedTuple
+
+import msgspec
+
+from arranger.model.config import CycleConfig
+from arranger.model.job import Stage
+from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode
+from arranger.model.quota import LimitKind, QuotaLack
+from arranger.projections.cluster.nodes import PODS
+from arranger.projections.derived.awaited_room import refused_by_dry_run, took_in_vain
+from arranger.projections.derived.queue_counts import queue_of, sum_by_group
+from arranger.projections.derived.queue_membership import counted_priority
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.state import State
+from arranger.scheduling.placing.needs import pods_of, quorum_needs
+from arranger.scheduling.placing.quotas import Quotas
+from arranger.scheduling.queues.fair_shares import Amounts
+from arranger.scheduling.queues.policies import seniority
+from arranger.scheduling.queues.registry import BUILT_IN, Policies
+from arranger.scheduling.queues.waiting import in_order, waiting_jobs
+from arranger.scheduling.room.candidates import Candidates, ShareLine, least_runtime_ms
+from arranger.scheduling.room.preemption import PreemptionSearch as Preempting
+from arranger.scheduling.search.placer import Placer
+
+_BEGUN = (Stage.STARTING, Stage.RUNNING)
+_ALLOWED = PreemptionMode.ALLOWED
+#: The limits that leave more once jobs give room.
+_OF_QUEUES = (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES)
+#: So many of the jobs before one are placed before it.
+_BEFORE = 50
+
+
+class NoRoomKind(StrEnum):
+    """What forbids it. About the quorum: room is taken back nowhere (OFF) or not for its queue (QUEUE_NEVER), it lacks
+    a quota (QUOTA) or would fit no empty cluster (INFEASIBLE), it would fit but for room that is reserved for others
+    (RESERVED), it fits once pods have left that leave anyway (COMES), its queue has more than a limit allows, which
+    those with nodes keep (OVER_LIMIT), or its job has nodes already (HAS_NODES).
+
+    About jobs that run where its pods may run: they don't have a lower priority in its queue, they aren't preemptible,
+    they haven't run for as long as their queue says (TOO_YOUNG) or, on nodes that they took, the configuration
+    (JUST_TOOK); and of other queues: with the quorum, its own queue or one above it would be above its share, those
+    aren't above theirs, or they aren't reclaimable. AWAITED: the reservation of a job before it waits for their end.
+    TOO_LITTLE: all that others may give isn't enough. NOBODY: no job with some of what it lacks runs there. IN_VAIN:
+    the job took room and didn't start. REFUSED: the API server refused a pod of it in a dry run.
+    """
+
+    OFF = "Off"
+    QUEUE_NEVER = "QueueNever"
+    QUOTA = "Quota"
+    INFEASIBLE = "Infeasible"
+    RESERVED = "Reserved"
+    COMES = "Comes"
+    OVER_LIMIT = "OverLimit"
+    HAS_NODES = "HasNodes"
+    NOT_LOWER = "NotLower"
+    NOT_PREEMPTIBLE = "NotPreemptible"
+    TOO_YOUNG = "TooYoung"
+    JUST_TOOK = "JustTook"
+    ABOVE_SHARE = "AboveShare"
+    WITHIN_SHARE = "WithinShare"
+    NOT_RECLAIMABLE = "NotReclaimable"
+    AWAITED = "Awaited"
+    TOO_LITTLE = "TooLittle"
+    NOBODY = "Nobody"
+    IN_VAIN = "InVain"
+    REFUSED = "Refused"
+
+
+class NoRoom(msgspec.Struct, frozen=True):
+    """One reason, with the UIDs of the jobs that it is about. `until_ms` is when the first of them has run for long
+    enough, in milliseconds since 1970; 0 for other kinds. `above` is the queue that would be above its share, if that
+    isn't the quorum's own but one above it."""
+
+    kind: NoRoomKind
+    jobs: tuple[str, ...] = ()
+    until_ms: int = 0
+    above: str = ""
+
+
+class Bars(NamedTuple):
+    """What keeps room of others from a quorum and might be changed: the queues on its way that would be `above` their
+    shares with it, each with what it would use of these resources, and the jobs (UIDs) that aren't preemptible."""
+
+    above: Mapping[str, Amounts] = {}
+    steady: tuple[str, ...] = ()
+
+
+#: A job by UID, what forbids to take its room, and from when that is over, 0 if that isn't known.
+_Kind = tuple[str, NoRoomKind, int]
+
+
+def why_no_room(
+    state: State,
+    job: JobRecord,
+    config: CycleConfig,
+    time_ms: int,
+    *,
+    lacks: QuotaLack | None,
+    infeasible: bool,
+    reserved: bool = False,
+    short: Collection[str] = (),
+    policies: Policies = BUILT_IN,
+) -> tuple[NoRoom, ...]:
+    """Why others give no room to a quorum that a cycle doesn't place. `lacks` is what it lacks of a limit, None for
+    nodes, and `short` are the resources that these lack: only jobs with some of them count, all if it is empty.
+    `reserved`: it would fit but for room that is reserved for others. Nothing is found where a limit of a queue keeps
+    the quorum from nodes, and no job that runs counts there."""
+    waiting = waiting_jobs(state, time_ms, by_qos=config.qos_order)
+    candidates = Candidates(state, config, policies, waiting, time_ms)
+    rules = candidates.rules(queue_of(state, job))
+    about_quorum: dict[NoRoomKind, Callable[[], bool]] = {
+        NoRoomKind.HAS_NODES: lambda: bool(job.placements),
+        NoRoomKind.INFEASIBLE: lambda: infeasible,
+        NoRoomKind.QUOTA: lambda: not _gives_way(lacks),
+        NoRoomKind.RESERVED: lambda: reserved,
+        NoRoomKind.COMES: lambda: _comes(state, job, config, time_ms, policies),
+        NoRoomKind.OVER_LIMIT: lambda: _over_limit(state, job, time_ms, lacks),
+        NoRoomKind.OFF: lambda: _none_of(config.preemption),
+        NoRoomKind.QUEUE_NEVER: lambda: _none_of(rules),
+        NoRoomKind.REFUSED: lambda: config.dry_run and refused_by_dry_run(job),
+        NoRoomKind.IN_VAIN: lambda: took_in_vain(job),
+    }
+    kind = next((kind for kind, holds in about_quorum.items() if holds()), None)
+    if kind is not None or rules is None:
+        return (NoRoom(kind or NoRoomKind.QUEUE_NEVER),)
+    needs = quorum_needs(job, policies.pod_policy(job, config))
+    asked = sum_by_group(job, pods_of(needs))
+    there = _open_nodes(state, job, config, time_ms, policies) if lacks is None else None
+    placer = Placer(state, config, policies, time_ms=time_ms)
+    preempting = Preempting(state, config, placer, waiting, policies=policies, time_ms=time_ms)
+    line = _line(candidates, preempting, job, asked)
+    found: dict[tuple[NoRoomKind, str], dict[str, int]] = {}
+    for uid, kind, until_ms in _within(state, lacks, list(_kinds(state, job, config, rules, line, time_ms=time_ms))):
+        of = state.jobs[uid]
+        if there is not None and (there.isdisjoint(of.placements.values()) or not _has_some(of, short)):
+            continue
+        found.setdefault((kind, _above(state, job, of, line, kind)), {})[uid] = until_ms
+    if not found and lacks is None:
+        return (NoRoom(NoRoomKind.NOBODY),)
+    return tuple(
+        NoRoom(kind, tuple(jobs), min(jobs.values()), above)
+        for (kind, above), jobs in sorted(found.items(), key=lambda of: (_rank(of[0][0]), of[0][1]))
+    )
+
+
+def bars(state: State, job: JobRecord, config: CycleConfig, time_ms: int, *, policies: Policies = BUILT_IN) -> Bars:
+    """As `why_no_room`, without any search: some of these may give no room even if that is changed."""
+    candidates = Candidates(state, config, policies, waiting_jobs(state, time_ms, by_qos=config.qos_order), time_ms)
+    rules = candidates.rules(queue_of(state, job))
+    if rules is None or job.placements or not job.valid_spec.preempts or took_in_vain(job):
+        return Bars()
+    line = candidates.line(job, sum_by_group(job, pods_of(quorum_needs(job, policies.pod_policy(job, config)))), {})
+    kinds = list(_kinds(state, job, config, rules, line, time_ms=time_ms))
+    above = line.above if any(kind == NoRoomKind.ABOVE_SHARE for _, kind, _ in kinds) else {}
+    return Bars(above, tuple(uid for uid, kind, _ in kinds if kind == NoRoomKind.NOT_PREEMPTIBLE))
+
+
+def _within(state: State, lacks: QuotaLack | None, kinds: list[_Kind]) -> list[_Kind]:
+    """Those of the jobs that matter to a quorum: beyond a limit of its queue, only jobs that use what it limits, until
+    one of them may give room."""
+    if lacks is None or lacks.limit not in (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING):
+        return kinds
+    resources = () if lacks.limit == LimitKind.MAX_RUNNING else (lacks.resource,)
+    below = {name for name, path in state.queue_tree.paths.items() if lacks.queue in path}
+    using = {uid for uid, _, _ in kinds if _has_some(state.jobs[uid], resources)}
+    counted = [of for of in kinds if of[0] in using and queue_of(state, state.jobs[of[0]]) in below]
+    return kinds if any(kind == NoRoomKind.TOO_LITTLE for _, kind, _ in counted) else counted
+
+
+def _above(state: State, job: JobRecord, of: JobRecord, line: ShareLine, kind: NoRoomKind) -> str:
+    """The queue above the job's own that would be above its share, if that is why another job gives it no room."""
+    above = line.first_above(queue_of(state, of)) if kind == NoRoomKind.ABOVE_SHARE else ""
+    return above if above != queue_of(state, job) else ""
+
+
+def _has_some(job: JobRecord, resources: Collection[str]) -> bool:
+    """Whether a pod of the job that has a node requests something of these resources; true of none."""
+    groups = {group for group, _ in job.placements}
+    asked = (of for group in groups for of in job.valid_spec.groups[group].shape.requests)
+    return not resources or PODS in resources or any(name in resources for name, amount in asked if amount)
+
+
+def _open_nodes(state: State, job: JobRecord, config: CycleConfig, time_ms: int, policies: Policies) -> frozenset[str]:
+    """The nodes on which some pod of a job may run if there is room: only jobs there can give it any."""
+    placer = Placer(state, config, policies, time_ms=time_ms)
+    shapes = dict.fromkeys(group.shape for group in job.valid_spec.groups if group.count)
+    masks = [placer.placing.filters.static(shape) for shape in shapes]
+    return frozenset(name for row, name in enumerate(placer.view.names) if any(mask[row] for mask in masks))
+
+
+def _comes(state: State, job: JobRecord, config: CycleConfig, time_ms: int, policies: Policies) -> bool:
+    placer = Placer(state, config, policies, time_ms=time_ms)
+    order = in_order(state, config, policies, time_ms=time_ms)
+    before = list(takewhile(lambda of: of is not job, order))[:_BEFORE]
+    return Preempting(state, config, placer, [], policies=policies, time_ms=time_ms).comes_by_itself(job, before)
+
+
+def _line(candidates: Candidates, preempting: Preempting, job: JobRecord, asked: Amounts) -> ShareLine:
+    """The line for a quorum that lacks room. Others are closed to it if its queue would be above its share with all
+    that it has, unless there is too little room even without those that could bring it down."""
+    if candidates.near_helps(job, asked, {}) and not preempting.fits_without_candidates(job, asked):
+        return candidates.line_beyond(job, asked, {})
+    return candidates.line(job, asked, {})
+
+
+def _gives_way(lacks: QuotaLack | None) -> bool:
+    """Whether jobs that run may leave more of what a quorum lacks."""
+    return lacks is None or lacks.limit in _OF_QUEUES
+
+
+def _over_limit(state: State, job: JobRecord, time_ms: int, lacks: QuotaLack | None) -> bool:
+    return lacks is not None and Quotas(state, time_ms).over(job)
+
+
+def _none_of(rules: Preemption | None) -> bool:
+    return rules is None or _ALLOWED not in (rules.surplus, rules.priority, rules.reclaim)
+
+
+def _rank(kind: NoRoomKind) -> int:
+    return list(NoRoomKind).index(kind) if kind != NoRoomKind.TOO_LITTLE else -1
+
+
+def _kinds(
+    state: State, job: JobRecord, config: CycleConfig, rules: Preemption, line: ShareLine, *, time_ms: int
+) -> Iterator[_Kind]:
+    """Each job that runs with what forbids to take its room, and from when that is over."""
+    queue, own = queue_of(state, job), counted_priority(state, job)
+    awaited = _awaited(state, job)
+    for of in state.jobs.values():
+        if of.stage not in _BEGUN or not of.placements or of.uid == job.uid:
+            continue
+        if job.uid in of.slots.hosts:  # its guest leaves as soon as the job can start with that
+            yield of.uid, NoRoomKind.TOO_LITTLE, 0
+            continue
+        of_queue = queue_of(state, of)
+        if of_queue == queue:
+            kind = _in_queue(rules, lower=counted_priority(state, of) < own)
+        else:
+            kind = _of_other(state, rules, line, of_queue)
+        until_ms = of.began_ms + least_runtime_ms(state, config, of_queue, of.slots.took)[1]
+        if kind == NoRoomKind.TOO_LITTLE and not of.valid_spec.preemptible:
+            kind = NoRoomKind.NOT_PREEMPTIBLE
+        elif kind == NoRoomKind.TOO_LITTLE and time_ms < until_ms:
+            by_queue = state.queue_tree.specs.get(of_queue, DEFAULT_SPEC).min_runtime_s is not None
+            kind = NoRoomKind.TOO_YOUNG if by_queue else NoRoomKind.JUST_TOOK
+        elif kind == NoRoomKind.TOO_LITTLE and of.uid in awaited:
+            kind = NoRoomKind.AWAITED
+        yield of.uid, kind, until_ms if kind in (NoRoomKind.TOO_YOUNG, NoRoomKind.JUST_TOOK) else 0
+
+
+def _awaited(state: State, job: JobRecord) -> dict[str, None]:
+    """The jobs, by UID, for whose end reservations of others wait. Those of jobs after it in its queue don't count."""
+    found: dict[str, None] = {}
+    for uid, known in state.reservations.items():
+        other = state.jobs[uid]
+        after = queue_of(state, other) == queue_of(state, job) and seniority(job) < seniority(other)
+        if uid != job.uid and known.decided.start_ms and not after:
+            found |= dict.fromkeys(known.decided.awaits)
+    return found
+
+
+def _in_queue(rules: Preemption, *, lower: bool) -> NoRoomKind:
+    """For a job of the same queue; TOO_LITTLE if nothing forbids it."""
+    if not lower:
+        return NoRoomKind.NOT_LOWER
+    return NoRoomKind.TOO_LITTLE if _ALLOWED in (rules.surplus, rules.priority) else NoRoomKind.QUEUE_NEVER
+
+
+def _of_other(state: State, rules: Preemption, line: ShareLine, queue: str) -> NoRoomKind:
+    """For a job of another queue; TOO_LITTLE if nothing forbids it."""
+    if rules.reclaim != _ALLOWED:
+        return NoRoomKind.QUEUE_NEVER
+    if line.may_reclaim(queue):
+        return NoRoomKind.TOO_LITTLE
+    if line.own_above(queue):
+        return NoRoomKind.ABOVE_SHARE
+    specs = state.queue_tree.specs
+    closed = any(name in specs and not specs[name].reclaimable for name in state.queue_tree.paths.get(queue, ()))
+    return NoRoomKind.NOT_RECLAIMABLE if closed else NoRoomKind.WITHIN_SHARE

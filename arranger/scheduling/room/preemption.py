@@ -1,0 +1,439 @@
+"""Room for a quorum that fits nowhere: which other jobs give it, and where the quorum then goes.
+
+The search is greedy, with reprieve, as kube-scheduler's: candidates give room in their order (`candidates`) until the
+quorum fits, and then whoever turns out not to be needed is spared, those first from whom it would have been taken last.
+So no smaller part of the victims would do. A few other sets are compared with it. The quorum is placed on the nodes as
+the victims leave them, by the same policies and rules as any other. If it fits once those have left who leave anyway,
+nobody gives room: it waits for them. These are pods that are being deleted, those of jobs that end or are suspended,
+and those of jobs that gave room earlier in the cycle.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import chain, islice
+
+import numpy as np
+
+from arranger.events.facts import Spared, Victim
+from arranger.events.kinds import Placed, PodSeen, Preempted
+from arranger.model.config import CycleConfig
+from arranger.model.job import ScheduleState, Stage
+from arranger.model.quota import LimitKind
+from arranger.projections.cluster.nodes import Amounts as Rooms
+from arranger.projections.derived.queue_counts import queue_of, sum_by_group, sum_of
+from arranger.projections.derived.queue_membership import counted_priority
+from arranger.projections.folding.slots import may_come
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import JobRecord, compact, expand, holds
+from arranger.projections.state import State
+from arranger.scheduling.placing.needs import pods_of, quorum_needs
+from arranger.scheduling.placing.placement_try import Piece, PlacementTry, Shortage
+from arranger.scheduling.queues.fair_shares import Amounts
+from arranger.scheduling.queues.registry import Policies
+from arranger.scheduling.room.bound import RoomBound
+from arranger.scheduling.room.candidates import Candidate, Candidates
+from arranger.scheduling.room.vacating import Vacated, Vacating, by_uid, grace_ms, held_by
+from arranger.scheduling.room.victims import OTHERS, RoomOutcome, RoomSearch, Unit, least_harm
+from arranger.scheduling.search.placer import Placer
+
+_WAITING = (Stage.PENDING, Stage.RESCHEDULING)
+#: How many quorums of a cycle get room. The others have their turns in later cycles.
+_SEARCHES = 16
+#: On so many nodes, one after the other, it is tried to free just that one for a quorum.
+_NODES = 8
+#: How many times a quorum is searched for with what its placed workers request.
+_ASKED = 2
+#: Limits that leave more once jobs of the queue, or of other queues, give room.
+_OF_QUEUES = (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES)
+
+
+class PreemptionSearch:
+    """The searches of one cycle. `waiting` are its waiting jobs."""
+
+    def __init__(
+        self,
+        state: State,
+        config: CycleConfig,
+        placer: Placer,
+        waiting: list[JobRecord],
+        *,
+        policies: Policies,
+        time_ms: int,
+    ) -> None:
+        self._state = state
+        self._config = config
+        self._placer = placer
+        self._candidates = Candidates(state, config, policies, waiting, time_ms, jobs=placer.placing.jobs)
+        self._time_ms = time_ms
+        self._bound_ms = config.room_bound_ms
+        self._dry_run = config.dry_run
+        self._vacating = Vacating(state, placer.placing)
+        self._searches = 0
+        #: What determines whether a quorum gets room → the content of the view when it got none.
+        self._failed: dict[Hashable, int] = {}
+        #: What determines the candidates for a quorum → what all of them leave, nodes × resources.
+        self._given: dict[Hashable, Rooms] = {}
+        #: Whether pods come before a reservation: what determines that → the answer.
+        self._first: dict[Hashable, bool] = {}
+        #: UID → jobs that got nodes in this cycle. They give none up in it.
+        self._placed: dict[str, None] = {}
+        #: UID → jobs that gave room in this cycle. They get none in it.
+        self._victims: dict[str, None] = {}
+        #: The room that they leave. Their queues don't count it any more.
+        self._left: list[Vacated] = []
+        #: Their pods, which hold it until then.
+        self._departing: list[PodSeen] = []
+        #: Queue → what its own jobs got in this cycle, less what they gave: without what `_got` still has.
+        self._counted: dict[str, dict[str, int]] = {}
+        #: Jobs with what they got. Most cycles never ask what it adds up to.
+        self._got: list[tuple[JobRecord, Sequence[Piece]]] = []
+
+    @property
+    def due_ms(self) -> float:
+        """The time at which another job may give room, or room isn't expected to come any more, if nothing changes
+        before."""
+        return min(self._candidates.due_ms, self._vacating.next_hanging_ms)
+
+    def note(self, job: JobRecord, pieces: Sequence[Piece]) -> None:
+        """A job got nodes in this cycle."""
+        self._placed[job.uid] = None
+        self._got.append((job, pieces))
+
+    @property
+    def _use(self) -> dict[str, dict[str, int]]:
+        """Queue → what its own jobs got in this cycle, less what they gave."""
+        for job, pieces in self._got:
+            pods: dict[int, int] = {}
+            for piece in pieces:
+                pods[piece.group] = pods.get(piece.group, 0) + len(piece.indices)
+            self._count(job, sum_by_group(job, pods), 1)
+        self._got.clear()
+        return self._counted
+
+    def _count(self, job: JobRecord, amounts: Amounts, sign: int) -> None:
+        of_queue = self._counted.setdefault(queue_of(self._state, job), {})
+        for resource, amount in amounts.items():
+            of_queue[resource] = of_queue.get(resource, 0) + amount * sign
+
+    def is_victim(self, job: JobRecord) -> bool:
+        """Whether a job gave room in this cycle."""
+        return job.uid in self._victims
+
+    def may_make_room(self, job: JobRecord) -> bool:
+        """Whether a job may take room from anybody, found quickly."""
+        return job.valid_spec.preempts and self._candidates.may_be_some(job)
+
+    def make_room(self, tried: PlacementTry, kept: Callable[[], Collection[str]]) -> PlacementTry | None:
+        """The quorum of a failed try, placed where others give it room; None if they don't. The view then has both on
+        it, because the room is free only later. The jobs in `kept` (UIDs) give none. If a permit holds the quorum back,
+        nobody gives room, and the try says so."""
+        job, view = tried.job, self._placer.view
+        if not self._helps(tried) or not self.may_make_room(job):
+            return None
+        key = (queue_of(self._state, job), counted_priority(self._state, job), self._placer.alike(job))
+        if self._failed.get(key) == view.content:
+            return None
+        found = self._search(tried, lambda: self._from_candidates(tried, kept))
+        if found is None:
+            if tried.shortage is not None and tried.shortage.untried:
+                self._searches += 1
+            else:
+                self._failed[key] = view.content
+        return found
+
+    def ask_guests(self, tried: PlacementTry) -> PlacementTry | None:
+        """The quorum of a failed try of a job that has a reservation, placed where its guests give their room back;
+        None if it doesn't fit even then. As in `make_room`, just those leave that it needs."""
+        job = tried.job
+        if job.uid not in self._state.reservations or not self._helps(tried):
+            return None
+        guests = self._candidates.guests(job, {**self._placed, **self._victims})
+        if not guests:
+            return None
+        return self._search(tried, lambda: least_harm(self._placer, self._vacating, job, guests))
+
+    def _helps(self, tried: PlacementTry) -> bool:
+        """Whether a quorum fails for a reason that others can remedy. A job that a controller is about to resume takes
+        room only then, because that decision gives its nodes back. A job that runs takes none, even if it holds no
+        nodes: only one that waits doesn't start before the others have left."""
+        shortage, job = tried.shortage, tried.job
+        if shortage is None or shortage.infeasible or self._searches >= _SEARCHES:
+            return False
+        if job.placements or job.suspended or job.stage not in _WAITING or shortage.objection is not None:
+            return False
+        if shortage.quota is None:
+            return True
+        if self._placer.placing.quotas.over(job):
+            return False  # else one small job might end many, until the queue is within its limit
+        return shortage.quota.limit in _OF_QUEUES
+
+    def _search(self, tried: PlacementTry, find: Callable[[], RoomOutcome | None]) -> PlacementTry | None:
+        """The quorum of a failed try, placed with what `find` finds once those have left who leave anyway. None if it
+        finds nobody, or if nobody need be found because enough room comes by itself."""
+        job, found, placing = tried.job, None, self._placer.placing
+        observer, placing.observer = placing.observer, None  # it is shown only what a cycle decides by itself
+        pods = self._vacating.leaving
+        vacated = [self._vacating.of_pods(pods), *self._left]
+        for of in vacated:
+            self._vacating.release(of)
+        outcome = None if self._fits_without(job, self._ending) else find()
+        if outcome is not None:
+            found = outcome.tried
+            if (held := self._placer.held_back(found, may_keep=False)) is not None:
+                outcome.undo(placing, self._vacating)
+                self._placer.leave(found, held)
+            elif self._dry_run and job.dry_run is None and not job.of_pods:
+                outcome.undo(placing, self._vacating)
+                found, tried.shortage = None, _untried(tried.shortage)
+            else:
+                self._decide(outcome, sorted([*pods, *self._departing], key=by_uid))
+        for of in vacated:
+            self._vacating.take_again(of)
+        placing.observer = observer
+        if found is not None and found.quorum_stands:
+            self._searches += 1
+            placing.quotas.begin(job)
+        return found
+
+    def _from_candidates(self, tried: PlacementTry, kept: Callable[[], Collection[str]]) -> RoomOutcome | None:
+        """Who gives room to a quorum by the rules of queues and priorities."""
+        job = tried.job
+        asked = sum_by_group(job, pods_of(quorum_needs(job, tried.policy)))
+        helpful = self._helpful(job, asked)
+        if helpful is None:
+            return None
+        taken = {**self._placed, **self._victims, **dict.fromkeys(kept())}
+        return self._within_shares(job, asked, taken, helpful)
+
+    def _decide(self, outcome: RoomOutcome, leaving: list[PodSeen]) -> None:
+        """The victims give their room."""
+        outcome.tried.preempted = self._event(outcome, leaving)
+        for unit in outcome.victims:
+            self._give(unit)
+
+    @cached_property
+    def _ending(self) -> list[Vacated]:
+        """What comes by itself: what those jobs leave that give up their nodes, whoever wants them, and what other pods
+        leave that are being deleted."""
+        state, known = self._state, self._placer.placing.jobs
+        jobs = [job for job in state.jobs.values() if job.placements and known.of(job).ends]
+        found = [*map(self._vacating.of_whole, jobs)]
+        found += self._vacating.of_assumed()
+        found.append(self._vacating.of_pods(self._deleted([*self._vacating.leaving, *self._departing], jobs)))
+        return found
+
+    def _deleted(self, counted: list[PodSeen], ending: list[JobRecord]) -> list[PodSeen]:
+        """The pods that are being deleted, but those that are counted and those of jobs that end. Pods of others may
+        have any grace period: only those count that are to be gone soon."""
+        if not self._state.deleting:
+            return []
+        without = {pod.uid for pod in counted}.union(self._vacating.hanging, *(job.bound.values() for job in ending))
+        pods = [self._state.pods[uid] for uid in self._state.deleting if uid not in without]
+        soon_ms = self._time_ms + self._bound_ms
+        return [pod for pod in pods if holds(pod) and (pod.owner is not None or 0 < pod.times.leave_by_ms <= soon_ms)]
+
+    def comes_by_itself(self, job: JobRecord, before: Iterable[JobRecord]) -> bool:
+        """Whether a quorum that fits nowhere fits once those have left who leave anyway, so nobody gives it room. A
+        cycle looks at the jobs `before` it first: those that fit have their nodes, and those with reservations theirs.
+        """
+        marked = [(of, *self._marked(of)) for of in before]
+        reserved = [of for of, tried, _ in marked if tried is None and of.uid in self._state.reservations]
+        comes = self._fits_without(job, [self._vacating.of_pods(self._vacating.leaving), *self._ending], reserved)
+        self._unmark([(tried, mark) for _, tried, mark in marked])
+        return comes
+
+    def _marked(self, job: JobRecord) -> tuple[PlacementTry | None, tuple[int, int]]:
+        """A quorum that is placed, None if it doesn't fit, and where it can be undone."""
+        mark = self._placer.placing.mark()
+        return self._placer.without_memory(job), mark
+
+    def _unmark(self, marked: list[tuple[PlacementTry | None, tuple[int, int]]]) -> None:
+        for tried, mark in reversed(marked):
+            if tried is not None:
+                self._placer.placing.undo(tried, mark)
+
+    def fits_without_candidates(self, job: JobRecord, asked: Amounts) -> bool:
+        """Whether a quorum that requests `asked` fits once all have left who might give it room, however much their
+        queues give then."""
+        _, jobs = self._candidates.every(job, asked, self._use)
+        vacated = [self._vacating.of_pods(self._vacating.leaving), *map(self._vacating.of_whole, jobs)]
+        return self._fits_without(job, vacated)
+
+    def may_start(self, job: JobRecord) -> bool:
+        """Whether the quorum of a job with a reservation fits once its guests have left, and those who leave anyway.
+        Guests that grow in this cycle leave in the next one."""
+        guests = self._candidates.guests(job, self._victims)
+        vacated = [self._vacating.of_pods(self._vacating.leaving), *self._left, *self._ending]
+        whole = {of.job.uid: None for of in guests if of.kind.whole}
+        for of in guests:
+            if of.kind.whole or of.job.uid not in whole:
+                slots = tuple(chain.from_iterable(of.units))
+                vacated.append(self._vacating.of_job(of.job, slots, whole=of.kind.whole))
+        return self._fits_without(job, vacated)
+
+    def comes_first(
+        self, tried: PlacementTry, pods: Mapping[int, int] | None, reserved: tuple[JobRecord, Mapping[int, int]]
+    ) -> bool:
+        """Whether so many pods of a job's groups, None for its quorum, keep its queue within its share, and a job for
+        whose pods room is reserved would lift its own above: once that has started, others could take the room back."""
+        job, (host, of_host) = tried.job, reserved
+        queue, other = queue_of(self._state, job), queue_of(self._state, host)
+        if queue == other or not of_host:
+            return False
+        amounts = sum_by_group(job, pods_of(quorum_needs(job, tried.policy)) if pods is None else dict(pods))
+        key = (queue, tuple(sorted(amounts.items())), host.uid, len(self._placed), len(self._victims))
+        if key not in self._first:
+            self._first[key] = self._candidates.line(job, amounts, self._use).keeps_below(
+                other
+            ) and self._candidates.line(host, sum_by_group(host, dict(of_host)), self._use).exceeds(queue)
+        return self._first[key]
+
+    def _fits_without(self, job: JobRecord, vacated: list[Vacated], before: Iterable[JobRecord] = ()) -> bool:
+        """Whether the quorum fits once these pods have left, and these jobs have what they find then."""
+        placing = self._placer.placing
+        observer, placing.observer = placing.observer, None
+        for of in vacated:
+            self._vacating.release(of)
+        marked = [self._marked(of) for of in before]
+        fits = self._placer.fits(job)
+        self._unmark(marked)
+        for of in vacated:
+            self._vacating.take_again(of)
+        placing.observer = observer
+        return fits
+
+    def _within_shares(
+        self, job: JobRecord, asked: Amounts, taken: Collection[str], helpful: dict[str, None]
+    ) -> RoomOutcome | None:
+        """As `_least_harm`. If worker sets differ, other workers than the first ones may be placed, and may request
+        more: then nobody gives room whose queue could give it to those that were asked for alone."""
+        for _ in range(_ASKED):
+            outcome = self._least_harm(job, asked, taken, helpful, near_first=False)
+            if outcome is None and self._candidates.near_helps(job, asked, self._use):
+                outcome = self._least_harm(job, asked, taken, helpful, near_first=True)
+            if outcome is None:
+                return None
+            asked = sum_of(job, expand(self._placer.placed_pods(outcome.tried)))
+            if self._is_within(job, asked, outcome.victims):
+                return outcome
+            outcome.undo(self._placer.placing, self._vacating)
+        return None
+
+    def _is_within(self, job: JobRecord, asked: Amounts, victims: Iterable[Unit]) -> bool:
+        """Whether a quorum that requests `asked` and these victims leave the queues on its way within their shares,
+        below the first of them that each of the other queues shares."""
+        queues = {unit.candidate.queue: None for unit in victims if unit.candidate.reclaimed}
+        if not queues:
+            return True
+        line, given = self._candidates.line(job, asked, self._use), dict[str, tuple[Candidate, set[SlotKey]]]()
+        for unit in victims:
+            if not unit.candidate.kind.of_guest:
+                given.setdefault(unit.candidate.job.uid, (unit.candidate, set()))[1].update(unit.slots)
+        for of, slots in given.values():
+            line.near_give(of.queue, sum_of(of.job, slots))
+        return not any(line.own_above(queue) for queue in queues)
+
+    def _least_harm(
+        self, job: JobRecord, asked: Amounts, taken: Collection[str], helpful: dict[str, None], *, near_first: bool
+    ) -> RoomOutcome | None:
+        """Who gives room to a quorum that requests `asked`, without the jobs in `taken`; None if nobody does.
+
+        What other queues may give ends at their shares, and the first candidates may use that up in vain: on nodes that
+        they can't free. Then the search is repeated with those on helpful nodes, and on some of these alone.
+
+        If pods that leave change nothing but room, only those on the `helpful` nodes are asked at all.
+        """
+        only = helpful if self._vacating.by_room_alone else None
+        outcome = self._once(job, asked, taken, only, near_first=near_first)
+        if outcome is not None or not self._candidates.kept_by_shares:
+            return outcome
+        others = self._candidates.jobs_of_others(job, asked, self._use, taken)
+        free = self._vacating.helpful_nodes(job, others)
+        for nodes in (free, *[[node] for node in free[:_NODES]]) if free else ():
+            outcome = self._once(job, asked, taken, dict.fromkeys(nodes), near_first=near_first)
+            if outcome is not None:
+                return outcome
+        return None
+
+    def _once(
+        self, job: JobRecord, asked: Amounts, taken: Collection[str], nodes: dict[str, None] | None, *, near_first: bool
+    ) -> RoomOutcome | None:
+        """One search among the candidates on these nodes, None for all."""
+        candidates = self._candidates.of(job, asked, self._use, taken, nodes=nodes, near_first=near_first)
+        if not near_first:
+            return least_harm(self._placer, self._vacating, job, candidates)
+        return RoomSearch(self._placer, self._vacating, job).among(candidates)
+
+    def _give(self, unit: Unit) -> None:
+        """The unit's pods are on the view again, and leave the room that they use there, as do slots to which no pod
+        can come. A later search counts on that. Slots whose pods may still come keep their room and count in their
+        queue: a later decision can't name these pods as leaving.
+        """
+        of = unit.candidate.job
+        self.__dict__.pop("_ending", None)  # pods of this job may have been a part of it
+        self._vacating.take_again(unit.vacated, use=False)
+        unseen = [slot for slot in unit.slots if slot not in of.bound]
+        empty = tuple([slot for slot in unseen if not may_come(of, slot, of.stage)])
+        pods = held_by(self._state, of, unit.slots)
+        self._left += [self._vacating.of_pods(pods), self._vacating.of_job(of, empty, whole=False)._replace(use=())]
+        self._departing += pods
+        self._victims[of.uid] = None
+        self._count(of, sum_of(of, unit.slots), -1)
+
+    def _helpful(self, job: JobRecord, asked: Amounts) -> dict[str, None] | None:
+        """The nodes on which a pod of a quorum may fit without all candidates; None if it surely doesn't fit even then.
+        Quorums with the same ones share what these leave."""
+        key, jobs = self._candidates.every(job, asked, self._use)
+        view = self._placer.view
+        given = self._given.get(key)
+        if given is None:
+            given = self._given[key] = self._vacating.sum_of(jobs).astype(np.int64)
+        bound, rows = RoomBound(self._placer, job), np.arange(len(view))
+        if bound.lacks(rows, given):
+            return None
+        return {view.names[row]: None for row in np.flatnonzero(bound.helpful(rows, given)).tolist()}
+
+    def _event(self, outcome: RoomOutcome, pods: list[PodSeen]) -> Preempted:
+        job, tried = outcome.tried.job, outcome.tried
+        nodes = {self._placer.view.names[piece.row] for piece in tried.pieces}
+        whole = tried.pods == job.pods_desired()
+        state = ScheduleState.SUCCEED if whole else ScheduleState.PARTLY
+        pods_placed, devices = self._placer.placed_pods(tried), self._placer.devices(tried)
+        placed = Placed(job.uid, job.version, job.attempt, state, pods_placed, devices)
+        needed = [pod for pod in pods if pod.node in nodes]
+        slots = [(unit.candidate.job, slot) for unit in outcome.victims for slot in unit.slots]
+        until_ms = self._time_ms + grace_ms(self._state, slots, needed) + self._bound_ms
+        uids = tuple(pod.uid for pod in needed)
+        return Preempted(placed, self._victims_of(outcome), self._spared(outcome), uids, until_ms)
+
+    def _victims_of(self, outcome: RoomOutcome) -> tuple[Victim, ...]:
+        """The victims, each once, in the order in which they give room."""
+        slots: dict[str, dict[SlotKey, str]] = {}
+        kinds: dict[str, Candidate] = {}
+        for unit in outcome.victims:
+            of = unit.candidate.job
+            slots.setdefault(of.uid, {}).update({slot: of.placements[slot] for slot in unit.slots})
+            kinds[of.uid] = unit.candidate  # of a whole job, this is the last
+        found = []
+        for uid, of_job in slots.items():
+            of, kind = kinds[uid].job, kinds[uid].kind
+            lost = self._candidates.lost_ms(of, of_job)
+            found.append(Victim(uid, of.version, of.attempt, kind, compact(of_job), lost))
+        return tuple(found)
+
+    def _spared(self, outcome: RoomOutcome) -> tuple[Spared, ...]:
+        """Who gives no room although it might have, the first few."""
+        victims = {unit.candidate.job.uid for unit in outcome.victims}
+        found: dict[str, Spared] = {}
+        for needless, units in ((True, outcome.spared), (False, outcome.others)):
+            for unit in units:
+                of = unit.candidate
+                if of.job.uid not in victims and of.job.uid not in found:
+                    found[of.job.uid] = Spared(of.job.uid, of.kind, of.lost_ms, needless)
+        return tuple(islice(found.values(), OTHERS))
+
+
+def _untried(shortage: Shortage | None) -> Shortage | None:
+    """The shortage of a quorum to which others would give room once its pods have been tried; equal jobs share one."""
+    return replace(shortage, untried=True) if shortage is not None else None

@@ -1,0 +1,709 @@
+"""Room that is kept for the first jobs that only lack room: when and where their quorums fit as others end, and who may
+still go before them.
+
+A reservation is made as in EASY backfilling (Lifka, "The ANL/IBM SP scheduling system", 1995; Mu'alem and Feitelson,
+IEEE TPDS 12(6), 2001), for whole quorums and nodes instead of processors: jobs that run end one after the other, at the
+times at which they are expected to, until the quorum fits. Jobs of which nothing is expected end after all others, the
+one that began first before the next; then the time of the start is unknown, and the nodes are reserved all the same.
+
+The first jobs are those whose turns come first. But a policy that prefers small jobs would keep a large one waiting for
+as long as they come. So within a queue a new reservation is for the job of the highest priority, and of these for the
+oldest, and it holds against all others, also if their turns come before.
+
+A job behind takes from the reserved nodes only what is left once the quorum is there (`backfill`). If its deadline ends
+it before the reservation begins, it may use all that is free now. Any other may use it as a guest: it leaves as soon as
+the job with the reservation can start with its room (`Preemption.ask_guests`). Pods of a job that has other nodes are
+lent such room by themselves (`lend`). So no room is idle because it is reserved, and no job behind delays the start,
+because nothing that a job only expects of itself counts here. (Without guests it does, as nobody else could use the
+room.)
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cached_property
+from itertools import chain
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from msgspec.structs import replace
+
+from arranger.events.kinds import Reserved
+from arranger.model.config import CycleConfig
+from arranger.model.job import PlacedPods
+from arranger.model.pod import PodShape
+from arranger.model.reasons import ReasonKind
+from arranger.projections.cluster.nodes import Amounts
+from arranger.projections.cluster.openness import closed_to_new
+from arranger.projections.derived.awaited_room import takes_none
+from arranger.projections.derived.expected_ends import expected_end, expected_runtime_ms, leaves_by_ms
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.state import Reservation, State
+from arranger.scheduling.cluster.view import add_to, fitting
+from arranger.scheduling.placing.placement_try import Piece, PlacementTry, Shortage
+from arranger.scheduling.queues.known_jobs import RowRooms
+from arranger.scheduling.queues.policies import Rank, seniority
+from arranger.scheduling.room.departures import Departures
+from arranger.scheduling.room.vacating import Departing, Vacated, Vacating, grace_ms
+from arranger.scheduling.search.placer import Placer
+
+#: `Preemption.make_room`.
+MakeRoom = Callable[[PlacementTry, Callable[[], Collection[str]]], PlacementTry | None]
+
+
+class Others(Protocol):
+    """What decides between a job behind and those with reservations."""
+
+    def may_start(self, job: JobRecord) -> bool:
+        """Whether a job with a reservation can start without its guests."""
+
+    def comes_first(
+        self, tried: PlacementTry, pods: Mapping[int, int] | None, reserved: tuple[JobRecord, Mapping[int, int]]
+    ) -> bool:
+        """Whether so many pods of a job's groups, None for its quorum, come before a job for whose pods room is
+        reserved, by the shares of their queues."""
+
+
+class _Held(NamedTuple):
+    """What one reservation takes out of the view, what others are still to leave for it on the same rows, its start and
+    the awaited jobs as in `Reserved`, all jobs that are to leave, and the part of what is held that pods use which were
+    lent it: it is held beside them, because it is free for nobody else once they have left."""
+
+    rooms: RowRooms
+    left: Amounts
+    start_ms: int
+    awaits: tuple[str, ...]
+    leave: dict[str, JobRecord]
+    lent: Amounts
+
+    @property
+    def beside_lent(self) -> "_Held":
+        """Only what is held beside pods that were lent it."""
+        return self._replace(rooms=RowRooms(self.rooms.rows, self.lent))
+
+
+class _Found(NamedTuple):
+    """When and where a quorum fits, and the jobs on these nodes that end before."""
+
+    start_ms: int
+    pods: tuple[PlacedPods, ...]
+    awaits: tuple[str, ...]
+
+
+def _has_room(tried: PlacementTry) -> bool:
+    """Whether a quorum has nodes, or a permit holds it back."""
+    return tried.quorum_stands or (tried.shortage is not None and tried.shortage.objection is not None)
+
+
+class Reservations:
+    """The reservations of one cycle, in the order of the jobs' turns."""
+
+    def __init__(
+        self,
+        state: State,
+        config: CycleConfig,
+        placer: Placer,
+        waiting: list[JobRecord],
+        *,
+        time_ms: int,
+        sought: dict[str, int] | None = None,
+    ) -> None:
+        """`sought` has the UIDs of the jobs whose starts this process sought in earlier cycles, each with the table's
+        `changes` then."""
+        self._sought = sought if sought is not None else {}
+        self._state = state
+        self._waiting = waiting
+        self._config = config
+        self._placer = placer
+        self._time_ms = time_ms
+        self._vacating = Vacating(state, placer.placing)
+        #: UID → jobs that have had their turns.
+        self._turned: dict[str, None] = {}
+        #: How many jobs may still get their first reservation, and how many of those that go before others with one.
+        self._left = max(config.reservations - len(state.reservations), 0)
+        self._left_before = config.reservations
+        #: UID → what is held for that job at the moment.
+        self._held: dict[str, _Held] = {}
+        #: The content of the view, and of which jobs what is held is put back → the content without it.
+        self._lifted: dict[tuple[object, ...], int] = {}
+        #: The content of the view, a pod and how many of a quorum lack room → who keeps it out.
+        self._keep_out: dict[tuple[int, PodShape, int], tuple[str, ...]] = {}
+        #: UID → whether that job can start with what is held for it, without its guests.
+        self._may_starts: dict[str, bool] = {}
+        #: UID → jobs that have a reservation after this cycle.
+        self._kept: dict[str, None] = {}
+        #: The queues in which jobs got their first reservations in this cycle.
+        self._first: set[str] = set()
+        #: UID → whether the quorum fits at all as others end.
+        self._fits: dict[str, bool] = {}
+        self._events: list[Reserved] = []
+        #: Whether a reservation was revised and is as before. The cycle is recorded, so that the next one knows it.
+        self.confirmed = False
+        #: When a reservation is to be revised although nothing changes, in milliseconds.
+        self.due_ms = math.inf
+
+    def events(self) -> tuple[list[Reserved], list[Reserved]]:
+        """The new and changed reservations, and the end of those whose jobs don't lack room alone any more."""
+        over = [uid for uid in sorted(self._state.reservations) if uid not in self._kept]
+        for uid in [uid for uid in self._sought if uid not in self._kept]:
+            del self._sought[uid]
+        return self._events, [Reserved(uid, self._state.jobs[uid].version, 0, ()) for uid in over]
+
+    def served(self, job: JobRecord) -> None:
+        """A job got its nodes, which ends its reservation."""
+        self._kept[job.uid] = None
+
+    def begin(self, job: JobRecord) -> None:
+        """A job's turn begins. More senior ones in its queue keep what is reserved for them, although their turns may
+        come later, and the job itself may use what is held for it. So may it what is held only because less senior ones
+        had their turns already."""
+        if not self._state.reservations:
+            return
+        ahead = [uid for uid in self._held if uid not in self._turned]
+        of_juniors = [
+            uid
+            for uid in ahead
+            if self._queue(job) == self._queue(of := self._state.jobs[uid]) and seniority(job) < seniority(of)
+        ]
+        for uid in (job.uid, *of_juniors):
+            held = self._held.pop(uid, None)
+            if held is not None:
+                self._placer.view.hold(*held.rooms, sign=-1)
+        for other in self._later:
+            waits = other.uid not in self._turned and other.uid not in self._held
+            if waits and seniority(other) < seniority(job) and self._queue(other) == self._queue(job):
+                self.hold(other, self._state.reservations[other.uid].decided)
+        self._turned[job.uid] = None
+
+    def _queue(self, job: JobRecord) -> str:
+        return queue_of(self._state, job)
+
+    @cached_property
+    def _later(self) -> list[JobRecord]:
+        """The waiting jobs whose reservation is for the job and the nodes as they are."""
+        known, nodes, found = self._state.reservations, self._state.nodes, []
+        for job in self._waiting:
+            if job.uid in known and not job.placements:
+                decided = known[job.uid].decided
+                if decided.based_on == job.version and all(nodes.has(of.node) for of in decided.pods):
+                    found.append(job)
+        return found
+
+    def awaited(self) -> dict[str, None]:
+        """UID → jobs for whose ends those wait that have a reservation with a known time, and are before the present
+        turn; and the guests in the room that is held. They give no room to the jobs behind: what guests leave is for
+        their hosts."""
+        found = self._awaited()
+        for uid in self._held:
+            found.update(dict.fromkeys(job.uid for job in self._guests.get(uid, ())))
+        return found
+
+    def _awaited(self) -> dict[str, None]:
+        """As `awaited`, without guests."""
+        return {uid: None for held in self._held.values() if held.start_ms for uid in held.awaits}
+
+    @cached_property
+    def _hosting(self) -> set[str]:
+        """The UIDs of the jobs in whose reserved room there are guests, or some pods of other jobs."""
+        every = self._state.jobs.values()
+        return {uid for job in every if job.placements for uid in chain(job.slots.hosts, *job.slots.lent.values())}
+
+    @cached_property
+    def _guests(self) -> dict[str, list[JobRecord]]:
+        """UID → the guests of that job."""
+        found: dict[str, list[JobRecord]] = {}
+        for job in self._state.jobs.values() if self._config.guests else ():
+            for uid in job.slots.hosts if job.placements else ():
+                found.setdefault(uid, []).append(job)
+        return found
+
+    def may_reserve(self, job: JobRecord) -> bool:
+        """Whether a job has a reservation or may get one."""
+        return job.uid in self._state.reservations or self._left > 0 or self._goes_before(job)
+
+    # --- jobs that get one ----------------------------------------------------------------------------------
+
+    def reserve(self, tried: PlacementTry) -> None:
+        """Reserve room for a quorum that lacks nothing else, if its job may have a reservation."""
+        job, shortage = tried.job, tried.shortage
+        known = self._state.reservations.get(job.uid)
+        if shortage is None or not shortage.of_nodes or shortage.infeasible or not self._may_have_one(job):
+            return
+        if not self._config.reservations or (known is None and not self._may_be_next(job)):
+            return
+        decided = known.decided if known is not None else None
+        if known is None or decided is None or self._outdated(job, known):
+            found = self._search(job)
+            self._fits[job.uid] = found is not None
+            if found is None:
+                return
+            self._sought[job.uid] = self._state.nodes.changes
+            if known is None:
+                self._first.add(self._queue(job))
+                self._holders.setdefault(self._queue(job), []).append(seniority(job))
+            decided = self._decide(Reserved(job.uid, job.version, *found, self._outlived(known)), known)
+            self._note_due(decided, self._time_ms)
+        else:
+            self._note_due(decided, known.time_ms)
+            self._note_changes(decided, known.time_ms)
+        self._kept[job.uid] = None
+        self.hold(job, decided)
+
+    def _may_be_next(self, job: JobRecord) -> bool:
+        """Whether a job may have a first reservation, as one of so many or before others that have one. Then one less
+        is left."""
+        one_more = self._left > 0
+        if not (one_more or self._goes_before(job)) or self._leaves_it(job):
+            return False
+        self._left -= one_more
+        self._left_before -= not one_more
+        return True
+
+    def _goes_before(self, job: JobRecord) -> bool:
+        """Whether a job is before one with a reservation in its queue, and not behind so many others: the first jobs
+        have one, also if they came later. Those that had one keep it, with their guests."""
+        if not self._left_before:
+            return False
+        holders, rank = self._holders.get(self._queue(job), []), seniority(job)
+        before = sum(other < rank for other in holders)
+        return before < min(len(holders), self._config.reservations)
+
+    @cached_property
+    def _holders(self) -> dict[str, list[Rank]]:
+        """Queue → the `seniority` of its waiting jobs with reservations."""
+        found: dict[str, list[Rank]] = {}
+        for job in (self._state.jobs[uid] for uid in self._state.reservations):
+            if not job.placements:
+                found.setdefault(self._queue(job), []).append(seniority(job))
+        return found
+
+    @cached_property
+    def _seniors(self) -> dict[str, JobRecord]:
+        """Queue → the most senior of its jobs without a reservation that lack room alone, as the last cycles found."""
+        found: dict[str, JobRecord] = {}
+        for job in sorted(self._waiting, key=seniority):
+            shortage = job.waits.shortage if job.waits is not None else None
+            if shortage is None or not shortage.of_nodes or shortage.infeasible or not self._may_have_one(job):
+                continue
+            if job.uid not in self._state.reservations:
+                found.setdefault(self._queue(job), job)
+        return found
+
+    def _leaves_it(self, job: JobRecord) -> bool:
+        """Whether another job in its queue is more senior, and could have a reservation. That one gets it in its own
+        turn."""
+        first = self._seniors.get(self._queue(job))
+        if first is None or seniority(first) >= seniority(job):
+            return False
+        if first.uid not in self._fits:
+            self._fits[first.uid] = self._search(first) is not None
+        return self._fits[first.uid]
+
+    def _may_have_one(self, job: JobRecord) -> bool:
+        """Whether a job that lacks room may have a reservation: it has no nodes, and others would leave for it."""
+        return not job.placements and not takes_none(job, self._config)
+
+    def _note_due(self, decided: Reserved, time_ms: int) -> None:
+        refresh_ms = time_ms + self._config.reservation_refresh_ms
+        if decided.start_ms:
+            self.due_ms = min(self.due_ms, max(decided.start_ms, refresh_ms))
+
+    def _note_changes(self, decided: Reserved, time_ms: int) -> None:
+        """A reservation is revised as soon as it may be if the room of nodes has changed since, or a job that it waits
+        for has no nodes any more."""
+        awaited = (self._state.jobs.get(uid) for uid in decided.awaits)
+        changed = self._sought.get(decided.job_uid) != self._state.nodes.changes
+        if changed or any(job is None or not job.placements for job in awaited):
+            self.due_ms = min(self.due_ms, time_ms + self._config.reservation_refresh_ms)
+
+    def _outdated(self, job: JobRecord, known: Reservation) -> bool:
+        """Whether a reservation is to be revised: it is old enough, the job was edited, its nodes closed, or another
+        job of the queue has one now."""
+        nodes, decided = self._state.nodes, known.decided
+        if decided.based_on != job.version or not all(nodes.has(of.node) for of in decided.pods):
+            return True
+        if closed_to_new(nodes, job.valid_spec, decided.pods):
+            return True
+        if self._queue(job) in self._first:
+            return True
+        return self._time_ms - known.time_ms >= self._config.reservation_refresh_ms
+
+    def _decide(self, decided: Reserved, known: Reservation | None) -> Reserved:
+        """Record a reservation, unless it says nothing new. A start that has come stays one."""
+        if known is not None:
+            before = known.decided
+            come = 0 < before.start_ms <= self._time_ms and 0 < decided.start_ms <= self._time_ms
+            if before == (replace(decided, start_ms=before.start_ms) if come else decided):
+                self.confirmed = True
+                return before
+        self._events.append(decided)
+        return decided
+
+    def _outlived(self, known: Reservation | None) -> tuple[str, ...]:
+        """The jobs that a reservation waits for and that have run for longer than expected."""
+        found = []
+        for uid in known.decided.awaits if known is not None else ():
+            job = self._state.jobs.get(uid)
+            end = expected_end(self._state, job, self._config, self._time_ms) if job is not None else None
+            if end is not None and end.outlived:
+                found.append(uid)
+        return tuple(found)
+
+    def _search(self, job: JobRecord) -> _Found | None:
+        """When and where the quorum fits as others end; None if it doesn't fit even then. Room that is kept for pods
+        that may come is kept for seconds."""
+        placing = self._placer.placing
+        observer, placing.observer = placing.observer, None
+        content = self._placer.view.content
+        self._hold_all(1)
+        ends = self._ends(job)
+        lent = {of.uid: slots for _, of in ends if (slots := of.slots.lent_by(job.uid))}
+        first = [self._vacating.of_pods(self._vacating.leaving)]
+        first += self._vacating.of_assumed()
+        first += [self._part(of, lent[of.uid], whole=False) for _, of in ends if of.uid in lent]
+        rest = (self._without(of, lent[of.uid]) if of.uid in lent else self._vacating.of_whole(of) for _, of in ends)
+        departures = Departures(self._placer, self._vacating, job, chain(first, rest))
+        enough, found = departures.enough(), None
+        if enough is not None:
+            departures.go_to(enough)
+            mark = placing.mark()
+            tried = self._placer.without_memory(job)
+            assert tried is not None, "the quorum has just fitted"
+            found = self._as_found(job, tried, ends[: max(enough - len(first), 0)])
+            placing.undo(tried, mark)
+        departures.go_to(0)
+        self._hold_all(-1, content)
+        placing.observer = observer
+        return found
+
+    def _part(self, job: JobRecord, slots: Iterable[SlotKey], *, whole: bool) -> Vacated:
+        """What these slots of a job leave; with `whole` it has no nodes any more."""
+        return self._vacating.of_job(job, tuple(sorted(slots)), whole=whole)
+
+    def _without(self, job: JobRecord, gone: set[SlotKey]) -> Vacated:
+        """What a job leaves that has no nodes any more, once these slots have left."""
+        return self._part(job, job.placements.keys() - gone, whole=True)
+
+    def _hold_all(self, sign: int, content: int | None = None) -> None:
+        """While room for a further reservation is sought, take out of the view what others are still to leave for those
+        before it; with the sign -1 put it back."""
+        for held in self._held.values():
+            self._placer.view.hold(held.rooms.rows, held.left, content, sign=sign)
+
+    def _ends(self, host: JobRecord) -> list[tuple[float, JobRecord]]:
+        """The jobs with nodes, and when they are expected to end, in that order; the unknown ends are infinite. Guests
+        of the job that is to get their room leave when they are asked to."""
+        found = []
+        for job in self._state.jobs.values():
+            if job.placements:
+                end_ms = self._time_ms if host.uid in job.slots.hosts else self._end_ms(job)
+                found.append((end_ms, job.began_ms, job.uid, job))
+        found.sort()  # no two have the same UID
+        return [(end_ms, job) for end_ms, _, _, job in found]
+
+    def _end_ms(self, job: JobRecord) -> float:
+        """When a job with nodes is expected to end, infinite for an unknown end. One that took them starts once the
+        pods of others have left, for which they have their grace periods."""
+        end = expected_end(self._state, job, self._config, self._time_ms)
+        if end is not None:
+            return end.end_ms
+        room = job.slots.room
+        run_ms = expected_runtime_ms(self._state, job, self._config, self._time_ms) if room is not None else None
+        if room is None or run_ms is None:
+            return math.inf
+        return max(self._time_ms, room.until_ms - self._config.room_bound_ms) + run_ms
+
+    def _as_found(self, host: JobRecord, tried: PlacementTry, before: list[tuple[float, JobRecord]]) -> _Found:
+        pods = self._placer.placed_pods(tried)
+        nodes = {of.node for of in pods}
+        awaited = [(end_ms, job) for end_ms, job in before if not nodes.isdisjoint(job.placements.values())]
+        # Guests leave when they are asked to, and they come and go.
+        awaited = [(end_ms, job) for end_ms, job in awaited if host.uid not in job.slots.hosts]
+        lent = [(of, slot) for of in self._state.jobs.values() for slot in of.slots.lent_by(host.uid)]
+        last_ms = before[-1][0] if before else self._time_ms + grace_ms(self._state, lent, self._vacating.leaving)
+        kept = (of.until_ms for of in self._state.assumed.values() if of.node in nodes)
+        last_ms = max(last_ms, *kept, self._time_ms)
+        start_ms = int(last_ms) if last_ms < math.inf else 0
+        return _Found(start_ms, pods, tuple(job.uid for _, job in awaited))
+
+    def hold(self, job: JobRecord, decided: Reserved) -> None:
+        """Take out of the view what the reservation needs of what is free now: all but what those leave who end
+        before, or are guests. What pods leave that are on their way out isn't free yet, but it is held too, because a
+        job behind counts on it when it takes room: a node then has less than nothing free."""
+        view = self._placer.view
+        rows, groups = view.node_index.rows(), job.valid_spec.groups
+        each = [view.amounts(group.shape.requests) for group in groups]
+        pods = [each[of.group] * sum(last - first + 1 for first, last in of.indices) for of in decided.pods]
+        leave = {uid: self._state.jobs[uid] for uid in decided.awaits if uid in self._state.jobs}
+        leave |= {guest.uid: guest for guest in self._guests.get(job.uid, ())}
+        needed, on = np.zeros_like(view.free), np.array([rows[of.node] for of in decided.pods], np.int64)
+        if pods:
+            add_to(needed, on, np.array(pods))
+        held = np.unique(on)
+        in_all = needed[held].astype(np.int64)
+        amounts = np.maximum(in_all - self._left_for(leave)[held], 0)
+        lent = np.minimum(amounts, self._lent_to(job.uid, leave)[held])
+        view.hold(held, amounts)
+        self._held[job.uid] = _Held(
+            RowRooms(held, amounts), in_all - amounts, decided.start_ms, decided.awaits, leave, lent
+        )
+
+    def _left_for(self, leave: dict[str, JobRecord]) -> Amounts:
+        """What these jobs leave, by row of the view: without what others with reservations count on already, since the
+        same job may leave for several."""
+        gone = self._rooms_of(self._vacating.of_whole(of) for of in leave.values() if of.placements)
+        if not self._held or not leave:
+            return gone
+        every = {**leave}
+        for other in self._held.values():
+            every.update(other.leave)
+        in_all = self._rooms_of(self._vacating.of_whole(of) for of in every.values() if of.placements)
+        for other in self._held.values():
+            in_all[other.rooms.rows] -= other.left
+        return np.minimum(gone, np.maximum(in_all, 0))
+
+    def _lent_to(self, host: str, leave: Collection[str]) -> Amounts:
+        """What pods use that were lent room of this job, by row of the view, and that isn't counted for another one.
+        Those of the jobs that leave as a whole don't count."""
+        lent = self._rooms_of(
+            self._part(of, slots, whole=False)
+            for of in (self._state.jobs.values() if host in self._hosting else ())
+            if of.uid not in leave and (slots := of.slots.lent_by(host))
+        )
+        for other in self._held.values():
+            lent[other.rooms.rows] -= other.lent
+        return np.maximum(lent, 0)
+
+    def _rooms_of(self, vacated: Iterable[Vacated]) -> Amounts:
+        departing = Departing()
+        departing.extend(vacated)
+        found = np.zeros_like(self._placer.view.free)
+        add_to(found, *departing.rooms(0, len(departing)))
+        return found.astype(np.int64)
+
+    # --- jobs behind ----------------------------------------------------------------------------------------
+
+    def backfill(self, tried: PlacementTry, others: Others) -> PlacementTry | None:
+        """The quorum of a failed try, placed in reserved room that it leaves in time, or as a guest, or held back by a
+        permit; None if it has none. Then the try says what it lacks in the room that is open to it, and who keeps the
+        rest."""
+        job = tried.job
+        if not self._held or tried.shortage is None or not tried.shortage.of_nodes or tried.shortage.infeasible:
+            return None
+        in_time = None if job.placements else self._in_held_room(job, self._open_for_good(tried, None, others))
+        if in_time is not None and _has_room(in_time):
+            return in_time
+        guest = self._as_guest(job, tried.shortage, others)
+        if guest is not None and _has_room(guest):
+            return guest
+        again = guest or in_time
+        tried.shortage = tried.shortage if again is None or again.shortage is None else again.shortage
+        if len(self._state.reservations) > 1:
+            tried.shortage.kept_by = self._keeping_out(job, tried.shortage)
+        return None
+
+    def _keeping_out(self, job: JobRecord, shortage: Shortage) -> tuple[str, ...]:
+        """The jobs whose reserved room is in the way of a quorum: those of which each alone keeps all that it lacks,
+        else those of which each keeps room for a pod of the group that lacks it, else all on the nodes for that
+        group."""
+        if not _is_in_the_way(shortage):
+            return ()
+        view, shape = self._placer.view, job.valid_spec.groups[shortage.group].shape
+        lacks = shortage.asked - shortage.found
+        key = (view.content, shape, lacks)
+        if key not in self._keep_out:
+            nodes, free = self._placer.placing.filters.static(shape), fitting(view, shape)
+            more = {}
+            for uid, held in self._held.items():
+                kept = np.zeros_like(view.free)
+                kept[held.rooms.rows] = held.rooms.amounts
+                more[uid] = int(((fitting(view, shape, -kept) - free) * nodes).sum())
+            all_of_it = [uid for uid, pods in more.items() if pods >= lacks]
+            there = [uid for uid, held in self._held.items() if nodes[held.rooms.rows].any()]
+            self._keep_out[key] = tuple(all_of_it or [uid for uid, pods in more.items() if pods] or there)
+        return self._keep_out[key]
+
+    def lend(self, tried: PlacementTry, pods: int | None, others: Others) -> bool:
+        """Place pods beyond a quorum as `Placer.further`, in reserved room. The job loses them, or all that it has if
+        its quorum is a guest, once those with the reservations need their room."""
+        job, known, done, more = tried.job, tried.shortage, len(tried.pieces), False
+        if not self._held or not self._config.guests or job.of_pods:
+            return False
+        if tried.hosts:
+            return self._lend(tried, pods, others)
+        if known is None or not known.of_nodes:
+            return False
+        left = tried.groups[known.group].count - sum(group == known.group for group, _ in job.placements)
+        asked = {known.group: left if pods is None else min(left, pods)}
+        more = self._further(tried, pods, self._open_for_good(tried, asked, others))
+        if len(tried.pieces) == done and job.valid_spec.preemptible:
+            more = self._lend(tried, pods, others)
+        elif len(tried.pieces) == done:  # one pod of them is enough
+            known.no_guest = _is_in_the_way(known) and bool(self._open_to_guests(job, others))
+        if len(tried.pieces) == done and len(self._state.reservations) > 1:
+            known.kept_by = self._keeping_out(job, known)
+        return more
+
+    def _lend(self, tried: PlacementTry, pods: int | None, others: Others) -> bool:
+        done = len(tried.pieces)
+        is_guest = bool(tried.hosts)
+        more = self._further(tried, pods, self._open_to_guests(tried.job, others))
+        if len(tried.pieces) > done:
+            self._note_hosts(tried)
+            self._occupy(tried, tried.pieces[done:] if is_guest else [])
+        return more
+
+    def _further(self, tried: PlacementTry, pods: int | None, free: dict[str, _Held]) -> bool:
+        """As `Placer.further`, with this reserved room. If nothing is placed, nothing has changed."""
+        if not free:
+            return False
+        before, known, done = self._put_back(free), tried.shortage, len(tried.pieces)
+        tried.left, tried.shortage = None, None
+        more = self._placer.further(tried, pods)
+        placed = len(tried.pieces) > done
+        if not placed:
+            tried.shortage = known
+        self._take_out(free, None if placed else before)
+        return more
+
+    def among_guests(self, tried: PlacementTry, others: Others, make_room: MakeRoom) -> PlacementTry | None:
+        """The quorum of a failed try as a guest, where guests give it their room; None if they don't. Between guests,
+        the same rules hold as between other jobs."""
+        job = tried.job
+        if not self._config.guests or job.of_pods or not job.valid_spec.preemptible:
+            return None
+        free = self._open_to_guests(job, others) if not self._hosting.isdisjoint(self._held) else {}
+        if not free:
+            return None
+        before = self._put_back(free)
+        found = make_room(tried, self._awaited)
+        placed = found is not None and found.quorum_stands
+        self._take_out(free, None if placed else before)
+        if found is not None and found.preempted is not None:
+            self._note_hosts(found)
+            decided = found.preempted
+            found.preempted = replace(decided, placed=replace(decided.placed, hosts=found.hosts))
+        return found
+
+    def _open_for_good(self, tried: PlacementTry, pods: Mapping[int, int] | None, others: Others) -> dict[str, _Held]:
+        """The reserved room that a job may use without being a guest, for so many more pods of its groups, None for its
+        quorum: what it will have left before the reservation begins, and all where its queue comes first. Of the rest,
+        what is held beside pods that were lent it."""
+        job = tried.job
+        end_ms = leaves_by_ms(self._state, job, self._config, self._time_ms)
+        whole = {uid for uid, of in self._held.items() if end_ms is not None and end_ms <= of.start_ms}
+        if tried.shortage is not None and _is_in_the_way(tried.shortage):
+            whole |= {uid for uid in self._held.keys() - whole if others.comes_first(tried, pods, self._reserved(uid))}
+        open_to_it = ((uid, of if uid in whole else of.beside_lent) for uid, of in self._held.items())
+        return {uid: of for uid, of in open_to_it if uid in whole or of.rooms.amounts.any()}
+
+    def _reserved(self, uid: str) -> tuple[JobRecord, dict[int, int]]:
+        """A job for which room is held, and how many pods of its groups that is for."""
+        pods: dict[int, int] = {}
+        for of in self._state.reservations[uid].decided.pods if uid in self._state.reservations else ():
+            pods[of.group] = pods.get(of.group, 0) + sum(last - first + 1 for first, last in of.indices)
+        return self._state.jobs[uid], pods
+
+    def _as_guest(self, job: JobRecord, shortage: Shortage, others: Others) -> PlacementTry | None:
+        if not self._config.guests or job.of_pods:
+            return None
+        if not job.valid_spec.preemptible:
+            if _is_in_the_way(shortage):
+                shortage.no_guest = self._would_fit(job, self._open_to_guests(job, others))
+            return None
+        found = self._in_held_room(job, self._open_to_guests(job, others))
+        if found is not None and found.quorum_stands:
+            self._note_hosts(found)
+            self._occupy(found, found.pieces)
+        return found
+
+    def _occupy(self, tried: PlacementTry, pieces: list[Piece]) -> None:
+        """Hold no room beside these pods of a new guest that they leave when it is needed: `hold` says the same of them
+        from the next cycle on."""
+        view, groups = self._placer.view, tried.job.valid_spec.groups
+        if not pieces:
+            return
+        used = np.zeros_like(view.free)
+        each = [view.amounts(groups[piece.group].shape.requests) * len(piece.indices) for piece in pieces]
+        add_to(used, np.array([piece.row for piece in pieces], np.int64), np.array(each))
+        for uid in tried.hosts:
+            held = self._held[uid]
+            rows, amounts = held.rooms
+            less = np.minimum(amounts, used[rows].astype(np.int64))
+            used[rows] -= less
+            view.hold(rows, less, sign=-1)
+            self._held[uid] = held._replace(
+                rooms=RowRooms(rows, amounts - less),
+                left=held.left + less,
+                lent=np.minimum(held.lent, amounts - less),
+            )
+
+    def _would_fit(self, job: JobRecord, free: dict[str, _Held]) -> bool:
+        """Whether the quorum of a job would have room with this reserved room. Nothing changes."""
+        if not free:
+            return False
+        placing = self._placer.placing
+        observer, placing.observer = placing.observer, None
+        before, mark = self._put_back(free), placing.mark()
+        tried = self._placer.quorum(job)
+        placing.undo(tried, mark)
+        self._take_out(free, before)
+        placing.observer = observer
+        return tried.quorum_stands
+
+    def _note_hosts(self, tried: PlacementTry) -> None:
+        """Say in a try in whose reserved room it is."""
+        rows = {piece.row for piece in tried.pieces}
+        tried.hosts = tuple(uid for uid, of in self._held.items() if not rows.isdisjoint(of.rooms.rows.tolist()))
+
+    def _open_to_guests(self, job: JobRecord, others: Others) -> dict[str, _Held]:
+        """The reserved room in which a job may be a guest. Who starts in room that the job in front can use now would
+        be asked to leave at once, and be in its way if its turn is still to come."""
+        jobs = self._state.jobs
+        held = {uid: of for uid, of in self._held.items() if job.uid not in jobs[uid].slots.asked}
+        return {uid: of for uid, of in held.items() if not self._may_start(uid, others)}
+
+    def _may_start(self, uid: str, others: Others) -> bool:
+        """Whether the job for which room is held can start with it without its guests. In a cycle, there is no more
+        room later on, so this is asked once."""
+        known = self._may_starts.get(uid)
+        if known is None:
+            view, rooms = self._placer.view, self._held[uid].rooms
+            before = view.content
+            view.hold(*rooms, sign=-1)
+            known = self._may_starts[uid] = others.may_start(self._state.jobs[uid])
+            view.hold(*rooms, before)
+        return known
+
+    def _in_held_room(self, job: JobRecord, free: dict[str, _Held]) -> PlacementTry | None:
+        """A try to place the quorum of a job with this reserved room; None without any."""
+        if not free:
+            return None
+        before = self._put_back(free)
+        again = self._placer.quorum(job)
+        self._take_out(free, None if again.quorum_stands else before)
+        return again
+
+    def _put_back(self, free: dict[str, _Held]) -> int:
+        """Put what is held for these on the view; returns the number of the content before."""
+        view = self._placer.view
+        whole = tuple(of is self._held[uid] for uid, of in free.items())
+        before, key = view.content, (view.content, *free, whole)
+        view.hold(*_all_of(free), self._lifted.get(key), sign=-1)
+        self._lifted[key] = view.content
+        return before
+
+    def _take_out(self, free: dict[str, _Held], before: int | None) -> None:
+        """Hold it again. `before` is the number of the content then, if nothing else has changed."""
+        self._placer.view.hold(*_all_of(free), before)
+
+
+def _is_in_the_way(shortage: Shortage) -> bool:
+    """Whether reserved room is in a job's way."""
+    return any(reason.kind == ReasonKind.RESERVED for reason, _ in shortage.reasons)
+
+
+def _all_of(held: dict[str, _Held]) -> RowRooms:
+    rooms = [of.rooms for of in held.values()]
+    return RowRooms(np.concatenate([of.rows for of in rooms]), np.concatenate([of.amounts for of in rooms]))

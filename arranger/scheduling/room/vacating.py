@@ -1,0 +1,307 @@
+"""Room that pods leave, on one cycle's view: released in order to see what then fits, and taken again.
+
+A pod that leaves uses no node, no capability of its queue, and is in no other pod's way. ResourceQuotas count it until
+it is gone.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from operator import attrgetter
+from typing import NamedTuple
+
+import numpy as np
+
+from arranger.events.kinds import PodSeen
+from arranger.model.job import DEFAULT_GRACE_S
+from arranger.projections.cluster.nodes import Amounts, Requests
+from arranger.projections.derived.departing import hanging, next_hanging_ms
+from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.records import JobRecord, holds, requests_of
+from arranger.projections.queues.use import JOBS
+from arranger.projections.state import State
+from arranger.projections.verdicts.preemption import leaves
+from arranger.scheduling.cluster.neighbours import Neighbour, neighbour_of, of_pod
+from arranger.scheduling.cluster.view import Levels, Mask, Rows
+from arranger.scheduling.placing.pods import Placing
+from arranger.scheduling.queues.known_jobs import KnownPart, RowRooms
+
+
+class Vacated(NamedTuple):
+    """What some pods leave: rows of the view with amounts, the pods as others see them, and the use of a queue."""
+
+    rooms: RowRooms
+    pods: tuple[tuple[Neighbour, int], ...]
+    queue: str
+    use: tuple[tuple[str, int], ...]
+
+
+class Departing:
+    """Pods that leave one after the other, their rooms also as columns: a row, and amounts."""
+
+    def __init__(self) -> None:
+        self._leaving: list[Vacated] = []
+        self._rows: Rows = np.zeros(0, np.int64)
+        self._amounts: Amounts = np.zeros((0, 0), np.int64)
+        #: For each row, the place of the one whose room it is.
+        self._whose: Rows = np.zeros(0, np.int64)
+        #: The number of rooms of the first so many.
+        self._ends: list[int] = [0]
+        #: How many are in the columns already.
+        self._joined = 0
+
+    def __len__(self) -> int:
+        return len(self._leaving)
+
+    def __getitem__(self, at: int) -> Vacated:
+        return self._leaving[at]
+
+    def extend(self, vacated: Iterable[Vacated]) -> None:
+        """Add the next ones."""
+        first = len(self._leaving)
+        self._leaving += vacated
+        for of in self._leaving[first:]:
+            self._ends.append(self._ends[-1] + len(of.rooms.rows))
+
+    def _join(self) -> None:
+        if self._joined < len(self._leaving):
+            added = [of.rooms for of in self._leaving[self._joined :] if len(of.rooms.rows)]
+            self._joined = len(self._leaving)
+            self._whose = np.repeat(np.arange(self._joined), np.diff(self._ends))
+            parts = added if not len(self._rows) else [RowRooms(self._rows, self._amounts), *added]
+            if added:
+                self._rows = np.concatenate([of.rows for of in parts])
+                self._amounts = np.concatenate([of.amounts for of in parts])
+
+    def rooms(self, first: int, last: int) -> tuple[Rows, Amounts]:
+        """Rows and amounts of those from `first` on, before `last`."""
+        self._join()
+        part = slice(self._ends[first], self._ends[last])
+        return self._rows[part], self._amounts[part]
+
+    def of(self, which: Sequence[int]) -> tuple[Rows, Amounts]:
+        """Rows and amounts of these."""
+        self._join()
+        chosen = np.zeros(len(self), np.bool_)
+        chosen[which] = True
+        rooms = chosen[self._whose]
+        return self._rows[rooms], self._amounts[rooms]
+
+    def on(self, rows: Sequence[int], count: int) -> Mask:
+        """For each, whether it has room on one of these of so many rows."""
+        self._join()
+        there = np.zeros(count, np.bool_)
+        there[rows] = True
+        found = np.zeros(len(self), np.bool_)
+        found[self._whose[there[self._rows]]] = True
+        return found
+
+
+class Vacating:
+    """Releases room on the view of one cycle."""
+
+    def __init__(self, state: State, placing: Placing) -> None:
+        self._state = state
+        self._placing = placing
+        config = placing.config
+        #: The pods that were to be gone and aren't. They leave nothing.
+        self.hanging: frozenset[str] = frozenset()
+        if state.deleting or state.orphaned:
+            self.hanging = hanging(state, placing.time_ms, config.room_bound_ms)
+        #: Requests → the room that one pod with them uses.
+        self._each: dict[Requests, Amounts] = {}
+
+    @property
+    def next_hanging_ms(self) -> float:
+        """When the next pod isn't expected to leave any more, in milliseconds since 1970; infinite if none is."""
+        placing = self._placing
+        return next_hanging_ms(self._state, placing.time_ms, placing.config.room_bound_ms)
+
+    @cached_property
+    def leaving(self) -> list[PodSeen]:
+        """The pods that leave anyway in this cycle."""
+        found = leaving(self._state)
+        return [pod for pod in found if pod.uid not in self.hanging] if self.hanging else found
+
+    def of_whole(self, job: JobRecord) -> Vacated:
+        """What a job leaves that has no nodes any more."""
+        return self.of_job(job, self._placing.jobs.of(job).slots, whole=True)
+
+    def of_job(self, job: JobRecord, slots: tuple[SlotKey, ...], *, whole: bool) -> Vacated:
+        """What these slots of a job leave; with `whole` the job has no nodes any more."""
+        known, use = self._placing.jobs.of(job), tuple[tuple[str, int], ...]()
+        part = known.part(slots)
+        if self._placing.quotas.of_queues:
+            use = (*part.amounts.items(), (JOBS, 1)) if whole else tuple(part.amounts.items())
+        if self._placing.view.neighbours is None:
+            return Vacated(self._rooms_of(job, part), (), known.queue, use)
+        held = [*self._held(job, slots)]
+        seen = [
+            (of_pod(self._state, pod) if pod is not None else neighbour_of(job, group), node)
+            for group, pod, node, _ in held
+        ]
+        return self._vacated([(node, requests, 1) for _, _, node, requests in held], seen, known.queue, use)
+
+    def _rooms_of(self, job: JobRecord, part: KnownPart) -> RowRooms:
+        """What the pods of a part of a job leave together."""
+        if self.hanging and not self.hanging.isdisjoint(job.bound.values()):  # it isn't so for good
+            return self._rooms(self._counts(job, part.slots))
+        if part.rooms is None:
+            part.rooms = self._rooms(self._counts(job, part.slots))
+        return part.rooms
+
+    def sum_of(self, jobs: Iterable[JobRecord]) -> Levels:
+        """What all pods of these jobs use, by row of the view and resource. Don't modify it."""
+        known = self._placing.jobs
+        return known.sum_of(
+            map(known.of, jobs),
+            self._placing.view.free.shape,
+            lambda of: self._rooms_of(of.job, of.whole),
+        )
+
+    def _counts(self, job: JobRecord, slots: tuple[SlotKey, ...]) -> list[tuple[str, Requests, int]]:
+        """Nodes and requests with the number of these pods. Most pods request what their group does, and are counted by
+        group, because that is cheaper to compare."""
+        groups, found = job.valid_spec.groups, list[tuple[str, Requests, int]]()
+        counts: dict[tuple[str, int], int] = {}
+        for group, _, node, requests in self._held(job, slots):
+            if requests == groups[group].shape.requests:
+                counts[node, group] = counts.get((node, group), 0) + 1
+            else:
+                found.append((node, requests, 1))
+        return [*found, *((node, groups[group].shape.requests, count) for (node, group), count in counts.items())]
+
+    def _held(self, job: JobRecord, slots: tuple[SlotKey, ...]) -> Iterator[tuple[int, PodSeen | None, str, Requests]]:
+        """For each slot whose pod holds room: its group, the pod if there is one, its node and requests."""
+        bound, pods = job.bound, self._state.pods
+        for slot in slots:
+            uid = bound.get(slot)
+            if uid is None:
+                yield slot[0], None, job.placements[slot], requests_of(job, slot)
+            elif holds(pod := pods[uid]) and uid not in self.hanging:
+                yield slot[0], pod, pod.node, pod.requests
+
+    def of_pods(self, pods: Sequence[PodSeen]) -> Vacated:
+        """What pods leave that count in no queue any more."""
+        return self._vacated(
+            [(pod.node, pod.requests, 1) for pod in pods],
+            [(of_pod(self._state, pod), pod.node) for pod in pods],
+            "",
+            (),
+        )
+
+    def of_assumed(self) -> Iterator[Vacated]:
+        """What is kept for pods that may still come, until it is clear that they don't."""
+        for pod in self._state.assumed.values():
+            if pod.until_ms > self._placing.time_ms:
+                rooms = self._rooms([(pod.node, pod.requests, 1)])
+                yield Vacated(rooms, (), "", ())
+
+    def _vacated(
+        self,
+        held: Iterable[tuple[str, Requests, int]],
+        seen: Sequence[tuple[Neighbour, str]],
+        queue: str,
+        use: tuple[tuple[str, int], ...],
+    ) -> Vacated:
+        view = self._placing.view
+        rows, known, others = view.node_index.rows(), [], view.neighbours
+        for pod, node in seen if others is not None else ():
+            if others is not None and others.knows(pod) and node in rows:
+                known.append((pod, rows[node]))
+        return Vacated(self._rooms(held), tuple(known), queue, use)
+
+    def _rooms(self, held: Iterable[tuple[str, Requests, int]]) -> RowRooms:
+        """What so many pods with these nodes and requests use together, by row."""
+        view, rooms = self._placing.view, dict[int, Amounts]()
+        rows = view.node_index.rows()
+        for node, requests, count in held:
+            row = rows.get(node)
+            if row is not None:
+                each = self._each.get(requests)
+                if each is None:
+                    each = self._each[requests] = view.amounts(requests)
+                amounts = each * count
+                rooms[row] = rooms[row] + amounts if row in rooms else amounts
+        return RowRooms.of(rooms)
+
+    def helpful_nodes(self, job: JobRecord, others: Iterable[JobRecord]) -> list[str]:
+        """The nodes with room for a pod of a job if all these others left, in the order of jobs and slots."""
+        view, counts = self._placing.view, dict[tuple[str, Requests], int]()
+        for of in others:
+            for slot, node in sorted(of.placements.items()):  # their own order isn't the same in a restored state
+                key = (node, requests_of(of, slot))
+                counts[key] = counts.get(key, 0) + 1
+        asked = [view.request(group.shape) for group in job.valid_spec.groups if group.count]
+        rooms = self._rooms((node, requests, count) for (node, requests), count in counts.items())
+        return [
+            view.names[row]
+            for row, amounts in zip(*rooms, strict=True)
+            if any((view.free[row] + amounts >= each)[each > 0].all() for each in asked)
+        ]
+
+    def release(self, vacated: Vacated) -> None:
+        """Let the pods leave."""
+        self._placing.view.shift(*vacated.rooms, vacated.pods, 1)
+        self._placing.quotas.release(vacated.queue, vacated.use, 1)
+
+    @property
+    def by_room_alone(self) -> bool:
+        """Whether pods that leave change nothing but the free amounts of their nodes."""
+        return self._placing.view.neighbours is None and not self._placing.quotas.of_queues
+
+    def take_all_again(self, departing: Departing, which: Sequence[int]) -> None:
+        """Let these be there again, if they leave by room alone."""
+        self._placing.view.shift_all(*departing.of(which), -1)
+
+    def release_some(self, departing: Departing, first: int, last: int, sign: int = 1) -> None:
+        """Let those from `first` on, before `last`, leave, or with the sign -1 be there again."""
+        view = self._placing.view
+        if self.by_room_alone:
+            view.shift_all(*departing.rooms(first, last), sign)
+            return
+        for at in range(first, last):
+            if sign > 0:
+                self.release(departing[at])
+            else:
+                self.take_again(departing[at])
+
+    def take_again(self, vacated: Vacated, *, use: bool = True) -> None:
+        """Let the pods be there again; without `use` their queue doesn't count them any more."""
+        self._placing.view.shift(*vacated.rooms, vacated.pods, -1)
+        if use:
+            self._placing.quotas.release(vacated.queue, vacated.use, -1)
+
+
+def grace_ms(state: State, slots: Iterable[tuple[JobRecord, SlotKey]], pods: Iterable[PodSeen]) -> int:
+    """The longest grace period, in milliseconds, of pods in these slots and of pods that leave anyway."""
+    seconds = [job.valid_spec.groups[slot[0]].grace_s for job, slot in slots]
+    seconds += [_grace_of(state, pod) for pod in pods]
+    return max(seconds, default=DEFAULT_GRACE_S) * 1000
+
+
+def _grace_of(state: State, pod: PodSeen) -> int:
+    """The grace period of a pod that leaves, in seconds. One that is being deleted has begun its own, which isn't
+    longer."""
+    job = state.jobs.get(pod.owner.job_uid) if pod.owner is not None else None
+    groups = job.spec.groups if job is not None and job.spec is not None else ()
+    of_group = (of.grace_s for of in groups if pod.owner is not None and of.name == pod.owner.group_name)
+    return next(of_group, DEFAULT_GRACE_S)
+
+
+def held_by(state: State, job: JobRecord, slots: Iterable[SlotKey]) -> list[PodSeen]:
+    """The pods in these slots of a job that hold room."""
+    pods = (state.pods[job.bound[slot]] for slot in slots if slot in job.bound)
+    return [pod for pod in pods if holds(pod)]
+
+
+def leaving(state: State) -> list[PodSeen]:
+    """Pods of TYJobs that leave anyway, by UID: they fill no slot of their job any more, or it is gone."""
+    found: list[PodSeen] = []
+    for uid, pods in state.pods_of.items():
+        job = state.jobs.get(uid)
+        if job is None or len(pods) > len(job.bound):
+            found += [pod for pod in pods.values() if leaves(state, pod)]
+    return sorted(found, key=by_uid)
+
+
+by_uid = attrgetter("uid")

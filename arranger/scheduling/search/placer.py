@@ -1,0 +1,314 @@
+"""Place jobs one by one on one cycle's view: each quorum completely or not at all, further pods as room allows.
+
+`cycle` decides the order of jobs. `placing` places pods and undoes placements, `quorum_search` tries the ways to place
+a quorum, and `quorum_memory` reuses the results for identical jobs.
+"""
+
+from collections.abc import Hashable, Sequence
+
+from arranger.model.config import CycleConfig
+from arranger.model.devices import DecidedDevices
+from arranger.model.job import LEADER_GROUP, PlacedPods, Slot
+from arranger.model.quota import LimitKind, QuotaLack
+from arranger.projections.derived.departing import ends_by_itself
+from arranger.projections.jobs.records import JobRecord, runs
+from arranger.projections.observed.devices import needs_of
+from arranger.projections.state import State
+from arranger.scheduling.filters.refusals import wary_groups
+from arranger.scheduling.placing.consents import Consents
+from arranger.scheduling.placing.kept import KeptRankings
+from arranger.scheduling.placing.needs import Needs, awaits_set, free_indices, in_start_order, pods_of, quorum_needs
+from arranger.scheduling.placing.placement_try import CycleObserver, Piece, PlacementTry, Shortage
+from arranger.scheduling.placing.pods import Placing
+from arranger.scheduling.queues.dominant_shares import Shares
+from arranger.scheduling.queues.registry import Policies
+from arranger.scheduling.search.empty_cluster import EmptyCluster
+from arranger.scheduling.search.quorum_memory import QuorumMemory
+from arranger.scheduling.search.quorum_search import QuorumSearch
+
+
+class Placer:
+    """One cycle's placements, job by job. `time_ms` defaults to the state's time, `kept` to nothing."""
+
+    def __init__(
+        self,
+        state: State,
+        config: CycleConfig,
+        policies: Policies,
+        *,
+        time_ms: int | None = None,
+        observer: CycleObserver | None = None,
+        kept: KeptRankings | None = None,
+    ) -> None:
+        time_ms = state.time_ms if time_ms is None else time_ms
+        kept = KeptRankings() if kept is None else kept
+        self.placing = self._placing = Placing(state, config, policies, time_ms=time_ms, observer=observer, kept=kept)
+        self._state = state
+        self._search = QuorumSearch(self._placing)
+        self._memory = QuorumMemory(self._placing)
+        self._empty = EmptyCluster(self._placing)
+        self._consents = Consents(state, self._placing)
+        self.view = self._placing.view
+        self.shares = Shares(self.view)
+
+    def quorum(self, job: JobRecord) -> PlacementTry:
+        """Place all the missing pods of the job's quorum, or none of them."""
+        kept = self._consents.lift(job)
+        if (refused := self._refused(job)) is not None:
+            return refused
+        if (failed := self._memory.fails_as_the_last(job)) is not None:
+            return PlacementTry(job, failed.policy, failed.groups, shortage=failed.shortage)
+        tried = self.begin(job)
+        if (full := self._placing.quotas.full(job) or self._too_little(job)) is not None:
+            tried.shortage = self._short(tried, quorum_needs(job, tried.policy), full)
+        elif not self._consents.asks_permits:
+            if not self._memory.again(tried):
+                self._place(tried)
+        else:
+            mark = self._placing.mark()
+            tried.quorum_stands = bool(kept) and self._consents.place_again(tried, kept)
+            if not tried.quorum_stands:
+                self._place(tried)
+            if (held := self.held_back(tried)) is not None:
+                self._placing.undo(tried, mark)
+                self.leave(tried, held)
+        if tried.pieces:  # a quorum of workers that have all finished needs no nodes
+            self._placing.quotas.begin(job)
+        self._memory.keep_last(tried)
+        return tried
+
+    def _refused(self, job: JobRecord) -> PlacementTry | None:
+        """The try of a job whose quorum a group check refuses. One that has nodes was asked about before."""
+        if job.placements or not self._consents.asks_checks:
+            return None
+        tried = self.begin(job)
+        tried.shortage = self._consents.refusal(tried, pods_of(quorum_needs(job, tried.policy)))
+        return tried if tried.shortage is not None else None
+
+    def held_back(self, tried: PlacementTry, *, may_keep: bool = True) -> Shortage | None:
+        """Why a permit holds a placed quorum back; None if none does. With `may_keep`, its room may be kept."""
+        if not tried.quorum_stands or tried.job.placements or not self._consents.asks_permits:
+            return None
+        return self._consents.hold_back(tried, self.placed_pods(tried), may_keep=may_keep)
+
+    def leave(self, tried: PlacementTry, held: Shortage) -> None:
+        """Say in a try that it was held back, after its placements were undone. From now on its room is kept, if the
+        permit says that."""
+        tried.shortage, tried.quorum_stands, tried.as_given, tried.by_search = held, False, False, False
+        self._consents.keep(tried, held)
+
+    def _place(self, tried: PlacementTry) -> None:
+        job, memory = tried.job, self._memory
+        alike, tight = memory.alike(job, tried.groups), self._placing.quotas.tight(job)
+        # Most queues have room for a whole job. Then equal jobs of other queues have the same result.
+        key = (alike, tight) if any(tight) else alike
+        again = not job.placements and self._placing.observer is None
+        if again and (known := memory.failed(key)) is not None:
+            tried.shortage = known
+            return
+        shortage = self._seek(tried, alike, key, limited=any(tight))
+        tried.quorum_stands = shortage is None
+        if shortage is None:
+            memory.keep_placed(tried)
+            return
+        tried.shortage = shortage
+        if not job.placements:
+            memory.keep_failed(key, shortage)
+
+    def _seek(self, tried: PlacementTry, alike: Hashable, key: Hashable, *, limited: bool) -> Shortage | None:
+        """Place the quorum, or say why not."""
+        needs = quorum_needs(tried.job, tried.policy)
+        lack = self._beyond_quota(tried, needs) if limited else None
+        shortage = self._short_of(tried, needs, lack) if lack is not None else None
+        if (never := self._still_never(tried, needs, alike, shortage)) is not None:
+            return never
+        if shortage is None:
+            shortage = self._search.place(tried, needs, None if tried.job.placements else key)
+        return (self._never(tried, alike, shortage) or shortage) if shortage is not None else None
+
+    def _still_never(
+        self, tried: PlacementTry, needs: Needs, alike: Hashable, shortage: Shortage | None
+    ) -> Shortage | None:
+        """As `_never`, for a job that is infeasible as recorded: then nothing is searched for it."""
+        waits = tried.job.waits
+        if waits is None or not waits.shortage.infeasible:
+            return None
+        if self._placing.observer is not None and shortage is None:  # who explains it asks what lacks now, too
+            mark = self._placing.mark()
+            self._search.simply(tried, needs)
+            self._placing.undo(tried, mark)
+        return self._never(tried, alike, shortage)
+
+    def _never(self, tried: PlacementTry, alike: Hashable, shortage: Shortage | None) -> Shortage | None:
+        """Why the nodes can never hold the quorum; None if they might. One beyond a quota or a capability waits for
+        that, and one with nodes has run on them: if its quorum has grown since, it waits."""
+        limited = shortage is not None and shortage.quota is not None and shortage.quota.limit != LimitKind.GUARANTEES
+        return None if limited or tried.job.placements else self._empty.shortage(tried, alike)
+
+    def on_empty_nodes(self, job: JobRecord) -> PlacementTry:
+        """A try without placements, with why the quorum certainly wouldn't fit an empty cluster of these nodes,
+        whatever limits say; without a shortage if it might."""
+        tried = self.begin(job)
+        tried.shortage = self._empty.shortage(tried, self._memory.alike(job, tried.groups))
+        return tried
+
+    def alike(self, job: JobRecord) -> Hashable:
+        """Everything that determines whether a job's quorum fits now, but limits."""
+        return self._memory.alike(job)
+
+    def asks_the_same(self, job: JobRecord) -> Hashable:
+        """As `alike`, whatever the job's priority; see `QuorumMemory.asks_the_same`."""
+        return self._memory.asks_the_same(job)
+
+    def left_out(self, job: JobRecord, lack: QuotaLack) -> PlacementTry:
+        """The try of a job that no nodes are sought for, because of its queue."""
+        tried = self.begin(job)
+        tried.shortage = self._short(tried, quorum_needs(job, tried.policy), lack)
+        return tried
+
+    @property
+    def search_steps(self) -> int:
+        """The steps of all complete searches for quorums so far."""
+        return self._search.steps
+
+    def fits(self, job: JobRecord) -> bool:
+        """Whether the job's quorum would fit now. The view stays unchanged."""
+        mark = self._placing.mark()
+        tried = self.without_memory(job)
+        if tried is not None:
+            self._placing.undo(tried, mark)
+        return tried is not None
+
+    def without_memory(self, job: JobRecord) -> PlacementTry | None:
+        """Place the job's quorum, whatever became of equal ones; None if it doesn't fit."""
+        tried = self.begin(job)
+        needs = quorum_needs(job, tried.policy)
+        if self._placing.quotas.full(job) is not None or self._too_little(job) is not None:
+            return None
+        if self._beyond_quota(tried, needs) is not None:
+            return None
+        mark = self._placing.mark()
+        if self._search.place(tried, needs) is None:
+            tried.quorum_stands = True
+            return tried
+        self._placing.undo(tried, mark)
+        return None
+
+    def begin(self, job: JobRecord) -> PlacementTry:
+        """A try that has placed nothing yet."""
+        config = self._placing.config
+        groups = wary_groups(job, config, self._placing.time_ms)
+        return PlacementTry(job, self._placing.policies.pod_policy(job, config), groups)
+
+    def _too_little(self, job: JobRecord) -> QuotaLack | None:
+        """What all nodes together have less of than a pod group without nodes says that it needs."""
+        for name, needed in job.valid_spec.min_resources if not job.placements else ():
+            if (left := self.view.free_in_all(name)) < needed:
+                return QuotaLack("", name, needed, left, 0, limit=LimitKind.MIN_RESOURCES)
+        return None
+
+    def _beyond_quota(self, tried: PlacementTry, needs: Needs) -> QuotaLack | None:
+        """The lack if quotas or the queue rule out every choice of workers for the quorum."""
+        job, quotas = tried.job, self._placing.quotas
+        if not quotas.limits(job):
+            return None
+        pods = pods_of(needs)
+        free = free_indices(job, range(1, len(tried.groups)))
+        any_set = not tried.policy.whole and len(free) > 1 and not job.valid_spec.has_worker_groups
+        return quotas.least(job, pods, free) if any_set else quotas.lack(job, pods)
+
+    def _short_of(self, tried: PlacementTry, needs: Needs, lack: QuotaLack) -> Shortage:
+        """The shortage of a whole quorum for such a lack: that of nodes, where it wouldn't fit without guarantees,
+        either."""
+        quotas = self._placing.quotas
+        if not quotas.of_guarantees(lack):
+            return self._short(tried, needs, lack)
+        mark = self._placing.mark()
+        with quotas.without_guarantees():
+            shortage = self._search.simply(tried, needs)
+            self._placing.undo(tried, mark)
+        # Nodes may have the room all the same: that of ended pods counts as use of their queue until their job's end.
+        return shortage or self._short(tried, needs, lack)
+
+    def _short(self, tried: PlacementTry, needs: Needs, lack: QuotaLack) -> Shortage:
+        """The shortage of a whole quorum for such a lack."""
+        asked = sum(len(indices) for indices in needs.values())
+        return self._placing.short_of_quota(tried, min(needs, default=LEADER_GROUP), lack, found=0, asked=asked)
+
+    def further(self, tried: PlacementTry, pods: int | None) -> bool:
+        """Place up to `pods` pods (None: all) beyond a placed quorum, set by set and in whole worker groups.
+
+        Returns whether some were placed and more remain to be tried.
+        """
+        if tried.left is None:
+            tried.left = self._left(tried)
+        placing, begun = self._placing, bool(tried.pieces)
+        while tried.left:
+            group, (indices, asked) = next(iter(tried.left.items()))
+            if awaits_set(tried.job, group, tried.pieces):
+                del tried.left[group]
+                continue
+            size = tried.groups[group].group_size
+            desired = indices if pods is None else indices[: -(-pods // size) * size]
+            placed, short = placing.place_whole(tried, group, desired, asked - len(indices), asked)
+            rest = indices[placed:]
+            if placed and not begun:
+                placing.quotas.begin(tried.job)
+                begun = True
+            if short is not None:
+                tried.shortage = tried.shortage or short
+            if placed == len(desired) and rest:
+                tried.left[group] = (rest, asked)
+            else:
+                del tried.left[group]
+            if pods is not None and placed:
+                return bool(tried.left)
+        return False
+
+    def _left(self, tried: PlacementTry) -> dict[int, tuple[Sequence[int], int]]:
+        """The further pods of a job; none of one whose pods show its end, or that holds none, if its queue has no
+        room."""
+        if ends_by_itself(self._state, tried.job):
+            return {}
+        free = free_indices(tried.job, in_start_order(tried.job.valid_spec), tried.pieces)
+        full = self._placing.quotas.full(tried.job) if not tried.pieces else None
+        if full is None:
+            return {group: (indices, len(indices)) for group, indices in free.items()}
+        if free:
+            asked = sum(map(len, free.values()))
+            tried.shortage = self._placing.short_of_quota(tried, min(free), full, found=0, asked=asked)
+        return {}
+
+    def placed_pods(self, tried: PlacementTry) -> tuple[PlacedPods, ...]:
+        """The try's placements as an event records them: by node name, then group, indices in runs."""
+        by_slot: dict[tuple[int, int], list[Piece]] = {}
+        for piece in tried.pieces:
+            by_slot.setdefault((piece.row, piece.group), []).append(piece)
+        names = self.view.names
+        return tuple(PlacedPods(names[row], group, _merged(by_slot[row, group])) for row, group in sorted(by_slot))
+
+    def devices(self, tried: PlacementTry) -> tuple[DecidedDevices, ...]:
+        """The devices that the claims of the try's pods get by its placements, by the names of the claims; then those
+        of the claims that pods have for themselves, by slot."""
+        groups, namespace = {piece.group for piece in tried.pieces}, tried.job.seen.namespace
+        needs = [need for group in sorted(groups) for need in needs_of(tried.groups[group].shape)]
+        room = self.view.neighbours.devices if self.view.neighbours is not None else None
+        if not needs or room is None:
+            return ()
+        claims = sorted({need.claim for need in needs if not need.allocated and not need.own})
+        found = [room.decision(namespace, claim) for claim in claims]
+        own: dict[tuple[int, int], list[DecidedDevices]] = {}
+        for piece in tried.pieces:
+            of_pod = needs_of(tried.groups[piece.group].shape)
+            of_slots = zip(piece.indices, room.given(namespace, of_pod, piece.row, len(piece.indices)), strict=False)
+            for index, allocations in of_slots:
+                named = zip([need for need in of_pod if need.own], allocations, strict=False)
+                slot = Slot(piece.group, index)
+                own[piece.group, index] = [DecidedDevices(need.claim, need.name, of, slot) for need, of in named]
+        return (*(of for of in found if of is not None), *(one for slot in sorted(own) for one in own[slot]))
+
+
+def _merged(pieces: list[Piece]) -> tuple[tuple[int, int], ...]:
+    if len(pieces) == 1 and isinstance(pieces[0].indices, range):
+        return ((pieces[0].indices[0], pieces[0].indices[-1]),)
+    return runs(sorted(index for piece in pieces for index in piece.indices))

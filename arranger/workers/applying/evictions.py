@@ -1,0 +1,70 @@
+"""Evictions of preempted pods: deletions that PodDisruptionBudgets may refuse, which are then tried again later."""
+
+import logging
+
+from arranger.events.kinds import EffectFailed, PodSeen
+from arranger.kube.cluster import ApiError
+from arranger.logs import log_event
+from arranger.model.text import one_line
+from arranger.projections.jobs.parts import EVICT
+from arranger.workers.applying.creation import LONGEST_DETAIL, LONGEST_REASON
+from arranger.workers.applying.deletions import evict_pod
+from arranger.workers.applying.effects import SETTLE_S, Effects
+from arranger.workers.applying.progress import Look
+from arranger.workers.flow.work_queue import WorkQueue
+from arranger.workers.log.follower import Writer
+
+_log = logging.getLogger(__name__)
+
+#: A refused eviction is tried again after this time, twice as long after each further refusal, up to the limit.
+_FIRST_S, _LONGEST_S = 1.0, 20.0
+#: How messages begin in which the API server names a PodDisruptionBudget.
+_BUDGETS = ("disruption budget", "PodDisruptionBudget")
+
+
+class Evictions:
+    """Evicts pods, and records why the API server refuses that."""
+
+    def __init__(self, effects: Effects, queue: WorkQueue, writer: Writer) -> None:
+        self._effects = effects
+        self._queue = queue
+        self._writer = writer
+        self._clock = effects.parts.time
+
+    async def evict(self, look: Look, pod: PodSeen) -> bool:
+        """Evict a pod of the job; returns whether it is being deleted."""
+        job, progress = look.job, look.progress
+        try:
+            done = await self._effects.carry_out(
+                EVICT, pod.namespace, lambda: evict_pod(self._effects.cluster, pod, job.uid)
+            )
+        except ApiError as refused:
+            if not _lasting(refused):
+                raise
+            await self._refused(look, pod, refused)
+            return False
+        progress.evictions.pop(pod.uid, None)
+        progress.settling[pod.uid] = self._clock.monotonic_s() + SETTLE_S
+        return done
+
+    async def _refused(self, look: Look, pod: PodSeen, refused: ApiError) -> None:
+        """Record a new refusal in the log, and try again after a delay."""
+        job, progress = look.job, look.progress
+        tries = progress.evictions[pod.uid] = progress.evictions.get(pod.uid, 0) + 1
+        rest_s = min(_FIRST_S * 2.0 ** min(tries - 1, 9), _LONGEST_S)
+        progress.settling[pod.uid] = self._clock.monotonic_s() + rest_s
+        self._queue.look_again(job.uid, rest_s)
+        message = one_line(refused.detail)[:LONGEST_DETAIL]
+        known = job.slots.unevicted
+        if known is not None and known.message == message:
+            return
+        told = {"pod": f"{pod.namespace}/{pod.name}", "problem": refused}
+        log_event(_log, "the API server refuses an eviction", level=logging.WARNING, job=job.seen.name, **told)
+        reason = one_line(refused.reason)[:LONGEST_REASON]
+        failed = EffectFailed(job.uid, job.attempt, EVICT, None, refused.code, reason, message, False, tries)
+        await self._writer.append([failed])
+
+
+def _lasting(refused: ApiError) -> bool:
+    """Whether a refusal is about this pod, and not about a busy or broken API server."""
+    return refused.code == 403 or any(words in refused.detail for words in _BUDGETS)
