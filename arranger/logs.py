@@ -105,7 +105,7 @@ class TextFormatter(logging.Formatter):
         code = _COLOURS.get(record.levelno) if self._colour else None
         if code:
             level = f"\x1b[{code}m{level}\x1b[0m"
-        line = f"{_utc(record.created)} {level} {record.name.removeprefix('arranger.'):18} "
+        line = f"{_utc(record.created)} {level} {record.name.removeprefix('arranger.'):26} "
         line += one_line(record.getMessage())
         for name, value in _fields(record).items():
             line += f" {name}={_shown(value)}"

@@ -52,7 +52,7 @@ def test_on_a_terminal_a_line_is_text_with_fields_at_its_end() -> None:
     configure_logging("info", "auto", stream=stream)
     log_event(logger, "pod refused", level=logging.WARNING, pod="ns/a", reason="no room")
     assert stream.getvalue().endswith(
-        "Z \x1b[33mwarning\x1b[0m workers.applier    pod refused pod=ns/a reason='no room'\n"
+        "Z \x1b[33mwarning\x1b[0m workers.applying.applier   pod refused pod=ns/a reason='no room'\n"
     )
 
 
