@@ -1,6 +1,9 @@
 """One scheduling cycle: a pure function from a projection, a configuration and a time to a plan.
 
-Other packages import only this module and, for experiments on traces, `experiment`. import-linter checks that.
+Other packages import only this module and, for experiments on traces, `experiment`. import-linter checks that, and that
+each wing imports only those below it. From the ground up: `cluster` is what nodes have and who is on them, `filters`
+say which of them take a pod, `policies` which is best, `queues` whose turn it is and what limits it, `placing` puts
+pods on nodes, `search` finds nodes for a whole quorum, `room` is what others give or keep. `cycle` takes them together.
 """
 
 from arranger.scheduling.cluster.fragmentation import GPU_MILLI, Mix, NodeStates, Request, covering, fragments

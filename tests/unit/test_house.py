@@ -201,18 +201,42 @@ def test_the_ruler_counts_each_way() -> None:
     assert (name, complexity(function)) == ("f", 1 + 1 + 2 + 2 + 1)
 
 
-def test_what_the_map_of_the_architecture_names_is_there() -> None:
+def where_things_are() -> tuple[list[list[str]], list[list[str]]]:
+    """The rows of the packages and those of the tasks, in the architecture's section of this name."""
     page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
-    table = page.partition("\n## Where things are\n")[2].partition("\n## ")[0]
-    rows = [row.split("|")[1:3] for row in table.splitlines() if row.startswith("| `")]
+    section = page.partition("\n## Where things are\n")[2].partition("\n## ")[0]
+    packages, _, tasks = section.partition("\n### ")
+    rows = [[row.split("|")[1:3] for row in part.splitlines() if row.startswith("| ")] for part in (packages, tasks)]
+    return rows[0][2:], rows[1][2:]
+
+
+def test_what_the_map_of_the_architecture_names_is_there() -> None:
+    packages, tasks = where_things_are()
     assert {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()} == {
-        package for where, _ in rows for package in re.findall(r"^ `(\w+)/`", where)
+        package for where, _ in packages for package in re.findall(r"`(\w+)/`", where)
     }
-    for where, told in rows:
-        folder = PACKAGE / re.findall(r"`(\w+)/`", where)[0]
-        stems = {path.stem for path in folder.rglob("*")}
-        named = {name for each in re.findall(r"`([\w/]+)`", told) for name in each.split("/") if name}
-        assert named <= stems, f"{folder.name}: {named - stems}"
+    for where, told in packages:
+        folders = [PACKAGE / name for name in re.findall(r"`(\w+)/`", where)]
+        there = {path.stem for folder in folders for path in folder.iterdir()} | {
+            path.stem for path in PACKAGE.iterdir()
+        }
+        assert {name for name in re.findall(r"`(\w+)/?`", told)} <= there, where
+    for task, where in tasks:
+        named = re.findall(r"`([\w/.]+)`", task + where)
+        paths = [name for name in named if "/" in name and not name.startswith("/")]
+        assert paths and all((PACKAGE / path).exists() or (PACKAGE.parent / path).exists() for path in paths), task
+        stems = {path.name for path in PACKAGE.rglob("*.py")}
+        assert {name for name in named if name.endswith(".py") and "/" not in name} <= stems, task
+
+
+@pytest.mark.parametrize("package", ["scheduling", "projections", "workers"])
+def test_the_map_of_the_architecture_has_the_wings_in_their_order(package: str) -> None:
+    contracts = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (contract,) = [of for of in contracts if of["id"] == f"{package}-wings"]
+    layers = [name.strip() for layer in contract["layers"] for name in re.split(r"[|:]", layer)]
+    (told,) = [told for where, told in where_things_are()[0] if f"`{package}/`" in where]
+    named = [name for name in re.findall(r"`(\w+)/?`", told) if name in layers]
+    assert named == layers
 
 
 _LINKS = {f"kube/{name}.yaml": f"crds/{name}.yaml" for name in ("tyjob", "queue", "clusterlog")} | {

@@ -594,7 +594,9 @@ class Reservations:
         end_ms = leaves_by_ms(self._state, job, self._config, self._time_ms)
         whole = {uid for uid, of in self._held.items() if end_ms is not None and end_ms <= of.start_ms}
         if tried.shortage is not None and _is_in_the_way(tried.shortage):
-            whole |= {uid for uid in self._held.keys() - whole if others.comes_first(tried, pods, self._reserved(uid))}
+            whole |= {
+                uid for uid in self._held if uid not in whole and others.comes_first(tried, pods, self._reserved(uid))
+            }
         open_to_it = ((uid, of if uid in whole else of.beside_lent) for uid, of in self._held.items())
         return {uid: of for uid, of in open_to_it if uid in whole or of.rooms.amounts.any()}
 

@@ -1,7 +1,7 @@
 """Place jobs one by one on one cycle's view: each quorum completely or not at all, further pods as room allows.
 
-`cycle` decides the order of jobs. `placing` places pods and undoes placements, `quorum_search` tries the ways to place
-a quorum, and `quorum_memory` reuses the results for identical jobs.
+`cycle` decides the order of jobs. `placing/pods` places pods and undoes placements, `quorum_search` tries the ways to
+place a quorum, and `quorum_memory` reuses the results for identical jobs.
 """
 
 from collections.abc import Hashable, Sequence
