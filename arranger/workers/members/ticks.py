@@ -276,7 +276,7 @@ async def _awaited(handler: Handler) -> None:
 
 
 def handle_tick(cluster: str, tick: str) -> None:
-    """The function that a tick names in Redis; only workers that aren't ours call it. Its name never changes."""
+    """The function that a tick names in Redis; only workers that aren't ours call it. Once released, its name stays."""
     log_event(
         _log, "a tick reached an rq worker that isn't Arranger's", level=logging.WARNING, tick=tick, cluster=cluster
     )
