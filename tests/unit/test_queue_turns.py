@@ -315,3 +315,15 @@ def test_of_a_queue_with_room_for_one_more_job_the_first_one_demands() -> None:
         one_of_each(there, f"a{at}", "a", created=at)
     there.job("b0", of_queue="b", leader=shape(cpu=1, gpus=8))
     assert shares(there) == {"a": 1, "b": 7}
+
+
+def test_a_job_that_may_take_the_place_of_one_of_lower_priority_demands_although_its_queue_is_full() -> None:
+    there = world(gpus=8)
+    there.queue("a", max_running=1)
+    there.queue("b")
+    one_of_each(there, "runs", "a", created=1)
+    there.settle()
+    there.job("before", of_queue="a", leader=shape(cpu=1, gpus=2), priority=9, created=3)
+    there.job("behind", of_queue="a", leader=shape(cpu=1, gpus=4), created=2)
+    there.job("b0", of_queue="b", leader=shape(cpu=1, gpus=8))
+    assert shares(there) == {"a": 3, "b": 5}

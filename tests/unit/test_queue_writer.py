@@ -37,17 +37,19 @@ def test_a_status_has_the_amounts_that_a_queue_uses_demands_or_claims() -> None:
     there.queue("a", capability=(("example.com/link", 2), (GPU, 4)))
     assert status(there, "a")["used"] == {"example.com/link": "0", GPU: "0"}
     there.job("j", leader=shape(cpu=0.5, gpus=1), workers=2, of_queue="a")
-    there.job("large", leader=shape(gpus=9), of_queue="a")
+    there.settle()
+    there.job("further", leader=shape(gpus=3), of_queue="a")
+    there.job("large", leader=shape(gpus=9), of_queue="a")  # which no node could hold, so it demands nothing
     there.settle()
     found = status(there, "a")
     assert found == {
         "state": "Open",
         "used": {"cpu": "1500m", "example.com/link": "0", GPU: "3"},
         "share": {"cpu": "1500m", "example.com/link": "0", GPU: "4"},
-        "demand": {"cpu": "1500m", "example.com/link": "0", GPU: "12"},
+        "demand": {"cpu": "1500m", "example.com/link": "0", GPU: "6"},
         "gpus": 3,
         "gpuShare": 4,
-        "waiting": 1,
+        "waiting": 2,
         "running": 1,
         "observedGeneration": 3,
         "conditions": [

@@ -4,16 +4,16 @@ In a queue with `userFairness`, each submitter's jobs are like a queue of their 
 the submitters of a queue divide its share, and the one with the lowest ratio of used to share is next.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
 from arranger.events.facts import BeyondLimit
 from arranger.model.job import PodGroup
 from arranger.model.queue import DEFAULT_QUEUE
 from arranger.projections.derived.queue_counts import queue_of, sum_by_group, sum_of
-from arranger.projections.derived.queue_membership import submitter_of
+from arranger.projections.derived.queue_membership import counted_priority, submitter_of
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.queues.tree import QueueTree
-from arranger.projections.queues.use import JOBS
 from arranger.projections.state import State
 from arranger.scheduling.queues.dominant_shares import PlacedPiece
 from arranger.scheduling.queues.fair_shares import OWN_WEIGHT, Amounts, Claims, Division, QueueClaims
@@ -78,17 +78,28 @@ def beyond_limits(state: State, jobs: Iterable[JobRecord]) -> dict[str, None]:
 
 
 def _beyond_max_running(state: State, waiting: list[JobRecord]) -> dict[str, None]:
-    tree, totals = state.queue_tree, state.queue_totals
+    """Those that have no place beside running jobs of at least their priority: others of the queue may give theirs."""
+    tree, found = state.queue_tree, dict[str, None]()
     most = {name: spec.max_running for name, spec in tree.specs.items() if spec.max_running is not None}
-    left = {name: limit - totals.get(name, _NOTHING).get(JOBS, 0) for name, limit in most.items()}
-    found: dict[str, None] = {}
-    for job in sorted(waiting, key=seniority) if left else ():
-        limited = [name for name in tree.paths.get(queue_of(state, job), ()) if name in left]
-        if any(left[name] <= 0 for name in limited):
+    running: dict[str, list[int]] = {name: [] for name in most}
+    for job in state.jobs.values() if most else ():
+        for name in tree.paths.get(queue_of(state, job), ()) if job.placements else ():
+            if name in running:
+                running[name].append(counted_priority(state, job))
+    for priorities in running.values():
+        priorities.sort()
+    for job in sorted(waiting, key=seniority) if most else ():  # no priority is lower than the next one
+        limited = [name for name in tree.paths.get(queue_of(state, job), ()) if name in most]
+        if any(_at_least(running[name], job.valid_spec.priority) >= most[name] for name in limited):
             found[job.uid] = None
         else:
-            left.update({name: left[name] - 1 for name in limited})
+            most.update({name: most[name] - 1 for name in limited})
     return found
+
+
+def _at_least(priorities: Sequence[int], least: int) -> int:
+    """How many of these priorities, in ascending order, are no lower."""
+    return len(priorities) - bisect_left(priorities, least)
 
 
 def _never_fits(job: JobRecord) -> bool:
