@@ -1,6 +1,6 @@
 """The TYJob's stages: the next decision on a job, from the job and its pods.
 
-Each stage has a function that implements its part of the table in `docs/architecture.md`. Decisions depend on the
+Each stage has a function that implements its part of the table in `docs/internals/stages.md`. Decisions depend on the
 projection and the given time alone. The fold judges them at their own offset, so an outdated decision is void.
 """
 

@@ -42,7 +42,7 @@ from tests.values import filled
 from tests.world import World, shape
 
 ACTIVE = ("Pending", "Starting", "Running", "Rescheduling")
-ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
+STAGES = Path(__file__).parents[2] / "docs" / "internals" / "stages.md"
 TYJOB_CRD = Path(__file__).parents[2] / "crds" / "tyjob.yaml"
 
 
@@ -116,7 +116,7 @@ def test_a_failure_names_exit_code_signal_reason_and_what_the_container_said(
 
 
 def test_the_documents_table_of_stages_is_the_one_that_controllers_decide_by() -> None:
-    rows = ARCHITECTURE.read_text().partition("| from | reason |")[2].partition("\n\n")[0].splitlines()[2:]
+    rows = STAGES.read_text().partition("| from | reason |")[2].partition("\n\n")[0].splitlines()[2:]
     told: set[tuple[str, str]] = set()
     for stages, reasons, _, to in (row.strip("|").split("|") for row in rows):
         found = [*ACTIVE] if stages.strip() == "any" else [stage.strip() for stage in stages.split(",")]

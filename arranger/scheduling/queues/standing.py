@@ -81,20 +81,26 @@ def _beyond_max_running(state: State, waiting: list[JobRecord]) -> dict[str, Non
     """Those that have no place beside running jobs of at least their priority: others of the queue may give theirs."""
     tree, found = state.queue_tree, dict[str, None]()
     most = {name: spec.max_running for name, spec in tree.specs.items() if spec.max_running is not None}
-    running: dict[str, list[int]] = {name: [] for name in most}
-    for job in state.jobs.values() if most else ():
-        for name in tree.paths.get(queue_of(state, job), ()) if job.placements else ():
-            if name in running:
-                running[name].append(counted_priority(state, job))
-    for priorities in running.values():
-        priorities.sort()
-    for job in sorted(waiting, key=seniority) if most else ():  # no priority is lower than the next one
+    if not most:
+        return found
+    running = _priorities_running(state, most)
+    for job in sorted(waiting, key=seniority):  # no priority is lower than the next one
         limited = [name for name in tree.paths.get(queue_of(state, job), ()) if name in most]
         if any(_at_least(running[name], job.valid_spec.priority) >= most[name] for name in limited):
             found[job.uid] = None
         else:
             most.update({name: most[name] - 1 for name in limited})
     return found
+
+
+def _priorities_running(state: State, names: Iterable[str]) -> dict[str, list[int]]:
+    """Queue → the priorities of the jobs with nodes in it and below it, in ascending order."""
+    found: dict[str, list[int]] = {name: [] for name in names}
+    for job in state.jobs.values():
+        for name in state.queue_tree.paths.get(queue_of(state, job), ()) if job.placements else ():
+            if name in found:
+                found[name].append(counted_priority(state, job))
+    return {name: sorted(of) for name, of in found.items()}
 
 
 def _at_least(priorities: Sequence[int], least: int) -> int:
