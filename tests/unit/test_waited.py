@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from arranger.model.queue import QueueSpec
@@ -12,6 +13,7 @@ from arranger.replay.ledger.waits import WaitLedger
 from arranger.replay.reading.history import Span
 from tests.commands import Run, to_file
 from tests.unit.replay_worlds import GPU, explained, gpu_job
+from tests.unit.test_preemption import CONFIG
 from tests.world import World, shape
 
 
@@ -170,3 +172,28 @@ def test_a_waiting_job_says_since_its_creation() -> None:
     world.cycle()
     answer = explained(world.entries, "j")
     assert headline(answer, str) == f"default/j waits since {world.now_ms - 4000}, for 4.0s"
+
+
+def test_time_beside_reserved_room_is_told_apart_from_that_without_any_room() -> None:
+    """A platform engineer's job waited for 56 of 76 seconds beside idle GPUs, which were reserved, and all of that was
+    said to be for GPUs."""
+    world = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
+    for name in ("n1", "n2"):
+        world.node(name, cpu=64, gpus=8)
+    for name in ("runs", "fills"):
+        world.job(name, leader=shape(gpus=8), preemptible=False)
+    world.settle()
+    world.job("wide", workers=2, worker=shape(gpus=8), min_workers=2, equals=True, created=1)
+    world.settle()
+    job = world.job("j", leader=shape(gpus=1), preemptible=False, created=2)
+    world.settle()
+    world.pass_time(20)
+    world.job("fills", leader=shape(gpus=8), preemptible=False, terminating=True)
+    world.settle()
+    world.pass_time(56)
+    for name in ("runs", "wide"):
+        world.job_gone(world.state.jobs[f"uid-{name}"])
+        world.settle()
+    assert job.placements
+    told = {one.text: one.span_ms // 1000 for one in explained(world.entries, "j").waited}
+    assert told == {"nvidia.com/gpu": 20, "nvidia.com/gpu, some of it reserved for a job ahead of it": 56}

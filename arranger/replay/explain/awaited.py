@@ -173,14 +173,16 @@ def awaited_text(awaited: Awaited) -> str:
 
 
 def waited_text(awaited: Awaited) -> str:
-    """What a job waited for, in words: of nodes, only the resources that they lacked, if that was why."""
+    """What a job waited for, in words: of nodes, only the resources that they lacked, if that was why, and whether
+    some had them and kept them for another job."""
     if awaited.what not in (What.QUORUM_NODES, What.FURTHER_NODES):
         return _WORDS[awaited.what]
     if awaited.unseen:
         return "a scheduling cycle"
     lacked = dict.fromkeys(reason.name for reason in awaited.reasons if reason.kind == ReasonKind.INSUFFICIENT)
     if lacked:
-        return ", ".join(lacked)
+        reserved = any(reason.kind == ReasonKind.RESERVED for reason in awaited.reasons)
+        return ", ".join(lacked) + (", some of it reserved for a job ahead of it" if reserved else "")
     if not awaited.reasons:
         return "nodes, of which there are none"
     what, kinds = "nodes, none of which would do", {reason.kind for reason in awaited.reasons}
