@@ -530,3 +530,21 @@ def test_workers_within_the_share_of_their_queue_are_not_lent_room_that_is_reser
     grows = of.job("grows", of_queue="deserves", created=9, workers=16, worker=GPU, min_workers=1, equals=True)
     of.settle()
     assert len(grows.placements) == 16 and not grows.slots.lent and not grows.slots.hosts
+
+
+def test_a_job_within_its_share_reclaims_from_whom_one_beyond_its_own_waits_for() -> None:
+    """Who is awaited gives no room to jobs behind, which kept a team from what it deserves until that job ended."""
+    of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
+    for number in range(6):
+        of.node(f"n{number}", cpu=64, gpus=8)
+    of.queue("deserves", deserved=(("nvidia.com/gpu", 16),))
+    for name in ("borrows", "third"):
+        of.queue(name)
+    for number in range(6):
+        of.job(f"r{number}", of_queue="third", workers=1, worker=NODE, min_workers=1, equals=True, deadline_s=5000)
+    of.settle()
+    of.job("big", of_queue="borrows", workers=6, worker=NODE, min_workers=6, equals=True)
+    of.settle()
+    assert of.state.reservations["uid-big"].decided.start_ms
+    within = small(of, "within", 8, of_queue="deserves", created=9)
+    assert within.stage == Stage.RUNNING

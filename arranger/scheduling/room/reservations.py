@@ -190,18 +190,23 @@ class Reservations:
                     found.append(job)
         return found
 
-    def awaited(self) -> dict[str, None]:
+    def awaited(self, tried: PlacementTry, others: Others) -> dict[str, None]:
         """UID → jobs for whose ends those wait that have a reservation with a known time, and are before the present
-        turn; and the guests in the room that is held. They give no room to the jobs behind: what guests leave is for
+        turn; and the guests in the room that is held. They give no room to a quorum behind: what guests leave is for
         their hosts."""
-        found = self._awaited()
-        for uid in self._held:
+        found = self._awaited(tried, others)
+        for uid in self._held_against(tried, others):
             found.update(dict.fromkeys(job.uid for job in self._guests.get(uid, ())))
         return found
 
-    def _awaited(self) -> dict[str, None]:
+    def _awaited(self, tried: PlacementTry, others: Others) -> dict[str, None]:
         """As `awaited`, without guests."""
-        return {uid: None for held in self._held.values() if held.start_ms for uid in held.awaits}
+        held = self._held_against(tried, others)
+        return {uid: None for of in held.values() if of.start_ms for uid in of.awaits}
+
+    def _held_against(self, tried: PlacementTry, others: Others) -> dict[str, _Held]:
+        """What is held by those before which this quorum doesn't come by the shares of their queues."""
+        return {uid: of for uid, of in self._held.items() if not others.comes_first(tried, None, self._reserved(uid))}
 
     @cached_property
     def _hosting(self) -> set[str]:
@@ -577,7 +582,7 @@ class Reservations:
         if not free:
             return None
         before = self._put_back(free)
-        found = make_room(tried, self._awaited)
+        found = make_room(tried, lambda: self._awaited(tried, others))
         placed = found is not None and found.quorum_stands
         self._take_out(free, None if placed else before)
         if found is not None and found.preempted is not None:
