@@ -94,3 +94,15 @@ def test_nodes_that_a_job_ahead_would_take_if_there_were_more_of_them_still_help
     world.job("j", leader=shape(gpus=9), workers=2, worker=shape(gpus=9), min_workers=2, created=2)
     world.cycle()
     assert len(helps(world, kind="node")) == 1 and helps(world, kind="node")[0].startswith("3 more nodes like n4")
+
+
+def test_where_a_node_takes_no_more_pods_no_request_is_lowered() -> None:
+    """`explain` failed there: no pod requests pods."""
+    world = World()
+    world.node("n1", cpu=8, pods=1)
+    world.job("first", leader=shape(cpu=1))
+    world.settle()
+    world.job("j", leader=shape(cpu=1))
+    world.cycle()
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None and not [of for of in waiting.remedies if "asking for" in of.text]

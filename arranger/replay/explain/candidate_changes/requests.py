@@ -70,7 +70,8 @@ def _of_resource(case: WaitingCase, name: str) -> list[_Most]:
         return []
     rows = [row for row, node in enumerate(view.names) if node in lack.candidates]
     there = {int(of[row, column]) for of in (view.allocatable, view.free) for row in rows}
-    asked = max(of for group in case.spec.groups for of in _requests(group, name))
+    # Nobody requests that a node takes one more pod.
+    asked = max((of for group in case.spec.groups for of in _requests(group, name)), default=0)
     most = min(max(there, default=0), asked - 1)
     each = range(most, 0, -1) if is_accelerator(name) and most <= _EACH else sorted(there, reverse=True)
     return [{name: of} for of in each if 0 < of < asked]
