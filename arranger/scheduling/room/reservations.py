@@ -573,12 +573,13 @@ class Reservations:
         return more
 
     def among_guests(self, tried: PlacementTry, others: Others, make_room: MakeRoom) -> PlacementTry | None:
-        """The quorum of a failed try as a guest, where guests give it their room; None if they don't. Between guests,
+        """The quorum of a failed try as a guest, where guests and others give it room; None if they don't. Between guests,
         the same rules hold as between other jobs."""
         job = tried.job
         if not self._config.guests or job.of_pods or not job.valid_spec.preemptible:
             return None
-        free = self._open_to_guests(job, others) if not self._hosting.isdisjoint(self._held) else {}
+        # Who came first by the shares of their queues has nodes there and isn't a guest.
+        free = self._open_to_guests(job, others)
         if not free:
             return None
         before = self._put_back(free)
