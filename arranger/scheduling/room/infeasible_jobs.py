@@ -140,7 +140,7 @@ class InfeasibleJobs:
 
 def _apart(state: State, config: CycleConfig, policies: Policies) -> bool:
     """Whether infeasible jobs change nothing for others, and depend on nothing but their pods, the nodes, and quotas of
-    their namespaces. They are in the demand of Queues, and wait for answers of autoscalers. Under DRF, their turns
+    their namespaces. They have turns among those of Queues, and wait for answers of autoscalers. Under DRF, their turns
     decide when room is held for a reservation."""
     policy = policies.queue.get(config.queue_policy)
     plain = type(policy) is Priority or (type(policy) is DRF and not state.reservations)

@@ -573,8 +573,8 @@ class Reservations:
         return more
 
     def among_guests(self, tried: PlacementTry, others: Others, make_room: MakeRoom) -> PlacementTry | None:
-        """The quorum of a failed try as a guest, where guests and others give it room; None if they don't. Between guests,
-        the same rules hold as between other jobs."""
+        """The quorum of a failed try as a guest, where guests and others give it room; None if they don't. Between
+        guests, the same rules hold as between other jobs."""
         job = tried.job
         if not self._config.guests or job.of_pods or not job.valid_spec.preemptible:
             return None
