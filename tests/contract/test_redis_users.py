@@ -38,7 +38,7 @@ from tests.members import member
 from tests.servers import REPOSITORY, RealRedis
 from tests.unit.test_web_api import events_of, until
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
 USERS = (REPOSITORY / "deploy" / "redis-users" / "users.acl").read_text()
 CLUSTER = "default"
@@ -206,7 +206,7 @@ async def test_the_api_answers_as_a_reader_and_writes_nothing(server: RealRedis)
         api = ApiServer(news, asker, host="127.0.0.1", port=0)
         await api.start()
         try:
-            async with aiohttp.ClientSession(f"http://127.0.0.1:{api.port}") as session, asyncio.timeout(30):
+            async with aiohttp.ClientSession(f"http://127.0.0.1:{api.port}") as session, asyncio.timeout(120):
                 await until(lambda: news.offset == 2)
                 async with session.get("/api/v1/live") as live:
                     for path in ("replay", "queue", "events", "replay?at=1", "verify", "status"):
