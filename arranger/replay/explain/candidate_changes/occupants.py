@@ -7,6 +7,7 @@ from itertools import islice
 import msgspec
 
 from arranger.events import kinds as k
+from arranger.model.quota import LimitKind
 from arranger.projections.derived.queue_counts import queue_of
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord, expand, holds
@@ -156,6 +157,8 @@ def users_of_quota(case: WaitingCase) -> Iterator[Change]:
         there = [
             job for job in state.jobs.values() if job.uid != uid and told.queue in paths.get(queue_of(state, job), ())
         ]
+    if told is not None and told.limit == LimitKind.NON_PREEMPTIBLE:
+        there = [job for job in there if job.spec is not None and not job.spec.preemptible]
     for job in sorted((job for job in there if job.placements), key=lambda job: (-len(job.placements), job.uid)):
         gone = hypothesis.job_gone(job, case.state)
         offset, slots, _ = _decided(case, job)
