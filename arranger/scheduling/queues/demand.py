@@ -22,10 +22,10 @@ def beyond_limits(state: State, jobs: Iterable[JobRecord]) -> dict[str, None]:
     would have less for it, and nobody more."""
     waiting = [job for job in jobs if not job.placements]
     never = {job.uid: None for job in waiting if _never_fits(job)}
-    return never | _beyond_places(state, [job for job in waiting if job.uid not in never])
+    return never | _beyond_queues(state, [job for job in waiting if job.uid not in never])
 
 
-def _beyond_places(state: State, waiting: list[JobRecord]) -> dict[str, None]:
+def _beyond_queues(state: State, waiting: list[JobRecord]) -> dict[str, None]:
     """Those that have no place beside running jobs of at least their priority: others of the queue may give theirs, but
     for those that can't be preempted."""
     tree, found, steady = state.queue_tree, dict[str, None](), SteadyLeft(state)
@@ -58,9 +58,9 @@ class SteadyLeft:
         """Whether some queue limits it."""
         return bool(self._left)
 
-    def limits_job(self, job: JobRecord) -> bool:
-        """Whether a queue on the job's way limits what the job uses."""
-        return bool(self._of(job))
+    def limited(self, jobs: Iterable[JobRecord]) -> dict[str, None]:
+        """UID → those of these jobs that a queue on their way limits."""
+        return {job.uid: None for job in jobs if self._of(job)} if self._left else {}
 
     def takes(self, job: JobRecord) -> bool:
         """Whether enough is left for the smallest quorum of a job, which then has it; it is, for what goes on."""

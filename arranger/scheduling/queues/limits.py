@@ -64,10 +64,13 @@ class QueueLimits:
                 self._of(resource)[0][at] = amount
             for resource, amount in kept[name]:
                 self._of(resource)[1][at] = amount
-        #: Whether some queue limits what its jobs use that can't be preempted.
-        self.counts_steady = any([is_steady(name) for name in self.most])
         #: Resource → for each queue, those on its way to the root that limit the resource or have a guarantee of it.
         self.ways = {resource: self._ways_of(resource) for resource in self.most}
+
+    @property
+    def counts_steady(self) -> bool:
+        """Whether some queue limits what its jobs use that can't be preempted."""
+        return any(map(is_steady, self.most))
 
     def _ways_of(self, resource: str) -> list[tuple[int, ...]]:
         ways: list[tuple[int, ...]] = [()] * len(self.names)

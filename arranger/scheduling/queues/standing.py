@@ -85,7 +85,7 @@ class QueueStanding:
         self._groups: dict[str, _Groups] = {}
         self._begun: list[tuple[str, JobRecord]] = []
         beyond, self._steady = beyond_limits(state, jobs), SteadyLeft(state)
-        limits = self._steady.limits
+        limited = self._steady.limited(jobs)
         for job in jobs:
             name = job.valid_spec.queue or queue_of(state, job)
             line = self._line(name, job) if self._fair else name
@@ -98,7 +98,7 @@ class QueueStanding:
             slots = job.slots
             if job.uid in beyond:
                 continue
-            if slots.nodes or slots.given_up or slots.finished or (limits and self._steady.limits_job(job)):
+            if slots.nodes or slots.given_up or slots.finished or job.uid in limited:
                 self._begun.append((line, job))
             else:
                 self._groups[line].append(job.valid_spec.groups)

@@ -10,7 +10,7 @@ from arranger.events import kinds as k
 from arranger.model.near_names import did_you_mean, near_names
 from arranger.model.quantity import amount_text
 from arranger.model.queue import DEFAULT_SPEC, NamespaceRule, NonPreemptible, QueueSpec, QueueState
-from arranger.model.quota import LimitKind
+from arranger.model.quota import LimitKind, QuotaLack
 from arranger.projections.derived.queue_counts import queue_of
 from arranger.projections.derived.queue_membership import Denial, DenialKind, kept_out
 from arranger.projections.jobs.records import JobRecord
@@ -135,9 +135,8 @@ def _limits(case: WaitingCase) -> Iterator[_Limit]:
     assert case.lack is not None and case.lack.quota is not None
     job, state = case.job, case.state
     lacks = (case.lack.quota, *quorum_lacks(state, job, case.policies.pod_policy(job, case.config), case.lack.group))
-    needed = {lack.resource: lack.needed for lack in lacks if lack.limit == LimitKind.CAPABILITY}
-    steady = [(lack.resource, lack.needed) for lack in lacks if lack.limit == LimitKind.NON_PREEMPTIBLE]
-    needed |= dict(steady_amounts(steady))
+    needed = _needed(lacks, LimitKind.CAPABILITY)
+    needed |= steady_amounts(_needed(lacks, LimitKind.NON_PREEMPTIBLE).items())
     begins = any(lack.limit == LimitKind.MAX_RUNNING for lack in lacks)
     for name in state.queue_tree.paths.get(queue_of(state, job), ()):
         seen = state.queues.get(name)
@@ -151,6 +150,10 @@ def _limits(case: WaitingCase) -> Iterator[_Limit]:
         most = used.get(JOBS, 0) + 1
         if begins and seen.spec.max_running is not None and most > seen.spec.max_running:
             yield _Limit(name, JOBS, _values(seen.spec.max_running, most, 1))
+
+
+def _needed(lacks: Sequence[QuotaLack], limit: LimitKind) -> dict[str, int]:
+    return {lack.resource: lack.needed for lack in lacks if lack.limit == limit}
 
 
 def _values(limit: int, most: int, part: int) -> tuple[int, ...]:
