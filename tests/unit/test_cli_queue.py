@@ -223,7 +223,7 @@ def test_changes_that_give_nodes_stand_apart_from_those_that_only_put_it_into_a_
     there.cycle()
     shown = Run(capsys, "explain", "j", *to_file(there.entries, tmp_path / "run.log")).out
     _, gives, enters = re.split("What would give it nodes|What would put it into the queue", shown)
-    assert "+1  queue open instead of shut" in gives and "queue full" not in gives
+    assert "+1  -          queue open instead of shut" in gives and "queue full" not in gives
     assert "queue full instead of shut" in enters and "queue open" not in enters
 
 
