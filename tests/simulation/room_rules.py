@@ -31,7 +31,7 @@ from arranger.scheduling.queues.waiting import considered, waiting_jobs
 from arranger.scheduling.room.reservations import Reservations
 from arranger.scheduling.room.vacating import Vacating, leaving
 from arranger.scheduling.search.placer import Placer
-from tests.simulation.queue_rules import beyond_limits, name_of, way_of
+from tests.simulation.queue_rules import KEPT, beyond_limits, name_of, way_of
 
 #: All parts of so few units are tried: there are 31 of five.
 _UNITS = 5
@@ -129,7 +129,7 @@ def could_take(state: State, config: CycleConfig, time_ms: int) -> Iterator[tupl
     """(UID, the problem) of each waiting job that would fit if all that it may take room from in its queue gave it."""
     cycle = k.CycleTaken(state.offset, time_ms, config)
     jobs, _ = considered(state, waiting_jobs(state, time_ms))
-    over = {name for name, _ in beyond_limits(state)}
+    over = {name for name, of in beyond_limits(state) if not of.startswith(KEPT)}
     for job in jobs:
         allowed = _modes(state, cycle, job)
         if job.stage not in (Stage.PENDING, Stage.RESCHEDULING) or job.placements or job.suspended:

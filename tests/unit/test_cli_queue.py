@@ -16,7 +16,7 @@ from arranger.cli.rendering.queue_page import bar
 from arranger.events import kinds as k
 from arranger.kube.cluster import ApiError, ClusterUnavailable, Object
 from arranger.model.pod import Requirement
-from arranger.model.queue import NamespaceRule, QueueState, ScheduledFailed
+from arranger.model.queue import NamespaceRule, NonPreemptible, QueueState, ScheduledFailed
 from tests.commands import Run, to_file
 from tests.servers import REPOSITORY
 from tests.world import GIB, World, shape
@@ -114,12 +114,13 @@ def test_a_queue_shows_every_field_that_is_set(tmp_path: Path, capsys: pytest.Ca
         queue_policy="DRF",
         **limits,
         scheduled_failed=ScheduledFailed.NEVER,
+        non_preemptible=NonPreemptible.WITHIN_DESERVED,
     )
     log = to_file(there.entries, tmp_path / "run.log")
     expected = {
         "reclaimable": "false", "maxPriority": "5", "maxRunning": "0", "maxWaiting": "7", "jobQueuePolicy": "DRF",
         "userFairness": "true", "minRuntimeSeconds": "60", "scheduledFailed": "Never",
-        "namespaces": "team In rl,lab and gpu Exists",
+        "nonPreemptible": "WithinDeserved", "namespaces": "team In rl,lab and gpu Exists",
     }  # fmt: skip
     assert Run(capsys, "queue", "rl", *log, "-o", "json").json["queue"]["fields"] == expected
     rows = [line.split(maxsplit=1) for line in Run(capsys, "queue", "rl", *log).out.splitlines()]

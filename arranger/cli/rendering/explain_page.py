@@ -64,6 +64,7 @@ _KEPT_BY = {
     KeptBy.GUARANTEES: "what is guaranteed to other queues",
     KeptBy.MAX_RUNNING: "maxRunning of {queue}",
     KeptBy.MAX_WAITING: "maxWaiting of {queue}",
+    KeptBy.NON_PREEMPTIBLE: "what {queue} deserves, which is all that jobs may use there that can't be preempted",
     KeptBy.PLUGIN: "a plugin of another package, which the reason names",
     KeptBy.NO_QUEUE: "its queue, which doesn't exist",
     KeptBy.PROBLEM: "a problem of {queue}",
