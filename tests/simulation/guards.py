@@ -382,7 +382,7 @@ def _takes_in_vain_again() -> Iterator[None]:
         yield
 
 
-def _pardons_for_ever(job: JobRecord, taken: TakenRoom) -> Pardon:
+def _pardons_for_ever(job: JobRecord, taken: TakenRoom, _: StageReason) -> Pardon:
     """Whoever a kubelet refuses takes room once more, however often that was in vain."""
     return Pardon.GIVEN if any(node in job.refusals for node in taken.nodes) else taken.pardon
 

@@ -582,9 +582,9 @@ class Reservations:
         return more
 
     def among_guests(self, tried: PlacementTry, others: Others, make_room: MakeRoom) -> PlacementTry | None:
-        """The quorum of a failed try as a guest, where guests give it their room; None if they don't. Between guests, the
-        same rules hold as between other jobs. Nobody else gives it any: its host might start in that, and would take
-        it back at once."""
+        """The quorum of a failed try as a guest, where guests give it their room; None if they don't. Between guests,
+        the same rules hold as between other jobs. Nobody else gives it any: its host might start in that, and would
+        take it back at once."""
         job = tried.job
         if not self._config.guests or job.of_pods or not job.valid_spec.preemptible:
             return None
