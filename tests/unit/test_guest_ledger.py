@@ -49,6 +49,18 @@ def test_a_guest_that_leaves_has_what_it_used_and_lost_and_when_its_host_began()
     assert answer["guests"][0]["host_began_ms"] is None
 
 
+def test_a_guest_without_a_leader_whose_workers_have_finished_has_ended() -> None:
+    """Its last pod gives its node up before the job has ended."""
+    of = world()
+    guest = small(of, "short", 2)
+    for uid in list(guest.bound.values()):
+        of.pass_time(10)
+        of.change_pod(uid, phase="Succeeded", ready=False)
+    of.settle()
+    [stay] = ledger(of).guests
+    assert guest.ended and stay.end == StayEnd.ENDED
+
+
 def test_a_guest_whose_host_has_no_reservation_any_more_stays() -> None:
     of = world()
     guest = small(of, "guest", 4)

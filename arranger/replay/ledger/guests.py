@@ -117,7 +117,7 @@ class GuestStays:
         stay.until_ms = now_ms
         if left:
             stay.end = StayEnd.LEFT
-        elif job is None or job.ended:
+        elif job is None or job.ended or job.slots.finished.keys() >= {*one.slots}:
             stay.end = StayEnd.ENDED
         elif _has(job, one.slots):
             stay.end = StayEnd.STAYS
