@@ -386,7 +386,7 @@ class Asking(Scene):
         super().__init__(self.clock)
         self.answers, self.asked, self.appended = list(answers), list[str](), list[k.Event]()
         self.job.waits = k.Waits(self.job.uid, 0, ScheduleState.UNSCHEDULED, LackOfNodes(0, 1, untried=True))
-        self.dry_run = self.applier._creation.dry_run
+        self.dry_run = self.applier._pods._dry_run
         self.dry_run._writer = self  # type: ignore[assignment]
         self.cluster.try_create = self.answer  # type: ignore[method-assign]
 

@@ -262,5 +262,5 @@ async def test_a_job_of_an_ended_epoch_has_its_members_file_left_alone() -> None
     running.clock.passed_s += 5.0
     running.scene.applier._follower.state = State()
     with pytest.raises(StateReplaced):
-        await running.scene.applier._pods._members.keep(look)
+        await running.scene.applier._pods._needs._members.keep(look)
     assert not running.cluster.asked

@@ -16,20 +16,18 @@ from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes
 from arranger.projections.verdicts.ownership import namespace_of
 from arranger.workers.applying.binder import Binder
-from arranger.workers.applying.claim_writer import ClaimWriter
 from arranger.workers.applying.creation import Creation
 from arranger.workers.applying.deletions import delete_expired
-from arranger.workers.applying.device_writer import DeviceWriter
 from arranger.workers.applying.effects import SETTLE_S, STALE_S, Effects, Tally, tallied
-from arranger.workers.applying.evictions import Evictions
 from arranger.workers.applying.group_writer import GroupWriter
+from arranger.workers.applying.job_writer import Means
 from arranger.workers.applying.placeholders import Placeholders
+from arranger.workers.applying.pod_needs import PodNeeds
 from arranger.workers.applying.pod_reconciler import PodReconciler
 from arranger.workers.applying.progress import Look, Progress, StateReplaced
 from arranger.workers.applying.provisioner import Provisioner
 from arranger.workers.applying.queue_writer import QueueWriter
 from arranger.workers.applying.reports import Reports
-from arranger.workers.applying.slot_claims import SlotClaims
 from arranger.workers.applying.status_writer import StatusWriter
 from arranger.workers.applying.templates import Templates
 from arranger.workers.flow.retries import Retries
@@ -66,19 +64,13 @@ class Applier:
         self._effects = Effects(parts)
         self._reports = Reports(self._effects, lambda: len(parts.membership.seen(ROLE)))
         self._statuses = StatusWriter(self._effects, self._queue, self._reports)
-        writer = parts.writer(ROLE)
-        self._creation = Creation(self._effects, self._queue, writer)
-        evictions = Evictions(self._effects, self._queue, writer)
-        claims = ClaimWriter(self._effects, self._queue, self._creation, writer)
-        templates = Templates(self._effects, self._queue)
-        writes = DeviceWriter(self._effects, self._queue, self._creation)
-        devices = SlotClaims(self._effects, self._queue, self._creation, writes)
-        self._pods = PodReconciler(
-            self._effects, self._queue, self._creation, evictions, templates, claims=claims, devices=devices
-        )
-        self._provisioner = Provisioner(self._effects, self._queue, templates, writer)
-        self._binder = Binder(self._effects, self._queue, self._creation, self._reports, claims=claims, devices=writes)
-        self._placeholders = Placeholders(self._effects, templates, self._provisioner, self._binder)
+        means = Means(self._effects, self._queue, parts.writer(ROLE))
+        self._creation = Creation(means)
+        needs, templates = PodNeeds(means, self._creation), Templates(means)
+        self._pods = PodReconciler(means, self._creation, needs, templates)
+        self._provisioner = Provisioner(means, templates)
+        self._binder = Binder(means, self._creation, needs, self._reports)
+        self._placeholders = Placeholders(means, templates, self._provisioner, self._binder)
         self._queue_statuses = QueueWriter(self._effects, lambda uid: parts.membership.owns(uid, ROLE))
         self._runs = False
         self._group_statuses = GroupWriter(self._effects, lambda uid: parts.membership.owns(uid, ROLE))

@@ -17,32 +17,21 @@ from arranger.kube.manifests import pod_manifest
 from arranger.lifecycle.refusals import tries_pods
 from arranger.model.job import LEADER_GROUP, Slot
 from arranger.model.queue import PreemptionMode
-from arranger.model.text import one_line
 from arranger.projections.jobs.records import JobRecord
-from arranger.workers.applying.effects import Effects
+from arranger.workers.applying.job_writer import JobWriter, texts_of
 from arranger.workers.applying.progress import Look
 from arranger.workers.applying.templates import Templates
-from arranger.workers.flow.work_queue import WorkQueue
-from arranger.workers.log.follower import Writer
 
 #: The first pause after a refusal, and the longest one.
 _AGAIN_S, _LONGEST_S = 30.0, 300.0
 #: After so many failed requests the pods count as taken.
 _FAILURES = 3
-#: Limits of a refusal's texts in the log, in characters.
-_LONGEST_REASON, _LONGEST_MESSAGE = 100, 500
 #: Phrases in the API server's message that say nothing of the pods.
 _UNSURE = ("exceeded quota:", "does not support dry run")
 
 
-class DryRun:
+class DryRun(JobWriter):
     """Tries the pods of the jobs that others would give room to."""
-
-    def __init__(self, effects: Effects, queue: WorkQueue, writer: Writer) -> None:
-        self._effects = effects
-        self._queue = queue
-        self._writer = writer
-        self._clock = effects.parts.time
 
     async def look(self, look: Look, templates: Templates) -> None:
         """Try the pods of a job if that is due."""
@@ -86,11 +75,7 @@ class DryRun:
             pod = pod_manifest(template, group=number, index=0, attempt=job.attempt, node=node, leader_address=address)
             refused = await self._refused(job.seen.namespace, pod, last=last)
             if refused is not None:
-                reason, message = (
-                    one_line(refused.reason)[:_LONGEST_REASON],
-                    one_line(refused.detail)[:_LONGEST_MESSAGE],
-                )
-                return PodsTried(job.uid, job.seen.generation, Slot(number, 0), refused.code, reason, message)
+                return PodsTried(job.uid, job.seen.generation, Slot(number, 0), refused.code, *texts_of(refused))
         return PodsTried(job.uid, job.seen.generation)
 
     async def _refused(self, namespace: str, pod: Object, *, last: bool) -> ApiError | None:
