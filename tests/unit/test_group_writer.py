@@ -174,7 +174,7 @@ def native_definition() -> Object:
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arranger.workers.applying.group_writer._EVERY_S", 0.02)
+    monkeypatch.setattr("arranger.workers.applying.status_rounds._EVERY_S", 0.02)
 
 
 async def test_an_applier_begins_to_look_once_there_is_a_group_whose_status_is_written() -> None:

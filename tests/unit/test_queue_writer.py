@@ -253,7 +253,7 @@ class Scene:
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
-    monkeypatch.setattr("arranger.workers.applying.queue_writer._EVERY_S", 0.02)
+    monkeypatch.setattr("arranger.workers.applying.status_rounds._EVERY_S", 0.02)
     return Scene()
 
 
@@ -419,7 +419,7 @@ async def test_the_queues_of_ones_share_are_measured(scene: Scene, monkeypatch: 
 async def test_of_many_statuses_news_go_first_and_then_the_one_that_waited_longest(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("arranger.workers.applying.queue_writer._AT_ONCE", 1)
+    monkeypatch.setattr("arranger.workers.applying.status_rounds._AT_ONCE", 1)
     term = scene.world.watch_queues()
     for name in ("b", "c", "d"):
         scene.store.create(QUEUES, "", msgspec.json.decode(msgspec.json.encode(queue(name))))
