@@ -34,7 +34,7 @@ from arranger.sandbox.kinds import custom_kinds
 from arranger.sandbox.listing import Selection
 from arranger.scheduling.cycle import VERSIONS
 from arranger.workers.applying.applier import Applier
-from arranger.workers.applying.progress import Progress
+from arranger.workers.applying.effects.progress import Progress
 from arranger.workers.watching.observed import Translation, known, projected
 from tests.parts import parts
 from tests.provisioning import DEFINITION, Autoscaler, PendingAutoscaler, condition

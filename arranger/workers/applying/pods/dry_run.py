@@ -18,9 +18,9 @@ from arranger.lifecycle.refusals import tries_pods
 from arranger.model.job import LEADER_GROUP, Slot
 from arranger.model.queue import PreemptionMode
 from arranger.projections.jobs.records import JobRecord
-from arranger.workers.applying.job_writer import JobWriter, texts_of
-from arranger.workers.applying.progress import Look
-from arranger.workers.applying.templates import Templates
+from arranger.workers.applying.effects.job_writer import JobWriter, texts_of
+from arranger.workers.applying.effects.progress import Look
+from arranger.workers.applying.effects.templates import Templates
 
 #: The first pause after a refusal, and the longest one.
 _AGAIN_S, _LONGEST_S = 30.0, 300.0

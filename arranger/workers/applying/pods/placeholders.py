@@ -14,13 +14,13 @@ from arranger.model.provisioning import Provisioning, placeholder_names
 from arranger.projections.folding.provisioning import present_request, way_of
 from arranger.projections.jobs.parts import ASK
 from arranger.projections.state import NodesRequest
-from arranger.workers.applying.binder import Binder
-from arranger.workers.applying.deletions import delete_pod
-from arranger.workers.applying.effects import together
-from arranger.workers.applying.job_writer import JobWriter, Means
-from arranger.workers.applying.progress import Look
-from arranger.workers.applying.provisioner import TAKE_BACK, Provisioner
-from arranger.workers.applying.templates import Templates
+from arranger.workers.applying.effects.carrying_out import together
+from arranger.workers.applying.effects.deletions import delete_pod
+from arranger.workers.applying.effects.job_writer import JobWriter, Means
+from arranger.workers.applying.effects.progress import Look
+from arranger.workers.applying.effects.templates import Templates
+from arranger.workers.applying.pods.binder import Binder
+from arranger.workers.applying.pods.provisioner import TAKE_BACK, Provisioner
 
 #: The effect in metrics.
 _TELL = "tell"

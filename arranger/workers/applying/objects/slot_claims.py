@@ -20,12 +20,12 @@ from arranger.model.pod import TERMINAL, DeviceNeeds
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.observed.devices import allocation_for, claim_for, needs_of, uses_devices
 from arranger.projections.observed.slot_devices import needless_claims
-from arranger.workers.applying.creation import ALLOCATE, Creation
-from arranger.workers.applying.deletions import delete_claim
-from arranger.workers.applying.device_writer import DEALLOCATE, DeviceWriter
-from arranger.workers.applying.effects import together
-from arranger.workers.applying.job_writer import JobWriter, Means
-from arranger.workers.applying.progress import Look
+from arranger.workers.applying.effects.carrying_out import together
+from arranger.workers.applying.effects.creation import ALLOCATE, Creation
+from arranger.workers.applying.effects.deletions import delete_claim
+from arranger.workers.applying.effects.job_writer import JobWriter, Means
+from arranger.workers.applying.effects.progress import Look
+from arranger.workers.applying.objects.device_writer import DEALLOCATE, DeviceWriter
 
 _log = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from arranger.kube.cluster import ApiError
 from arranger.model.text import one_line
-from arranger.workers.applying.effects import SETTLE_S, STALE_S, Effects
-from arranger.workers.applying.progress import Look
+from arranger.workers.applying.effects.carrying_out import SETTLE_S, STALE_S, Effects
+from arranger.workers.applying.effects.progress import Look
 from arranger.workers.flow.work_queue import WorkQueue
 from arranger.workers.log.follower import Writer
 

@@ -14,9 +14,9 @@ from arranger.logs import log_event
 from arranger.model.job import Slot
 from arranger.model.names import LABEL_PREFIX
 from arranger.projections.jobs.parts import SlotKey
-from arranger.workers.applying.effects import STALE_S
-from arranger.workers.applying.job_writer import JobWriter, Means, texts_of
-from arranger.workers.applying.progress import Look, Refusals
+from arranger.workers.applying.effects.carrying_out import STALE_S
+from arranger.workers.applying.effects.job_writer import JobWriter, Means, texts_of
+from arranger.workers.applying.effects.progress import Look, Refusals
 from arranger.workers.flow.backoff import Backoff
 
 _log = logging.getLogger(__name__)

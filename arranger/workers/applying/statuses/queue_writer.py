@@ -15,9 +15,9 @@ from arranger.model.pod import gpus_of
 from arranger.model.quantity import CPU
 from arranger.model.text import rfc3339
 from arranger.scheduling import QueuesView, queues_view
-from arranger.workers.applying.effects import SETTLE_S, Effects
-from arranger.workers.applying.queue_status import queue_status, status_patch
-from arranger.workers.applying.status_rounds import StatusRounds, StoredStatus
+from arranger.workers.applying.effects.carrying_out import SETTLE_S, Effects
+from arranger.workers.applying.statuses.queue_status import queue_status, status_patch
+from arranger.workers.applying.statuses.status_rounds import StatusRounds, StoredStatus
 
 _log = logging.getLogger(__name__)
 

@@ -20,10 +20,10 @@ from arranger.model.reasons import ReasonKind
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.observed.devices import decided_for, needs_of
-from arranger.workers.applying.creation import ALLOCATE, Creation
-from arranger.workers.applying.effects import SETTLE_S, together
-from arranger.workers.applying.job_writer import JobWriter, Means
-from arranger.workers.applying.progress import Look
+from arranger.workers.applying.effects.carrying_out import SETTLE_S, together
+from arranger.workers.applying.effects.creation import ALLOCATE, Creation
+from arranger.workers.applying.effects.job_writer import JobWriter, Means
+from arranger.workers.applying.effects.progress import Look
 
 _log = logging.getLogger(__name__)
 

@@ -16,15 +16,15 @@ from arranger.model.job import Stage
 from arranger.model.names import job_name
 from arranger.projections.folding.provisioning import name_of, provided_by
 from arranger.projections.jobs.parts import SlotKey
-from arranger.workers.applying.creation import Creation
-from arranger.workers.applying.deletions import delete_pod, is_there
-from arranger.workers.applying.dry_run import DryRun
-from arranger.workers.applying.effects import SETTLE_S, together
-from arranger.workers.applying.evictions import Evictions
-from arranger.workers.applying.job_writer import JobWriter, Means
-from arranger.workers.applying.pod_needs import PodNeeds
-from arranger.workers.applying.progress import Look, Progress
-from arranger.workers.applying.templates import Templates
+from arranger.workers.applying.effects.carrying_out import SETTLE_S, together
+from arranger.workers.applying.effects.creation import Creation
+from arranger.workers.applying.effects.deletions import delete_pod, is_there
+from arranger.workers.applying.effects.job_writer import JobWriter, Means
+from arranger.workers.applying.effects.progress import Look, Progress
+from arranger.workers.applying.effects.templates import Templates
+from arranger.workers.applying.objects.pod_needs import PodNeeds
+from arranger.workers.applying.pods.dry_run import DryRun
+from arranger.workers.applying.pods.evictions import Evictions
 
 _log = logging.getLogger(__name__)
 

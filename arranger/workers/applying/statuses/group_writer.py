@@ -16,8 +16,8 @@ from arranger.lifecycle.pod_group_status import INQUEUE, PENDING, Phases, desire
 from arranger.logs import log_event
 from arranger.model.pod import GroupKind, PodGroupStatus
 from arranger.model.text import rfc3339
-from arranger.workers.applying.effects import SETTLE_S, Effects
-from arranger.workers.applying.status_rounds import StatusRounds, StoredStatus
+from arranger.workers.applying.effects.carrying_out import SETTLE_S, Effects
+from arranger.workers.applying.statuses.status_rounds import StatusRounds, StoredStatus
 
 _log = logging.getLogger(__name__)
 

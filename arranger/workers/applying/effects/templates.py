@@ -1,9 +1,9 @@
 """The TYJobs with their pod templates, which the log doesn't have: read when objects are made of them."""
 
 from arranger.kube.cluster import TYJOBS, ApiError, Object
-from arranger.workers.applying.effects import STALE_S
-from arranger.workers.applying.job_writer import JobWriter
-from arranger.workers.applying.progress import Look
+from arranger.workers.applying.effects.carrying_out import STALE_S
+from arranger.workers.applying.effects.job_writer import JobWriter
+from arranger.workers.applying.effects.progress import Look
 
 
 class Templates(JobWriter):

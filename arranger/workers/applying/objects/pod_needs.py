@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 from arranger.projections.jobs.parts import SlotKey
-from arranger.workers.applying.claim_writer import ClaimWriter
-from arranger.workers.applying.creation import Creation
-from arranger.workers.applying.device_writer import DeviceWriter
-from arranger.workers.applying.job_writer import Means
-from arranger.workers.applying.members_writer import MembersWriter
-from arranger.workers.applying.progress import Look
-from arranger.workers.applying.service_writer import ServiceWriter
-from arranger.workers.applying.slot_claims import SlotClaims
+from arranger.workers.applying.effects.creation import Creation
+from arranger.workers.applying.effects.job_writer import Means
+from arranger.workers.applying.effects.progress import Look
+from arranger.workers.applying.objects.claim_writer import ClaimWriter
+from arranger.workers.applying.objects.device_writer import DeviceWriter
+from arranger.workers.applying.objects.members_writer import MembersWriter
+from arranger.workers.applying.objects.service_writer import ServiceWriter
+from arranger.workers.applying.objects.slot_claims import SlotClaims
 
 
 class PodNeeds:

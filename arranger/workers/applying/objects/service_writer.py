@@ -9,9 +9,9 @@ from arranger.kube.rendezvous import job_service, leader_service
 from arranger.logs import log_event
 from arranger.model.job import Stage
 from arranger.projections.jobs.records import JobRecord
-from arranger.workers.applying.creation import Creation
-from arranger.workers.applying.job_writer import JobWriter, Means
-from arranger.workers.applying.progress import Look
+from arranger.workers.applying.effects.creation import Creation
+from arranger.workers.applying.effects.job_writer import JobWriter, Means
+from arranger.workers.applying.effects.progress import Look
 
 _log = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ from arranger.events.kinds import EffectFailed, PodSeen
 from arranger.kube.cluster import ApiError
 from arranger.logs import log_event
 from arranger.projections.jobs.parts import EVICT
-from arranger.workers.applying.deletions import evict_pod
-from arranger.workers.applying.effects import SETTLE_S
-from arranger.workers.applying.job_writer import JobWriter, texts_of
-from arranger.workers.applying.progress import Look
+from arranger.workers.applying.effects.carrying_out import SETTLE_S
+from arranger.workers.applying.effects.deletions import evict_pod
+from arranger.workers.applying.effects.job_writer import JobWriter, texts_of
+from arranger.workers.applying.effects.progress import Look
 
 _log = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ from arranger.kube.volumes import SELECTED_NODE
 from arranger.model.job import Slot
 from arranger.projections.jobs.parts import PROVISION, SlotKey
 from arranger.projections.observed.volumes import claims_of_pods, claims_to_provision, waits_for_volumes
-from arranger.workers.applying.creation import Creation
-from arranger.workers.applying.effects import SETTLE_S, together
-from arranger.workers.applying.job_writer import JobWriter, Means
-from arranger.workers.applying.progress import Look, SelectedNode
+from arranger.workers.applying.effects.carrying_out import SETTLE_S, together
+from arranger.workers.applying.effects.creation import Creation
+from arranger.workers.applying.effects.job_writer import JobWriter, Means
+from arranger.workers.applying.effects.progress import Look, SelectedNode
 
 #: The reason of an `EffectFailed` for a node for which a provisioner made no volume.
 _NOT_PROVISIONED = "NotProvisioned"

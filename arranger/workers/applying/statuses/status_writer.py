@@ -27,9 +27,9 @@ from arranger.projections.derived.queue_membership import queue_out_of_reach
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling import order_in_steps
-from arranger.workers.applying.effects import SETTLE_S, Effects
-from arranger.workers.applying.progress import Look, Progress
-from arranger.workers.applying.reports import Reports
+from arranger.workers.applying.effects.carrying_out import SETTLE_S, Effects
+from arranger.workers.applying.effects.progress import Look, Progress
+from arranger.workers.applying.statuses.reports import Reports
 from arranger.workers.flow.pacing import Pace, Rests, only_waits
 from arranger.workers.flow.work_queue import SWEEP_S, WorkQueue
 

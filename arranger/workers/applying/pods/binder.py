@@ -24,12 +24,12 @@ from arranger.model.text import one_line, rfc3339
 from arranger.projections.derived.queue_membership import queue_out_of_reach
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord
-from arranger.workers.applying.creation import Creation, passes
-from arranger.workers.applying.effects import STALE_S, together
-from arranger.workers.applying.job_writer import JobWriter, Means
-from arranger.workers.applying.pod_needs import PodNeeds
-from arranger.workers.applying.progress import Look
-from arranger.workers.applying.reports import Reports
+from arranger.workers.applying.effects.carrying_out import STALE_S, together
+from arranger.workers.applying.effects.creation import Creation, passes
+from arranger.workers.applying.effects.job_writer import JobWriter, Means
+from arranger.workers.applying.effects.progress import Look
+from arranger.workers.applying.objects.pod_needs import PodNeeds
+from arranger.workers.applying.statuses.reports import Reports
 
 _log = logging.getLogger(__name__)
 

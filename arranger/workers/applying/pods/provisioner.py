@@ -16,10 +16,10 @@ from arranger.projections.folding.provisioning import name_of, present_request, 
 from arranger.projections.jobs.parts import ASK
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import NodesRequest
-from arranger.workers.applying.deletions import delete_request
-from arranger.workers.applying.job_writer import JobWriter, Means, texts_of
-from arranger.workers.applying.progress import Look
-from arranger.workers.applying.templates import Templates
+from arranger.workers.applying.effects.deletions import delete_request
+from arranger.workers.applying.effects.job_writer import JobWriter, Means, texts_of
+from arranger.workers.applying.effects.progress import Look
+from arranger.workers.applying.effects.templates import Templates
 
 _log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from arranger.kube.translate import owned_by
 from arranger.lifecycle.members import has_members_file, members_text
 from arranger.logs import log_event
 from arranger.model.names import members_name
-from arranger.workers.applying.creation import Creation
-from arranger.workers.applying.effects import STALE_S
-from arranger.workers.applying.job_writer import JobWriter, Means
-from arranger.workers.applying.progress import Look
+from arranger.workers.applying.effects.carrying_out import STALE_S
+from arranger.workers.applying.effects.creation import Creation
+from arranger.workers.applying.effects.job_writer import JobWriter, Means
+from arranger.workers.applying.effects.progress import Look
 
 _log = logging.getLogger(__name__)
 

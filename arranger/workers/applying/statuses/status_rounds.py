@@ -10,7 +10,7 @@ import msgspec
 
 from arranger.errors import ClockOff, ClusterError
 from arranger.kube.cluster import ApiError
-from arranger.workers.applying.effects import Effects
+from arranger.workers.applying.effects.carrying_out import Effects
 from arranger.workers.flow.retries import Retries
 from arranger.workers.flow.work_queue import WorkQueue
 
