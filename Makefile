@@ -12,6 +12,9 @@ LOG ?= tests/histories/demo.log
 HTML ?= docs/replay.html
 LOCK_ARGS ?=
 N ?= 200000
+BASE ?=
+NAMES ?=
+ROUNDS ?= 3
 # How many processes run seeds of the simulation; 0: one for each core.
 JOBS ?= 0
 export JOBS
@@ -22,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # process. Each costs the processor time of an API server and of finding all tests: six keep two processors busy.
 WORKERS ?= 6
 
-.PHONY: demo console replay pictures test soak test-quick sim trial fuzz history check lock image chart board bench format clean
+.PHONY: demo console replay pictures test soak test-quick sim trial fuzz history check lock image chart board bench bench-compare format clean
 
 LOCKED = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command "make lock" $(LOCK_ARGS)
@@ -116,6 +119,9 @@ replay: $(VENV)/.demo console ## a page that plays a log offline: docs/replay.ht
 
 bench: $(VENV)/.dev ## every benchmark, with ratios and the machine
 	$(BIN)/python -m benchmarks
+
+bench-compare: $(VENV)/.dev ## an earlier revision and this tree by turns: make bench-compare BASE=REV NAMES="cycle fold" ROUNDS=3
+	$(BIN)/python -m benchmarks.compare $(BASE) $(NAMES) --rounds $(ROUNDS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

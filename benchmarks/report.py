@@ -36,8 +36,8 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     def target(self) -> str:
         """The target in words."""
         if self.at_least is not None:
-            return f"≥ {_number(self.at_least)}"
-        return f"≤ {_number(self.at_most)}" if self.at_most is not None else ""
+            return f"≥ {number(self.at_least)}"
+        return f"≤ {number(self.at_most)}" if self.at_most is not None else ""
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,12 +101,12 @@ def markdown(report: Report) -> str:
     for benchmark, figures in report.figures.items():
         for figure in figures:
             if not figure.row:
-                value = f"{_number(figure.value)} {figure.unit}".rstrip()
+                value = f"{number(figure.value)} {figure.unit}".rstrip()
                 rows.append((benchmark, figure.name, value, figure.target, _verdict(figure), figure.note))
-    lines = _table(rows)
+    lines = table(rows)
     for benchmark, figures in report.figures.items():
         if any(figure.row for figure in figures):
-            lines += ["", *_table(_by_row(benchmark, [figure for figure in figures if figure.row]))]
+            lines += ["", *table(_by_row(benchmark, [figure for figure in figures if figure.row]))]
     told = report.machine
     packages = ", ".join(f"{name} {version}" for name, version in told.packages.items())
     head = (
@@ -120,13 +120,13 @@ def markdown(report: Report) -> str:
 def _by_row(benchmark: str, figures: Sequence[Figure]) -> list[Sequence[str]]:
     """Lines of cells, the first one with the names of the columns and their units."""
     columns = {figure.name: f", {figure.unit}" if figure.unit else "" for figure in figures}
-    cells = {(figure.row, figure.name): _number(figure.value) for figure in figures}
+    cells = {(figure.row, figure.name): number(figure.value) for figure in figures}
     rows = dict.fromkeys(figure.row for figure in figures)
     head = (benchmark, *(name + unit for name, unit in columns.items()))
     return [head, *((row, *(cells.get((row, name), "") for name in columns)) for row in rows)]
 
 
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table with aligned columns; the first row has their names."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [_line(row, widths) for row in rows]
@@ -142,7 +142,7 @@ def _verdict(figure: Figure) -> str:
     return {None: "", True: "yes", False: "NO"}[figure.holds]
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
     if value is None:
         return ""
     size = abs(value)

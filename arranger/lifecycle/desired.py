@@ -427,7 +427,7 @@ def _and_in_vain(job: JobRecord, said: str) -> str:
     the cause unless that was said."""
     if job.dry_run is not None and job.dry_run.slot is not None and not job.placements:
         return "; ".join(part for part in (said, dry_run_text(job.dry_run, job.valid_spec)) if part)
-    ended = job.taken.ended if job.taken is not None and not job.placements else None
+    ended = job.taken.in_vain if job.taken is not None and not job.placements else None
     if ended is None:
         return said
     why = stage_text(ended)

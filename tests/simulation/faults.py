@@ -138,7 +138,7 @@ ROOM = (
     "a node closes while its room is awaited", "a node is deleted while its room is awaited",
     "a pod that gives room hangs", "the log is lost while room is awaited",
     "the log loses its tail while room is awaited",
-    "kubelets refuse each pod of a job", "room is taken in vain",
+    "kubelets refuse each pod of a job", "room is taken in vain", "room is taken once more after one kubelet's refusal",
     "a reserved job starts as promised", "a reserved job starts as promised after others behind it",
 )  # fmt: skip
 FORECASTS = ("a forecast is recorded", "a forecast of a job that changed meanwhile")

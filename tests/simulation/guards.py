@@ -24,7 +24,7 @@ from arranger.projections.derived import awaited_room as taken_room
 from arranger.projections.derived import queue_membership
 from arranger.projections.folding import forecasts, giving_up
 from arranger.projections.folding.job_life import JobLife
-from arranger.projections.jobs.parts import SlotKey
+from arranger.projections.jobs.parts import Pardon, SlotKey, TakenRoom
 from arranger.projections.jobs.records import JobRecord, requests_of
 from arranger.projections.observed import runtime_classes
 from arranger.projections.state import State
@@ -116,6 +116,7 @@ OF_ROOM = (
     "how long jobs keep what they have just got",
     "that only victims' pods leave",
     "that who took room in vain takes none again",
+    "that a job is pardoned once",
 )
 #: The guards of claims.
 OF_CLAIMS = (
@@ -140,6 +141,7 @@ _OFTEN = {
     **{key: {CROWD: 1.0} for key in OF_ROOM},
     "how room may be taken in a queue": {CROWD: 1.0, MODES: 1.0},
     "that who took room in vain takes none again": {CROWD: 1.0, REFUSED: 1.0},
+    "that a job is pardoned once": {CROWD: 1.0, REFUSED: 1.0},
     "that nobody gives room that comes by itself": {CROWD: 1.0, ENDS: 1.0},
     "that a job whose pods show its end leaves by itself": {ENDS: 1.0},
     "that a pod which hangs is no reason to wait": {STAYS: 1.0},
@@ -377,6 +379,11 @@ def _takes_in_vain_again() -> Iterator[None]:
     """Neither a cycle nor the fold asks whether a job took room in vain before."""
     with _without(taken_room, "took_in_vain", False)(), _without(preemption, "took_in_vain", False)():
         yield
+
+
+def _pardons_for_ever(job: JobRecord, taken: TakenRoom) -> Pardon:
+    """Whoever a kubelet refuses takes room once more, however often that was in vain."""
+    return Pardon.GIVEN if any(node in job.refusals for node in taken.nodes) else taken.pardon
 
 
 @contextmanager
@@ -636,6 +643,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that no restart of a preempted job counts": _restarts_of_victims_count,
     "that room is kept for whom others gave it": _room_is_anyones,
     "that who took room in vain takes none again": _takes_in_vain_again,
+    "that a job is pardoned once": lambda: mock.patch.object(taken_room, "_pardon", _pardons_for_ever),
     "that only victims' pods leave": _another_pod_goes_too,
     "how long jobs keep what they have just got": _without(candidates, "least_runtime_ms", (0, 0)),
     "that reserved room has guests": _without(Reservations, "_as_guest", None),

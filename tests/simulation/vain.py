@@ -1,12 +1,12 @@
 """Nobody is disturbed for a job that can't start: who took room and then wasn't Running takes none again, until its
-spec, one of the nodes that it got, or a quota has changed. In some runs, kubelets refuse each pod of some of the jobs
-that compete for room.
+spec, one of the nodes that it got, or a quota has changed; but once more if the kubelet of one node refused its pods.
+In some runs, kubelets refuse each pod of some of the jobs that compete for room.
 
 The record follows the accepted decisions and the observations of the log, not the product's own notes.
 """
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from arranger.events import kinds as k
@@ -14,6 +14,7 @@ from arranger.events.log import Entry
 from arranger.kube.cluster import TYJOBS, Object
 from arranger.model.job import ENDED, Stage
 from arranger.model.names import GROUP_PREFIX, POD_PREFIX
+from arranger.model.pod import REFUSALS
 from arranger.model.stages import StageReason
 from arranger.projections.state import State, Verdict
 from tests.simulation.invariants import Violation
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 #: In a run that is about this, kubelets refuse each pod of many jobs.
 REFUSED = "kubelets refuse each pod of a job"
 VAIN = "room is taken in vain"
+ONCE_MORE = "room is taken once more after one kubelet's refusal"
 _LEAST_PRIORITY = 6
 _JOBS = ("crowd", "left", "right")
 _ASKED_FOR = (StageReason.SUSPENDED, StageReason.RESUMED)
@@ -31,11 +33,18 @@ _ASKED_FOR = (StageReason.SUSPENDED, StageReason.RESUMED)
 
 @dataclass
 class _Taken:
-    """Room that a job took, on these nodes, and why it lost that without having been Running."""
+    """Room that a job took, on these nodes, and why it lost that without having been Running. `refused` are the nodes
+    whose kubelets refused its pods since, and `once_more` is whether it took such room before."""
 
     namespace: str
     nodes: dict[str, None]
+    once_more: bool
+    refused: dict[str, None] = field(default_factory=dict)
     ended: StageReason | None = None
+
+    @property
+    def pardoned(self) -> bool:
+        return self.ended is not None and len(self.refused) == 1 and not self.once_more
 
 
 class Vain:
@@ -89,12 +98,15 @@ class Vain:
                 self._drop([of.job_uid for of in event.victims if of.kind.whole and self._is_open(of.job_uid)])
                 uid = event.placed.job_uid
                 before = self._taken.get(uid)
-                if before is not None and before.ended is not None:
+                if before is not None and before.pardoned:
+                    self._world.faults.hit(ONCE_MORE)
+                elif before is not None and before.ended is not None:
                     raise Violation(f"a job takes room again that took some in vain ({before.ended})", job=uid)
                 job = state.jobs.get(uid)
                 if job is not None and not uid.startswith((POD_PREFIX, GROUP_PREFIX)):
                     nodes = {pods.node: None for pods in event.placed.pods}
-                    self._taken[uid] = _Taken(job.seen.namespace, nodes)
+                    again = before is not None and (before.once_more or before.ended is not None)
+                    self._taken[uid] = _Taken(job.seen.namespace, nodes, again)
 
     def _decided(self, event: k.StageDecided) -> None:
         taken = self._taken.get(event.job_uid)
@@ -115,6 +127,10 @@ class Vain:
     def _observe(self, event: k.Event) -> None:
         if k.seen_or_gone(event, k.JobSeen):
             self._seen(event)
+        elif isinstance(event, k.PodSeen):
+            taken = self._taken.get(event.owner.job_uid) if event.owner is not None else None
+            if taken is not None and taken.ended is None and event.reason.startswith(REFUSALS):
+                taken.refused[event.node] = None
         elif k.seen_or_gone(event, k.NodeSeen):
             self._drop([uid for uid, of in self._taken.items() if event.name in of.nodes])
         elif k.seen_or_gone(event, k.QuotaSeen):

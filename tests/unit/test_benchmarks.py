@@ -12,6 +12,7 @@ import pytest
 
 from arranger.scheduling.experiment import TracePod
 from benchmarks.__main__ import NAMES
+from benchmarks.compare import compared
 from benchmarks.openb_lists import pod_lists
 from benchmarks.report import Figure, Machine, Report, markdown
 from tests.servers import in_ci
@@ -113,6 +114,50 @@ def test_figures_with_a_row_are_a_table_of_their_own() -> None:
     assert [line.split("|")[1:-1] for line in second.splitlines() if "---" not in line] == [
         [" one ", " wait, s ", " used, % "], [" a   ", " 1       ", "         "], [" b   ", " 2       ", " 3       "],
     ]  # fmt: skip
+
+
+def a_run(**values: float) -> Report:
+    """`rate` and `time` in their units, and figures that are neither."""
+    units = {"rate": "events/s", "time": "ms", "pods": ""}
+    return a_report(*(Figure(name=name, value=value, unit=units[name]) for name, value in values.items()))
+
+
+def test_trees_are_compared_by_medians_and_by_best_values_and_more_than_one_is_better() -> None:
+    base = [a_run(rate=value, time=value, pods=1) for value in (100, 110, 90)]
+    here = [a_run(rate=value, time=value, pods=2) for value in (50, 55, 120)]
+    rate, time = compared(base, here)
+    assert (rate.places, rate.base, rate.here, rate.ratio) == (("one", "", "rate"), 100, 55, 0.55)
+    assert rate.best == pytest.approx(120 / 110) and not rate.worse(0.05), "one round was good enough"
+    assert (time.ratio, time.best) == (pytest.approx(100 / 55), pytest.approx(90 / 50))
+    [slow, _] = compared(base, [a_run(rate=value, time=value) for value in (94, 96, 104)])
+    assert slow.worse(0.03) and not slow.worse(0.06)
+
+
+def test_figures_of_other_sizes_and_those_that_are_missing_are_not_compared() -> None:
+    of_one_size = a_report(
+        Figure(name="time", value=1, unit="s", note="100 jobs"), Figure(name="old", value=1, unit="s")
+    )
+    assert compared([of_one_size], [a_report(Figure(name="time", value=9, unit="s", note="200 jobs"))]) == []
+
+
+@pytest.mark.skipif(not (REPOSITORY / ".git").exists(), reason="a tree without its history")
+def test_a_revision_is_compared_with_this_tree_by_turns() -> None:
+    def trees() -> set[str]:
+        command = ["git", "worktree", "list"]
+        found = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+        return {*found.stdout.splitlines()}
+
+    command, before = [sys.executable, "-m", "benchmarks.compare"], trees()
+    options = ["fold", "--quick", "--rounds", "1", "--tolerance", "100"]
+    done, wrong = (
+        subprocess.run([*command, base, *options], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+        for base in ("HEAD", "no-such-revision")
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line.split(":")[0] for line in done.stderr.splitlines()] == ["round 1 of 1"] * 2
+    assert "| fold " in done.stdout and "decode" in done.stdout and "WORSE" not in done.stdout
+    assert wrong.returncode == 2 and "BASE is no revision of this repository" in wrong.stderr
+    assert trees() <= before
 
 
 def test_without_a_trace_fairness_says_what_to_give() -> None:

@@ -421,3 +421,20 @@ def test_a_quorum_that_asks_for_more_than_is_free_is_too_large() -> None:
     large, fitting = submit(of, "large", 6), submit(of, "fitting", 4)
     jobs, view = TooLarge([large, fitting]), ClusterView.of(of.state)
     assert (jobs.holds(large, view), jobs.holds(fitting, view)) == (True, False)
+
+
+@pytest.mark.parametrize("group", ["", "team"])
+def test_pods_of_others_that_arranger_placed_end_too(group: str) -> None:
+    of = world()
+    for name in ("a", "b"):
+        of.pod_to_place(name, of=shape(cpu=1, gpus=2), group=group, least=2)
+    of.cycle()
+    for name in ("a", "b"):
+        of.pod_to_place(name, "n0", of=shape(cpu=1, gpus=2), group=group, least=2)
+    of.pass_time(60)
+    waits = submit(of, "waits", 4)
+    of.settle()
+    assert not waits.placements
+    found = by_name(forecast_of(of))["waits"]
+    assert (seconds(of, found.expected_ms), seconds(of, found.earliest_ms), found.latest_ms) == (60, 1, 0)
+    assert found.why == Unknown.ENDLESS

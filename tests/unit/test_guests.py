@@ -15,7 +15,7 @@ from arranger.projections import snapshot
 from arranger.projections.consistency import validate
 from arranger.projections.jobs.parts import TakenRoom
 from arranger.projections.jobs.records import JobRecord
-from arranger.scheduling import NoRoomKind
+from arranger.scheduling import NoRoomKind, why_no_room
 from arranger.scheduling.cluster import view
 from arranger.scheduling.cycle import Cycles, take_cycle
 from arranger.scheduling.room.reservations import Reservations
@@ -491,15 +491,21 @@ def test_a_journal_that_grew_too_long_is_dropped_and_changes_no_decision(monkeyp
     assert written > 100 and left <= 20
 
 
-def borrowing(**more: object) -> tuple[World, JobRecord]:
-    """A queue deserves two of six nodes. A gang of all nodes has a reservation, above the share of its queue, and waits
-    for a job of which nobody knows when it ends."""
+def six_nodes() -> World:
+    """A queue deserves two of six nodes; two others deserve none."""
     of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
     for number in range(6):
         of.node(f"n{number}", cpu=64, gpus=8)
     of.queue("deserves", deserved=(("nvidia.com/gpu", 16),))
     for name in ("borrows", "third"):
         of.queue(name)
+    return of
+
+
+def borrowing(**more: object) -> tuple[World, JobRecord]:
+    """A gang of all nodes has a reservation, above the share of its queue, and waits
+    for a job of which nobody knows when it ends."""
+    of = six_nodes()
     of.job("runs", of_queue="third", workers=1, worker=NODE, min_workers=1, equals=True)
     of.settle()
     big = of.job("big", of_queue="borrows", workers=6, worker=NODE, min_workers=6, equals=True)
@@ -532,19 +538,35 @@ def test_workers_within_the_share_of_their_queue_are_not_lent_room_that_is_reser
     assert len(grows.placements) == 16 and not grows.slots.lent and not grows.slots.hosts
 
 
-def test_a_job_within_its_share_reclaims_from_whom_one_beyond_its_own_waits_for() -> None:
-    """Who is awaited gives no room to jobs behind, which kept a team from what it deserves until that job ended."""
-    of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
+def all_awaited(*steady: int) -> World:
+    """A gang of all nodes has a reservation, above the share of its queue, and waits for the ends of six jobs, of which
+    the `steady` ones aren't preemptible."""
+    of = six_nodes()
     for number in range(6):
-        of.node(f"n{number}", cpu=64, gpus=8)
-    of.queue("deserves", deserved=(("nvidia.com/gpu", 16),))
-    for name in ("borrows", "third"):
-        of.queue(name)
-    for number in range(6):
-        of.job(f"r{number}", of_queue="third", workers=1, worker=NODE, min_workers=1, equals=True, deadline_s=5000)
+        of.job(
+            f"r{number}", of_queue="third", workers=1, worker=NODE, min_workers=1, equals=True, deadline_s=5000,
+            preemptible=number not in steady,
+        )  # fmt: skip
     of.settle()
     of.job("big", of_queue="borrows", workers=6, worker=NODE, min_workers=6, equals=True)
     of.settle()
     assert of.state.reservations["uid-big"].decided.start_ms
+    return of
+
+
+def test_a_job_within_its_share_reclaims_from_whom_one_beyond_its_own_waits_for() -> None:
+    """Who is awaited gives no room to jobs behind, which kept a team from what it deserves until that job ended."""
+    of = all_awaited()
     within = small(of, "within", 8, of_queue="deserves", created=9)
     assert within.stage == Stage.RUNNING
+
+
+def test_who_comes_first_by_shares_isnt_told_that_a_reservation_keeps_whom_it_may_take_room_from() -> None:
+    of = all_awaited(1, 2, 3, 4, 5)
+    own = of.job("own", of_queue="deserves", workers=2, worker=NODE, min_workers=2, equals=True, created=9)
+    of.settle()
+    why = why_no_room(of.state, own, of.config, of.now_ms, lacks=None, infeasible=False)
+    assert [(one.kind, one.jobs) for one in why] == [
+        (NoRoomKind.TOO_LITTLE, ("uid-r0",)),
+        (NoRoomKind.NOT_PREEMPTIBLE, ("uid-r1", "uid-r2", "uid-r3", "uid-r4", "uid-r5")),
+    ]

@@ -81,17 +81,61 @@ def takes_again(of: World, job: JobRecord) -> bool:
     return preempted(of) is not None
 
 
+@pytest.mark.parametrize("pardoned", [False, True])
 @pytest.mark.parametrize("fail", [refuse, kubelets_refuse])
-def test_who_took_room_and_did_not_start_takes_none_again(fail: Callable[[World, JobRecord], None]) -> None:
+def test_who_took_room_and_did_not_start_takes_none_again(
+    fail: Callable[[World, JobRecord], None], *, pardoned: bool
+) -> None:
     of = world()
     high = beneficiary(of)
+    if pardoned:
+        pardon(of, high)
     fail(of, high)
+    if fail is kubelets_refuse and not pardoned:
+        assert takes_again(of, high), "one kubelet refused it"
+        leave(of, "low")
+        fail(of, high)
     assert (high.stage, high.taken is not None and high.taken.ended is high.decided) == (Stage.RESCHEDULING, True)
+    attempts = of.state.jobs["uid-low"].attempt
     for _ in range(8):
         assert not takes_again(of, high)
     low = of.state.jobs["uid-low"]
-    assert low.stage == Stage.RUNNING and low.attempt == 1
+    assert low.stage == Stage.RUNNING and low.attempt == attempts
     validate(of.state)
+
+
+def pardon(of: World, high: JobRecord) -> None:
+    """One kubelet refuses the pods of a job that took room, and it takes that room again."""
+    kubelets_refuse(of, high)
+    assert takes_again(of, high)
+    leave(of, "low")
+    assert high.stage == Stage.STARTING
+
+
+def test_whom_kubelets_of_several_nodes_refuse_takes_no_room_again() -> None:
+    of = world()
+    of.node("n1", cpu=16, gpus=4)
+    running(of, "low", 8, priority=1)
+    high = waiting(of, "high", 8, priority=9)
+    assert preempted(of) is not None
+    leave(of, "low")
+    of.apply()
+    for uid in list(high.bound.values()):
+        of.change_pod(uid, phase="Failed", ready=False, reason="UnexpectedAdmissionError")
+    of.control()
+    assert high.taken is not None and high.taken.ended is high.decided
+    assert not takes_again(of, high)
+
+
+def test_a_refusal_before_the_room_was_taken_is_none_of_a_node_that_it_took() -> None:
+    of = world()
+    running(of, "low", 4, priority=1)
+    high = waiting(of, "high", 4, priority=9)
+    assert preempted(of) is not None
+    high.refusals["n0"] = of.state.time_ms - 1
+    leave(of, "low")
+    refuse(of, high)
+    assert high.taken is not None and high.taken.ended is high.decided
 
 
 @pytest.mark.parametrize("fail", [refuse, kubelets_refuse])

@@ -3,7 +3,8 @@ and whether it may take room again.
 
 Whoever took room and then didn't start has cost others their work for nothing. It takes none again until something has
 changed that may have kept it from starting: its spec, one of the nodes that it got, or a quota of its namespace. If
-others didn't leave its nodes in time, it is enough that a pod leaves one of them. Free room is open to it all the time.
+others didn't leave its nodes in time, it is enough that a pod leaves one of them. If one kubelet refused its pods, it
+may take room once more. Free room is open to it all the time.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import ENDED, Stage
 from arranger.model.stages import StageReason
 from arranger.projections.cluster.nodes import Amounts, Requests
-from arranger.projections.jobs.parts import TakenRoom
+from arranger.projections.jobs.parts import Pardon, TakenRoom
 from arranger.projections.jobs.records import JobRecord, requests_of
 from arranger.projections.state import Changes, State
 
@@ -56,7 +57,7 @@ def overbooked(state: State, node: str, requests: Requests) -> bool:
 
 def took_in_vain(job: JobRecord) -> bool:
     """Whether a job takes no room because it took some in vain."""
-    return job.taken is not None and job.taken.ended is not None
+    return job.taken is not None and job.taken.in_vain is not None
 
 
 def refused_by_dry_run(job: JobRecord) -> bool:
@@ -80,7 +81,8 @@ def takes_none(job: JobRecord, config: CycleConfig) -> bool:
 def take_room(state: State, job: JobRecord, event: Preempted, time_ms: int) -> None:
     """Others give room to a job."""
     job.slots.took = True
-    job.taken = TakenRoom(time_ms, tuple(sorted({pods.node for pods in event.placed.pods})))
+    pardon = Pardon.USED if job.taken is not None and job.taken.pardon else Pardon.NONE
+    job.taken = TakenRoom(time_ms, tuple(sorted({pods.node for pods in event.placed.pods})), pardon=pardon)
     state.takers[job.uid] = None
 
 
@@ -100,7 +102,12 @@ def follow_stage(state: State, job: JobRecord, event: StageDecided) -> None:
     ):
         _forget_taken(state, job)
     elif taken.ended is None:
-        job.taken = msgspec.structs.replace(taken, ended=event)
+        job.taken = msgspec.structs.replace(taken, ended=event, pardon=_pardon(job, taken))
+
+
+def _pardon(job: JobRecord, taken: TakenRoom) -> Pardon:
+    refused = [node for node in taken.nodes if job.refusals.get(node, 0) >= taken.since_ms]
+    return Pardon.GIVEN if len(refused) == 1 and taken.pardon == Pardon.NONE else taken.pardon
 
 
 def ran(state: State, job: JobRecord) -> None:

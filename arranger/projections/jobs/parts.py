@@ -5,6 +5,7 @@ Only the fold changes them.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 import msgspec
 
@@ -217,6 +218,15 @@ class Scaled(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sets: tuple[tuple[int, int, int], ...]
 
 
+class Pardon(IntEnum):
+    """Whether a job that took room in vain may take some once more: GIVEN if the kubelet of one node alone refused its
+    pods, which may be about that node, until it is USED."""
+
+    NONE = 0
+    GIVEN = 1
+    USED = 2
+
+
 class TakenRoom(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Room that a job took from others at `since_ms` (milliseconds since 1970), on these `nodes`, without having been
     Running since. `ended` is the decision by which it first lost that room again: from then on it has taken it in
@@ -225,6 +235,12 @@ class TakenRoom(msgspec.Struct, frozen=True, array_like=True, gc=False):
     since_ms: int
     nodes: tuple[str, ...]
     ended: StageDecided | None = None
+    pardon: Pardon = Pardon.NONE
+
+    @property
+    def in_vain(self) -> StageDecided | None:
+        """`ended`, if the job takes no room therefore."""
+        return None if self.pardon == Pardon.GIVEN else self.ended
 
 
 @dataclass(slots=True)

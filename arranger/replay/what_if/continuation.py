@@ -287,7 +287,9 @@ class Continuation:
         if job is None or attempt < 0 or job.ended or job.attempt != attempt or not job.placements:
             return Changes()
         if job.of_pods and job.bound:
-            return Changes()  # its observations say when it ends
+            if self._future.lasts is None:
+                return Changes()  # its observations say when it ends
+            return self._say(pods_gone(self.state, [self.state.pods[pod] for pod in job.bound.values()]))
         decided = _end_of(job, self._repeated(uid, attempt))
         pods = pods_gone(self.state, self.state.pods_of.get(uid, {}).values())
         if decided is not None:

@@ -1,6 +1,6 @@
 """Why a quorum that fits nowhere takes no room from jobs that run: for each of them the first thing that forbids it."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from enum import StrEnum
 from itertools import takewhile
 from typing import NamedTuple
@@ -25,6 +25,7 @@ from arranger.scheduling.queues.registry import BUILT_IN, Policies
 from arranger.scheduling.queues.waiting import in_order, waiting_jobs
 from arranger.scheduling.room.candidates import Candidates, ShareLine, least_runtime_ms
 from arranger.scheduling.room.preemption import PreemptionSearch as Preempting
+from arranger.scheduling.room.reservations import with_reservation
 from arranger.scheduling.search.placer import Placer
 
 _BEGUN = (Stage.STARTING, Stage.RUNNING)
@@ -133,9 +134,10 @@ def why_no_room(
     there = _open_nodes(state, job, config, time_ms, policies) if lacks is None else None
     placer = Placer(state, config, policies, time_ms=time_ms)
     preempting = Preempting(state, config, placer, waiting, policies=policies, time_ms=time_ms)
-    line = _line(candidates, preempting, job, asked)
+    line, awaited = _line(candidates, preempting, job, asked), _awaited(state, job, preempting)
     found: dict[tuple[NoRoomKind, str], dict[str, int]] = {}
-    for uid, kind, until_ms in _within(state, lacks, list(_kinds(state, job, config, rules, line, time_ms=time_ms))):
+    kinds = list(_kinds(state, job, config, rules, line, awaited=awaited, time_ms=time_ms))
+    for uid, kind, until_ms in _within(state, lacks, kinds):
         of = state.jobs[uid]
         if there is not None and (there.isdisjoint(of.placements.values()) or not _has_some(of, short)):
             continue
@@ -155,7 +157,7 @@ def bars(state: State, job: JobRecord, config: CycleConfig, time_ms: int, *, pol
     if rules is None or job.placements or not job.valid_spec.preempts or took_in_vain(job):
         return Bars()
     line = candidates.line(job, sum_by_group(job, pods_of(quorum_needs(job, policies.pod_policy(job, config)))), {})
-    kinds = list(_kinds(state, job, config, rules, line, time_ms=time_ms))
+    kinds = list(_kinds(state, job, config, rules, line, awaited=(), time_ms=time_ms))
     above = line.above if any(kind == NoRoomKind.ABOVE_SHARE for _, kind, _ in kinds) else {}
     return Bars(above, tuple(uid for uid, kind, _ in kinds if kind == NoRoomKind.NOT_PREEMPTIBLE))
 
@@ -226,11 +228,17 @@ def _rank(kind: NoRoomKind) -> int:
 
 
 def _kinds(
-    state: State, job: JobRecord, config: CycleConfig, rules: Preemption, line: ShareLine, *, time_ms: int
+    state: State,
+    job: JobRecord,
+    config: CycleConfig,
+    rules: Preemption,
+    line: ShareLine,
+    *,
+    awaited: Container[str],
+    time_ms: int,
 ) -> Iterator[_Kind]:
     """Each job that runs with what forbids to take its room, and from when that is over."""
     queue, own = queue_of(state, job), counted_priority(state, job)
-    awaited = _awaited(state, job)
     for of in state.jobs.values():
         if of.stage not in _BEGUN or not of.placements or of.uid == job.uid:
             continue
@@ -253,13 +261,16 @@ def _kinds(
         yield of.uid, kind, until_ms if kind in (NoRoomKind.TOO_YOUNG, NoRoomKind.JUST_TOOK) else 0
 
 
-def _awaited(state: State, job: JobRecord) -> dict[str, None]:
-    """The jobs, by UID, for whose end reservations of others wait. Those of jobs after it in its queue don't count."""
+def _awaited(state: State, job: JobRecord, preempting: Preempting) -> dict[str, None]:
+    """The jobs, by UID, for whose end reservations of others wait. Those of jobs after it in its queue don't count, nor
+    those of jobs before which its quorum comes by the shares of their queues."""
     found: dict[str, None] = {}
     for uid, known in state.reservations.items():
         other = state.jobs[uid]
         after = queue_of(state, other) == queue_of(state, job) and seniority(job) < seniority(other)
-        if uid != job.uid and known.decided.start_ms and not after:
+        if uid == job.uid or not known.decided.start_ms or after:
+            continue
+        if not preempting.comes_first(job, None, with_reservation(state, uid)):
             found |= dict.fromkeys(known.decided.awaits)
     return found
 

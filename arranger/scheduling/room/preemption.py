@@ -273,15 +273,16 @@ class PreemptionSearch:
         return self._fits_without(job, vacated)
 
     def comes_first(
-        self, tried: PlacementTry, pods: Mapping[int, int] | None, reserved: tuple[JobRecord, Mapping[int, int]]
+        self, job: JobRecord, pods: Mapping[int, int] | None, reserved: tuple[JobRecord, Mapping[int, int]]
     ) -> bool:
         """Whether so many pods of a job's groups, None for its quorum, keep its queue within its share, and a job for
         whose pods room is reserved would lift its own above: once that has started, others could take the room back."""
-        job, (host, of_host) = tried.job, reserved
+        host, of_host = reserved
         queue, other = queue_of(self._state, job), queue_of(self._state, host)
         if queue == other or not of_host:
             return False
-        amounts = sum_by_group(job, pods_of(quorum_needs(job, tried.policy)) if pods is None else dict(pods))
+        policy = self._placer.placing.policies.pod_policy(job, self._config)
+        amounts = sum_by_group(job, pods_of(quorum_needs(job, policy)) if pods is None else dict(pods))
         key = (queue, tuple(sorted(amounts.items())), host.uid, len(self._placed), len(self._victims))
         if key not in self._first:
             self._first[key] = self._candidates.line(job, amounts, self._use).keeps_below(

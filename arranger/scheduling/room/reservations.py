@@ -59,7 +59,7 @@ class Others(Protocol):
         """Whether a job with a reservation can start without its guests."""
 
     def comes_first(
-        self, tried: PlacementTry, pods: Mapping[int, int] | None, reserved: tuple[JobRecord, Mapping[int, int]]
+        self, job: JobRecord, pods: Mapping[int, int] | None, reserved: tuple[JobRecord, Mapping[int, int]]
     ) -> bool:
         """Whether so many pods of a job's groups, None for its quorum, come before a job for whose pods room is
         reserved, by the shares of their queues."""
@@ -89,6 +89,14 @@ class _Found(NamedTuple):
     start_ms: int
     pods: tuple[PlacedPods, ...]
     awaits: tuple[str, ...]
+
+
+def with_reservation(state: State, uid: str) -> tuple[JobRecord, dict[int, int]]:
+    """A job that may have a reservation, and for how many pods of its groups that is."""
+    pods: dict[int, int] = {}
+    for of in state.reservations[uid].decided.pods if uid in state.reservations else ():
+        pods[of.group] = pods.get(of.group, 0) + sum(last - first + 1 for first, last in of.indices)
+    return state.jobs[uid], pods
 
 
 def _has_room(tried: PlacementTry) -> bool:
@@ -206,7 +214,8 @@ class Reservations:
 
     def _held_against(self, tried: PlacementTry, others: Others) -> dict[str, _Held]:
         """What is held by those before which this quorum doesn't come by the shares of their queues."""
-        return {uid: of for uid, of in self._held.items() if not others.comes_first(tried, None, self._reserved(uid))}
+        known = ((uid, of, with_reservation(self._state, uid)) for uid, of in self._held.items())
+        return {uid: of for uid, of, reserved in known if not others.comes_first(tried.job, None, reserved)}
 
     @cached_property
     def _hosting(self) -> set[str]:
@@ -600,18 +609,10 @@ class Reservations:
         end_ms = leaves_by_ms(self._state, job, self._config, self._time_ms)
         whole = {uid for uid, of in self._held.items() if end_ms is not None and end_ms <= of.start_ms}
         if tried.shortage is not None and _is_in_the_way(tried.shortage):
-            whole |= {
-                uid for uid in self._held if uid not in whole and others.comes_first(tried, pods, self._reserved(uid))
-            }
+            behind = [uid for uid in self._held if uid not in whole]
+            whole |= {uid for uid in behind if others.comes_first(job, pods, with_reservation(self._state, uid))}
         open_to_it = ((uid, of if uid in whole else of.beside_lent) for uid, of in self._held.items())
         return {uid: of for uid, of in open_to_it if uid in whole or of.rooms.amounts.any()}
-
-    def _reserved(self, uid: str) -> tuple[JobRecord, dict[int, int]]:
-        """A job for which room is held, and how many pods of its groups that is for."""
-        pods: dict[int, int] = {}
-        for of in self._state.reservations[uid].decided.pods if uid in self._state.reservations else ():
-            pods[of.group] = pods.get(of.group, 0) + sum(last - first + 1 for first, last in of.indices)
-        return self._state.jobs[uid], pods
 
     def _as_guest(self, job: JobRecord, shortage: Shortage, others: Others) -> PlacementTry | None:
         if not self._config.guests or job.of_pods:
