@@ -85,7 +85,7 @@ class Creation(JobWriter):
         mine = any(owner.get("uid") == job.uid for owner in owners)
         late = mine and node is not None and there["spec"].get("nodeName") != node
         going = late or bool(there["metadata"].get("deletionTimestamp"))
-        jobs = self._effects.parts.follower.state.jobs
+        jobs = self._follower.state.jobs
         passing = any(owner.get("kind") == TYJOBS.kind and owner.get("uid") not in jobs for owner in owners)
         kind = resource.kind.lower()
         if mine and not going:
@@ -117,7 +117,7 @@ class Creation(JobWriter):
         """Record a new refusal of an effect in the log, and retry after a delay unless it is permanent."""
         job, identity = look.job, self._effects.parts.identity
         if identity is not None:  # a refusal by another cluster at this address doesn't concern the job
-            await identity.confirm(self._effects.parts.follower.cluster)
+            await identity.confirm(self._follower.cluster)
         permanent = refused.code in (400, 422) and not _by_admission(refused)
         reason, detail = texts_of(refused)
         refusals, key = _refusals(look, slot), (job.attempt, slot)

@@ -40,10 +40,13 @@ class JobWriter:
 
     def _may_repeat(self, look: Look, key: object) -> bool:
         """Whether the effect of this key was not carried out just now; else the job is looked at again."""
-        rest_s = look.progress.settling.get(key, 0.0) - self._clock.monotonic_s()
+        return not self._waits(look, look.progress.settling.get(key, 0.0) - self._clock.monotonic_s())
+
+    def _waits(self, look: Look, rest_s: float) -> bool:
+        """Whether something rests for so long; the job is looked at again after that."""
         if rest_s > 0:
             self._queue.look_again(look.job.uid, rest_s)
-        return rest_s <= 0
+        return rest_s > 0
 
     def _settle(self, look: Look, key: object, for_s: float = SETTLE_S) -> None:
         """Don't repeat an effect for a while: the watch is to show it first."""

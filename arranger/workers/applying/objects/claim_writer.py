@@ -73,8 +73,7 @@ class ClaimWriter(JobWriter):
             message = f"no volume could be made for claim {claim.name} on node {before.node}"
             await self._refuse(look, slot, _NOT_PROVISIONED, message)
             return False
-        if before is not None and now_s < before.until_s:
-            self._queue.look_again(job.uid, before.until_s - now_s)
+        if before is not None and self._waits(look, before.until_s - now_s):
             return False
         if await self._select(look, claim, slot, node):
             selected[claim.uid] = SelectedNode(node, claim.resource_version, now_s + SETTLE_S)
@@ -89,9 +88,7 @@ class ClaimWriter(JobWriter):
         if not limit_s or since_ms is None:
             return
         left_s = limit_s - (self._clock.now_ms() - since_ms) / 1000
-        if left_s > 0:
-            self._queue.look_again(look.job.uid, left_s)
-        elif await self._select(look, claim, slot, None):
+        if not self._waits(look, left_s) and await self._select(look, claim, slot, None):
             look.progress.selected.pop(claim.uid, None)
             if claim.facts.selected_node != node:  # somebody else's choice; the watch shows that it is gone
                 return

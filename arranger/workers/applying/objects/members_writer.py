@@ -57,11 +57,8 @@ class MembersWriter(JobWriter):
         job, file = look.job, look.progress.members
         if not (has_members_file(job) and job.bound and look.current()):
             return
-        wait_s = file.due_s - self._clock.monotonic_s()
-        if wait_s > 0:
-            self._queue.look_again(job.uid, wait_s)
-            return
-        await self._bring_up_to_date(look)
+        if not self._waits(look, file.due_s - self._clock.monotonic_s()):
+            await self._bring_up_to_date(look)
 
     async def _bring_up_to_date(self, look: Look) -> None:
         job, file, now_s = look.job, look.progress.members, self._clock.monotonic_s()

@@ -153,10 +153,7 @@ class Binder(JobWriter):
         if not look.job.pods_lacking:
             return False
         progress.lacking_s = min(progress.lacking_s, now_s + _LACKING_S)
-        rest_s = progress.lacking_s - now_s
-        if rest_s > 0:
-            self._queue.look_again(look.job.uid, rest_s)
-        return rest_s > 0
+        return self._waits(look, progress.lacking_s - now_s)
 
     async def told(self, pod: PodSeen, message: str, record: str) -> bool:
         """Write the condition unless the pod has it already; returns whether the pod has it now.

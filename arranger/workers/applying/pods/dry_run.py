@@ -41,12 +41,10 @@ class DryRun(JobWriter):
         generation, times, again_s = progress.dry_runs
         if generation != job.seen.generation:
             times, again_s = 0, 0.0
-        wait_s = again_s - self._clock.monotonic_s()
-        if wait_s > 0:
-            self._queue.look_again(job.uid, wait_s)
+        if self._waits(look, again_s - self._clock.monotonic_s()):
             return
         template = await templates.of(look)
-        nodes = self._effects.parts.follower.state.nodes
+        nodes = self._follower.state.nodes
         node = min((name for name in nodes.rows if nodes.has(name)), default="")
         if template is None or not node or not look.current():
             return
@@ -61,9 +59,8 @@ class DryRun(JobWriter):
 
     def _is_in_front(self, job: JobRecord) -> bool:
         """Whether a job has a reservation, where jobs may take room at all."""
-        parts = self._effects.parts
-        may = PreemptionMode.ALLOWED in parts.settings.preemption.values()
-        return may and job.uid in parts.follower.state.reservations
+        may = PreemptionMode.ALLOWED in self._effects.parts.settings.preemption.values()
+        return may and job.uid in self._follower.state.reservations
 
     async def _tried(self, look: Look, template: Object, node: str, *, last: bool) -> PodsTried:
         """The result for the first pod of each group. With `last`, pods that can't be tried count as taken."""

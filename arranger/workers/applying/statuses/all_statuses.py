@@ -16,7 +16,7 @@ class AllStatuses:
     def __init__(self, means: Means, role: str) -> None:
         effects, membership = means.effects, means.effects.parts.membership
         self.reports = Reports(effects, lambda: len(membership.seen(role)))
-        self.jobs = StatusWriter(effects, means.queue, self.reports)
+        self.jobs = StatusWriter(means, self.reports)
         self._queues = QueueWriter(effects, lambda uid: membership.owns(uid, role))
         self._groups = GroupWriter(effects, lambda uid: membership.owns(uid, role))
         self._tasks: list[asyncio.Task[None]] = []
