@@ -5,7 +5,6 @@ first: the status lists every allocation before its first pod exists, so that a 
 cluster.
 """
 
-import asyncio
 import logging
 
 from arranger.errors import ClockOff, ClusterError, EpochLost
@@ -80,7 +79,7 @@ class Applier:
                 if self._follower.state.synced:
                     self._start()
         finally:
-            await asyncio.gather(self._statuses.end(), self._queue.finish(), return_exceptions=True)
+            await self._statuses.end(self._queue.finish())
 
     def _sweep(self) -> dict[str, None]:
         """Every job, and every deleted one with remaining pods. Forgets the progress of all other jobs."""

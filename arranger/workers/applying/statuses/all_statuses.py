@@ -1,6 +1,7 @@
 """All statuses and Events that an applier writes."""
 
 import asyncio
+from collections.abc import Awaitable
 
 from arranger.workers.applying.effects.job_writer import Means
 from arranger.workers.applying.statuses.group_writer import GroupWriter
@@ -42,10 +43,11 @@ class AllStatuses:
         self._tasks = [asyncio.create_task(each, name=name) for name, each in work.items()]
         self._groups.begin()
 
-    async def end(self) -> None:
-        """Begin no more of them, and let effects in flight finish. Events that aren't recorded yet are dropped."""
+    async def end(self, looks: Awaitable[None]) -> None:
+        """Begin no more of them, and let effects in flight finish, those of `looks` as well. Events that aren't
+        recorded yet are dropped."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, looks, return_exceptions=True)
         await self._groups.end()
