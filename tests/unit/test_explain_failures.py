@@ -109,6 +109,21 @@ def test_a_worker_that_is_given_up_and_an_ended_job() -> None:
     assert job.stage == Stage.SUCCEEDED and explained(world.entries, "ppo").standing.failed == ()
 
 
+def test_how_often_a_pod_failed_is_told_of_all_that_was_seen_and_not_only_of_the_jobs_last_failures() -> None:
+    """A job keeps its last five failures: the counts of a pod that is gone went down as others failed."""
+    world, job = running(restart_limit=3, min_workers=1)
+    for times in range(1, 5):
+        for slot in ((1, 0), (1, 1)):
+            if slot in job.bound:
+                world.change_pod(job.bound[slot], restarts=times, ended=KILLED, ready=False)
+                world.pass_time(1)
+        later(world, 0)
+        told = {
+            one.pod: (one.times, one.again == "given up") for one in explained(world.entries, "ppo").standing.failed
+        }
+        assert told == {f"ppo-actors-{index}": (times, times > 3) for index in (0, 1)}
+
+
 def test_nodes_that_got_more_pods_in_later_steps_are_counted_once_and_not_if_they_are_shown() -> None:
     world, one = World(), shape(gpus=1)
     world.node("n1", gpus=5)

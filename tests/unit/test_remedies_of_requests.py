@@ -46,7 +46,7 @@ def test_a_job_may_ask_for_what_it_would_take_from_others_if_a_part_is_free() ->
     of = taken(gpus=6)
     of.job("j", leader=shape(cpu=1, gpus=12), priority=5)
     of.cycle()
-    one, other = asking(of)
+    other, one = asking(of)
     assert one.text.startswith(f"learner asking for 8 {GPU} instead of 12; it would take room from default/hog")
     assert (other.text, other.room_from) == (f"learner asking for 2 {GPU} instead of 12", ())
 
@@ -60,7 +60,7 @@ def test_a_job_may_ask_for_the_free_part_and_that_of_lower_priority_together(low
     of.pass_time(10)
     of.job("j", leader=shape(cpu=1, gpus=8), priority=5)
     of.cycle()
-    one, other = asking(of)
+    other, one = asking(of)
     assert other.text == f"learner asking for 2 {GPU} instead of 8"
     assert one.text.startswith(f"learner asking for {most} {GPU} instead of 8; it would take room from default/low")
 

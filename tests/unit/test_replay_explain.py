@@ -383,6 +383,35 @@ def test_added_nodes_that_jobs_ahead_would_take_are_said_to_be_for_them(
     assert [remedy.text for remedy in waiting.remedies if remedy.kind == "node"] == [text]
 
 
+def test_as_many_nodes_are_tried_as_pods_ahead_of_the_job_may_need() -> None:
+    """A gang ahead takes more nodes than one, so one for each job ahead wasn't enough."""
+    world = World()
+    world.node("n1", gpus=8)
+    world.pod("stranger", "n1", gpus=8)
+    world.job("pair", leader=shape(gpus=8), workers=1, worker=shape(gpus=8), min_workers=1, priority=9)
+    world.job("half", leader=shape(gpus=4), priority=8)
+    world.job("late", leader=shape(gpus=8))
+    waiting = explained(world.entries, "late").waiting
+    assert waiting is not None
+    [found] = [remedy.text for remedy in waiting.remedies if remedy.kind == "node"]
+    assert found == "4 more nodes like n1 (3 of them for 2 jobs ahead of it)"
+
+
+def test_changes_that_cost_others_nothing_come_before_those_that_take_room_and_the_cheaper_of_those_first() -> None:
+    world = World(config=CycleConfig(preemption=Preemption()))
+    world.node("n1", gpus=8)
+    for name, priority, of_queue in (("long", 3, "default"), ("other", 9, "team")):
+        world.queue(of_queue)
+        world.job(name, leader=shape(gpus=4), priority=priority, of_queue=of_queue)
+        world.settle()
+        world.pass_time(600)
+    world.job("waits", leader=shape(gpus=4), priority=2)
+    waiting = explained(world.entries, "waits").waiting
+    assert waiting is not None
+    costs = [(bool(remedy.room_from), remedy.lost_ms) for remedy in waiting.remedies]
+    assert costs == sorted(costs) and len({*costs}) > 1
+
+
 def test_one_more_node_is_the_remedy_where_those_ahead_would_take_more_of_them() -> None:
     """One node is too little for the gangs ahead, each of which would take two, and leave none of four."""
     world = World()

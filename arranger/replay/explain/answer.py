@@ -256,5 +256,5 @@ def _standing(story: Story, job: JobRecord) -> JobStanding:
         stuck=stuck_of(story.state, job),
         unset=unset_of(job),
         labels=labels_of(job),
-        failed=failed_pods(story.state, job),
+        failed=failed_pods(story.state, job, story.pod_histories.failures),
     )

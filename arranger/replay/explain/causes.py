@@ -120,6 +120,8 @@ class PodHistories:
         self._refused_pods: dict[str, None] = {}
         #: Node → the failure of a pod that its kubelet refused. The job avoids the node because of it.
         self.refused_by: dict[str, CausingEvent] = {}
+        #: Name of a pod → how often its containers, or the pod itself, have ended and were tried again, or failed.
+        self.failures: dict[str, int] = {}
 
     def begin(self, job: JobRecord, state: State) -> None:
         """Take over a job that existed before the first entry: its pods' nodes and their restarts so far."""
@@ -130,6 +132,7 @@ class PodHistories:
             self._of[job.attempt, slot] = history
             if pod is not None:
                 self._slot_of_pod[uid], self._names[uid] = (job.attempt, slot), pod.name
+                self._count(pod)
 
     def placed(self, event: k.Placed) -> None:
         for slot, node in expand(event.pods).items():
@@ -144,6 +147,7 @@ class PodHistories:
         number = next((n for n, group in enumerate(job.spec.groups) if group.name == owner.group_name), None)
         if number is None:
             return []
+        self._count(pod)
         key = (owner.attempt, (number, owner.index))
         before = pod.uid in self._slot_of_pod
         self._slot_of_pod[pod.uid], self._names[pod.uid] = key, pod.name
@@ -161,6 +165,9 @@ class PodHistories:
             found.append(Consequence(offset, time_ms, "Restarted", RESTARTED, _restarted(pod), (), budget))
         self._keep_cause(offset, time_ms, pod, history)
         return found
+
+    def _count(self, pod: k.PodSeen) -> None:
+        self.failures[pod.name] = max(self.failures.get(pod.name, 0), pod.restarts + (pod.phase == Phase.FAILED))
 
     def _next_pod(
         self,

@@ -3,6 +3,8 @@
 The facts are those of `status.lastFailures`, which the log has too.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from arranger.events.kinds import PodSeen
@@ -32,8 +34,9 @@ class FailedPod(msgspec.Struct, frozen=True):
     again_ms: int
 
 
-def failed_pods(state: State, job: JobRecord) -> tuple[FailedPod, ...]:
-    """The pods of the last failures of a job that hasn't ended, the newest first."""
+def failed_pods(state: State, job: JobRecord, seen: Mapping[str, int]) -> tuple[FailedPod, ...]:
+    """The pods of the last failures of a job that hasn't ended, the newest first. `seen`: pod name → how often it has
+    failed as far as it was observed; a job keeps only its last failures."""
     if job.ended or job.spec is None:
         return ()
     by_pod: dict[str, list[Failure]] = {}
@@ -41,15 +44,15 @@ def failed_pods(state: State, job: JobRecord) -> tuple[FailedPod, ...]:
         group = failure.worker_set or job.spec.groups[LEADER_GROUP].name
         name = pod_name(job.seen.name, group, failure.index, failure.attempt, failure.failed_before)
         by_pod.setdefault(name, []).append(failure)
-    return tuple(_failed_pod(state, job, name, failures) for name, failures in by_pod.items())
+    return tuple(_failed_pod(state, job, name, failures, seen.get(name, 0)) for name, failures in by_pod.items())
 
 
-def _failed_pod(state: State, job: JobRecord, name: str, failures: list[Failure]) -> FailedPod:
+def _failed_pod(state: State, job: JobRecord, name: str, failures: list[Failure], seen: int) -> FailedPod:
     last, slot, due_ms = failures[0], _slot(job, failures[0]), 0
     pod = state.pods.get(job.bound.get(slot, "")) if slot is not None else None
     pod = pod if pod is not None and pod.name == name else None
     again, due_ms = _again(state, job, last, slot, pod)
-    times = max(len(failures), pod.restarts + (pod.phase == Phase.FAILED) if pod is not None else 0)
+    times = max(len(failures), seen)
     text, then = failed_times_text(times, last.ended), again_text(again, due_ms, pod)
     return FailedPod(name, last.node, times, last.time_ms, last.ended, text, then, due_ms)
 

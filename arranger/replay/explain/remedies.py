@@ -6,6 +6,7 @@ that a successful change reverts are those that keep the job waiting.
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import msgspec
 
@@ -41,8 +42,8 @@ class Remedy(msgspec.Struct, frozen=True):
     into the queue, or if with it (`then_feasible`) the job only waits for room that an empty cluster of these nodes
     has, as it didn't have before. `undoes` is the offset of the event that it reverts, 0 if none is known, and `undone`
     describes it. `several`: it reverts several events, of which `undoes` is the newest, and reverting that one alone
-    doesn't help.
-    `room_from`: the jobs from which the cycle takes the room, in words; the text names the first of them."""
+    doesn't help. `room_from`: the jobs from which the cycle takes the room, in words; the text names the first of them.
+    `lost_ms`: the work that those lose, in GPU-milliseconds."""
 
     kind: str
     text: str
@@ -52,6 +53,7 @@ class Remedy(msgspec.Struct, frozen=True):
     several: bool = False
     room_from: tuple[str, ...] = ()
     then_feasible: bool = False
+    lost_ms: int = 0
 
 
 class Blocker(msgspec.Struct, frozen=True):
@@ -62,7 +64,8 @@ class Blocker(msgspec.Struct, frozen=True):
 
 
 class Sought(msgspec.Struct, frozen=True):
-    """The changes that help, the cheapest first, and the number of tried changes. `untried` counts further changes of
+    """The changes that help, those first that take no room from others, then by the work that others lose, else the
+    cheapest for the job's user first; and the number of tried changes. `untried` counts further changes of
     kinds of which at least one helps; there were too many to try them all."""
 
     found: tuple[Remedy, ...] = ()
@@ -84,7 +87,8 @@ def remedies(case: WaitingCase) -> Sought:
     # All kinds were tried. The remaining cycles are for more changes of the kinds that help.
     for found, more in of_kinds:
         found.extend(search.alone(more))
-    return Sought(tuple(one for found, _ in of_kinds for one in found), search.tried, search.untried)
+    found = sorted(chain.from_iterable(of for of, _ in of_kinds), key=lambda one: (bool(one.room_from), one.lost_ms))
+    return Sought(tuple(found), search.tried, search.untried)
 
 
 def blockers(case: WaitingCase, found: Sequence[Remedy]) -> tuple[tuple[Blocker, ...], tuple[Blocker, ...]]:
@@ -99,12 +103,14 @@ def blockers(case: WaitingCase, found: Sequence[Remedy]) -> tuple[tuple[Blocker,
 @dataclass(frozen=True)
 class _Outcome:
     """What a cycle with a change does: the number of the job's `pods` that it places (-1 if it isn't in the queue), the
-    jobs that give room to it, in words, and to whom added nodes go instead, in words. `asks_first`: a job ahead of it
-    waits for the answer of a dry run, and then takes room before it. `supposed`: nobody has asked yet whether the API
-    server takes the job's own pods. `infeasible`: not even an empty cluster of the nodes could hold the job."""
+    jobs that give room to it, in words, the work that they lose in GPU-milliseconds, and to whom added nodes go
+    instead, in words. `asks_first`: a job ahead of it waits for the answer of a dry run, and then takes room before it.
+    `supposed`: nobody has asked yet whether the API server takes the job's own pods. `infeasible`: not even an empty
+    cluster of the nodes could hold the job."""
 
     pods: int = -1
     givers: tuple[str, ...] = ()
+    lost_ms: int = 0
     ahead_text: str = ""
     asks_first: bool = False
     supposed: bool = False
@@ -267,7 +273,7 @@ class _Search:
             text += f"{', and' if givers else '; it would take'} nodes that otherwise {costs}"
         if outcome.supposed:
             text += "; once a dry run has shown that the API server takes its pods"
-        return [Remedy(change.kind, text, more, change.undoes, change.undone, several, givers)]
+        return [Remedy(change.kind, text, more, change.undoes, change.undone, several, givers, lost_ms=outcome.lost_ms)]
 
     def _costs(self, change: Change) -> str:
         """The jobs that a cycle gives nodes, and with the change fewer or none, in words."""
@@ -305,13 +311,15 @@ class _Search:
             tried = next((one for one in tries if one.job.uid == uid), None)
             if tried is None:
                 return _Outcome(), []
-            givers = room_from(tried.preempted, state) if tried.preempted is not None else ()
+            taking = tried.preempted
+            givers = room_from(taking, state) if taking is not None else ()
             untried = untried_jobs(tries)
             first = any(name in waits and name != own for name in untried)
             never = tried.shortage is not None and tried.shortage.infeasible
             return _Outcome(
                 tried.pods,
                 givers,
+                sum(victim.lost_ms for victim in taking.victims) if taking is not None else 0,
                 _ahead_text(case, _on_added(state, change.added, tries, uid)),
                 first,
                 infeasible=never,

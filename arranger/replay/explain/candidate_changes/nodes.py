@@ -11,6 +11,7 @@ from arranger.model.pod import PodShape
 from arranger.model.quantity import amount_text
 from arranger.model.taints import kept_off_by_cordon, taint_text, untolerated
 from arranger.projections.cluster.openness import open_to
+from arranger.projections.jobs.records import JobRecord
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, Family, Join, join_all, names_text
 from arranger.replay.explain.candidate_changes.node_labels import (
@@ -286,5 +287,10 @@ def more_nodes(case: WaitingCase) -> Sequence[Change]:
         text = ", and ".join(part for part in (words, nodes) if part)
         return Change("node" if nodes else "spec", text, (*changed, *seen), added=frozenset(names))
 
-    most = min(lack.missing * (1 + len(case.ahead)), _NODES_MORE)
+    # Each pod may need a node of its own, and those of the jobs ahead go first.
+    most = min(sum(_without_node(of) for of in (case.job, *case.ahead)), _NODES_MORE)
     return ChangeSteps(most + 1, more) if words else ChangeSteps(most, lambda number: more(number + 1))
+
+
+def _without_node(job: JobRecord) -> int:
+    return sum(group.count for group in job.valid_spec.groups) - len(job.placements)
