@@ -14,6 +14,7 @@ from arranger.model.job import Stage
 from arranger.model.node import Taint
 from arranger.model.pod import NO_TRAITS, TERMINAL, HostPort, PodRules, PodTerm, PodTraits, Requirement
 from arranger.model.pods_to_place import SLOT, pod_of
+from arranger.model.queue import NonPreemptible
 from arranger.projections.jobs.records import JobRecord, asked_record
 from tests.world import World, shape
 
@@ -239,6 +240,8 @@ def _queue(world: World, a: int, b: int) -> None:
         parent=_NAMES[b % 2] if a % 3 != b % 2 and b > 6 else "",
         weight=1 + b % 4,
         guarantee=(("cpu", 1000 * (b % 3)),) if a > 8 else (),
+        deserved=(("cpu", 1000 * b),) if a % 3 == 0 else (),
+        non_preemptible=NonPreemptible.WITHIN_DESERVED if a % 6 == 0 else NonPreemptible.MAY_BORROW,
         capability=(("cpu", 1000 * b),) if b % 2 else (),
         max_priority=2 if b == 5 else None,
         max_running=b % 3 if a % 4 == 0 else None,

@@ -196,6 +196,10 @@ _WORDS: Mapping[FaultKind, str] = MappingProxyType(
             f"{', '.join(_CHANGEABLE)}, and counts, minCount and restart of worker sets can be changed"
         ),
         _K.OWN_PARENT: "Invalid value: a queue can't be its own parent",
+        _K.NOTHING_DESERVED: (
+            "Invalid value: {value} limits jobs that can't be preempted to what the queue deserves, which is nothing: "
+            "state amounts in deserved, or leave the field out"
+        ),
         _K.ABOVE_THE_AMOUNT: "Invalid value: {name} must not be above {fields}, which is {limit}, but is {value}",
         _K.KUEUE_LABEL: "Kueue starts no TYJobs, and Arranger doesn't read its label: name the Queue in spec.queue",
         _K.KUEUE_LABEL_OF_PODS: (

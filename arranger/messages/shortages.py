@@ -193,6 +193,12 @@ def _capability(reason: Reason) -> str:
     return f"{kind_text(reason)} (needs {needed}, {left} left of its capability {limit})"
 
 
+def _non_preemptible(reason: Reason) -> str:
+    needed, left, limit = (amount_text(reason.name, of) for of in (reason.needed, reason.free, reason.limit))
+    amounts = f"needs {needed}, {left} left of its deserved {limit}"
+    return f"{kind_text(reason)} ({amounts}: its nonPreemptible is WithinDeserved)"
+
+
 def _guarantees(reason: Reason) -> str:
     needed, left, limit = (amount_text(reason.name, of) for of in (reason.needed, reason.free, reason.limit))
     whose = f"the capability {limit} of queue {reason.queue}" if reason.queue else f"the {limit} that the nodes offer"
@@ -224,6 +230,7 @@ _OF_LIMITS: Mapping[ReasonKind, str] = MappingProxyType(
         _K.GUARANTEES: "the guarantees of other queues leave too little {name}",
         _K.MAX_RUNNING: "queue {queue} has as many jobs with nodes as its maxRunning",
         _K.MAX_WAITING: "queue {queue} has as many earlier waiting jobs as its maxWaiting",
+        _K.NON_PREEMPTIBLE: "queue {queue} has too little {name} for jobs that can't be preempted",
         _K.MIN_RESOURCES: "all nodes together have less {name} free than the minResources of its group",
     }
 )
@@ -297,6 +304,7 @@ _WORDS: Mapping[ReasonKind, Callable[[Reason], str]] = MappingProxyType(
         _K.GUARANTEES: _guarantees,
         _K.MAX_RUNNING: lambda reason: f"{kind_text(reason)} ({reason.limit})",
         _K.MAX_WAITING: lambda reason: f"{kind_text(reason)} ({reason.limit})",
+        _K.NON_PREEMPTIBLE: _non_preemptible,
         _K.GROUP_CHECK: lambda reason: f"refused by {reason.name}: {reason.words}",
         _K.PERMIT: lambda reason: f"held back by {reason.name}: {reason.words}",
         _K.MIN_RESOURCES: _insufficient,

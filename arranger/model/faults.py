@@ -79,6 +79,8 @@ class FaultKind(StrEnum):
     IMMUTABLE = "Immutable"
     # Rules between the fields of a Queue.
     OWN_PARENT = "OwnParent"
+    #: `value` says that only what is deserved may be used, and nothing is.
+    NOTHING_DESERVED = "NothingDeserved"
     #: `limits` are the amount and its field.
     ABOVE_THE_AMOUNT = "AboveTheAmount"
     #: A warning: `name` is a variable that a template refers to and that its pods don't have, `limits` the field that

@@ -60,6 +60,13 @@ class Preemption(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reclaim: PreemptionMode = PreemptionMode.ALLOWED
 
 
+class NonPreemptible(StrEnum):
+    """How much of the cluster a queue's jobs may use together that can't be preempted."""
+
+    MAY_BORROW = "MayBorrow"
+    WITHIN_DESERVED = "WithinDeserved"
+
+
 class ScheduledFailed(StrEnum):
     """When a job whose quorum not even an empty cluster holds becomes ScheduledFailed."""
 
@@ -193,11 +200,26 @@ class QueueSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
             "None.",
         ),
     ] = None
+    non_preemptible: Annotated[
+        NonPreemptible,
+        ManifestField(
+            "nonPreemptible",
+            OneOf(NonPreemptible),
+            "How much its jobs and those of the queues below it may use together that can't be preempted "
+            "(preemptible: false, and pods without a TYJob): WithinDeserved, at most the amounts in deserved, or "
+            "MayBorrow, more of what is free. MayBorrow if unset.",
+        ),
+    ] = NonPreemptible.MAY_BORROW
+
+    @property
+    def most_non_preemptible(self) -> Amounts:
+        """What its jobs use at most that can't be preempted; a resource without an amount here has no such limit."""
+        return self.deserved if self.non_preemptible == NonPreemptible.WITHIN_DESERVED else ()
 
     @property
     def limited(self) -> bool:
         """Whether its own limits may keep its jobs from getting nodes."""
-        return bool(self.capability) or self.max_running is not None
+        return bool(self.capability or self.most_non_preemptible) or self.max_running is not None
 
 
 #: The spec of the queue `default` where nobody created it.

@@ -16,6 +16,7 @@ from arranger.model.queue import (
     MAX_QUEUE_NAME,
     Amounts,
     NamespaceRule,
+    NonPreemptible,
     Preemption,
     PreemptionMode,
     QueueSpec,
@@ -47,6 +48,12 @@ def _ascending(spec: dict[str, Any], path: str) -> Faults:
                 yield Fault(f"{path}.{lower}", FaultKind.ABOVE_THE_AMOUNT, str(amounts[name]), name, limit)
 
 
+def _deserves_something(spec: dict[str, Any], path: str) -> Faults:
+    if spec.get("nonPreemptible") == NonPreemptible.WITHIN_DESERVED and not present(spec.get("deserved")):
+        value = NonPreemptible.WITHIN_DESERVED.value
+        yield Fault(f"{path}.nonPreemptible", FaultKind.NOTHING_DESERVED, value)
+
+
 def _not_its_own_parent(queue: dict[str, Any], path: str) -> Faults:
     if queue["spec"].get("parent") == queue["metadata"]["name"]:
         yield Fault("spec.parent", FaultKind.OWN_PARENT)
@@ -75,7 +82,7 @@ _SPEC = both(
         },
         closed=True,
     ),
-    _ascending,
+    both(_ascending, _deserves_something),
 )
 #: The table: a Queue, field by field, the same as in `crds/queue.yaml`.
 QUEUE: Check = both(

@@ -38,14 +38,19 @@ class QuotaScope(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class LimitKind(StrEnum):
     """What limits a job beside nodes: a quota of its namespace, or a limit of a queue: its capability, what is
     guaranteed to other queues, how many of its jobs may have nodes, and how many are considered. Or a pod group itself
-    says how much the nodes must have free."""
+    says how much the nodes must have free. NON_PREEMPTIBLE: what jobs may use that can't be preempted."""
 
     QUOTA = "Quota"
     CAPABILITY = "Capability"
     GUARANTEES = "Guarantees"
     MAX_RUNNING = "MaxRunning"
     MAX_WAITING = "MaxWaiting"
+    NON_PREEMPTIBLE = "NonPreemptible"
     MIN_RESOURCES = "MinResources"
+
+
+#: The limits that an empty namespace or queue has left in full.
+_OF_AMOUNTS = (LimitKind.QUOTA, LimitKind.CAPABILITY, LimitKind.NON_PREEMPTIBLE)
 
 
 class QuotaLack(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -67,7 +72,7 @@ class QuotaLack(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def never(self) -> bool:
         """Even an empty namespace, or an empty queue, would not have enough."""
-        return self.needed > self.hard and self.limit in (LimitKind.QUOTA, LimitKind.CAPABILITY)
+        return self.needed > self.hard and self.limit in _OF_AMOUNTS
 
 
 def unit_of(resource: str) -> str:

@@ -64,6 +64,7 @@ class ReasonKind(StrEnum):
     GUARANTEES = "Guarantees"
     MAX_RUNNING = "MaxRunning"
     MAX_WAITING = "MaxWaiting"
+    NON_PREEMPTIBLE = "NonPreemptible"
     GROUP_CHECK = "GroupCheck"
     PERMIT = "Permit"
     MIN_RESOURCES = "MinResources"

@@ -138,6 +138,7 @@ const KEPT_BY: Record<string, string> = {
   Guarantees: "what is guaranteed to other queues",
   MaxRunning: "maxRunning of queue {queue}",
   MaxWaiting: "maxWaiting of queue {queue}",
+  NonPreemptible: "what queue {queue} deserves, which is all that jobs may use there that can't be preempted",
   Plugin: "a plugin of another package, which the reason names",
   NoQueue: "its queue, which doesn't exist",
   Problem: "a problem of queue {queue}",

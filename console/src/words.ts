@@ -178,6 +178,7 @@ const CAUSES: Record<string, string> = {
   Rules: "other rules of nodes and pods",
   MaxRunning: "maxRunning of a queue",
   MaxWaiting: "maxWaiting of a queue",
+  NonPreemptible: "nonPreemptible of a queue",
   Plugin: "a plugin's group check or permit",
   Queue: "a queue that it can't use",
   Infeasible: "no cluster of these nodes has room",

@@ -663,6 +663,14 @@ def the_queue_above_its_own_may_not_use_more(stage: Stage) -> None:
     stage.apply(wants("job", 2, "parent", queue="below-it"))
 
 
+@also(r"queue keepers has too little nvidia\.com/gpu for jobs that can't be preempted", *pool("kept", gpus=8))
+def it_cannot_be_preempted_and_its_queue_deserves_less(stage: Stage) -> None:
+    stage.apply(queue("keepers", deserved={GPU: 4}, nonPreemptible="WithinDeserved"))
+    stage.apply(wants("first", 3, "kept", queue="keepers", preemptible=False))
+    stage.staged("first", "Running")
+    stage.apply(wants("job", 2, "kept", queue="keepers", preemptible=False))
+
+
 @also(r"insufficient nvidia\.com/gpu \(needs 8, at most 7 free\)", *pool("shrunk", gpus=8))
 def a_gpu_of_the_node_is_gone(stage: Stage) -> None:
     less = {"status": {"allocatable": {GPU: "7"}}}

@@ -109,13 +109,15 @@ def of_quota(job: JobRecord) -> bool:
 
 
 def _untrue_guarantee(state: State, cycle: CycleTaken, job: JobRecord) -> str:
-    """As `untrue_guarantee`, where it is known too that the nodes have what the job needs."""
+    """As `untrue_guarantee`, where it is known too that the nodes have what the job needs. Reservations of others count
+    for nothing: they don't hold against a job before them, or within its share (decision 66)."""
     if (untrue := untrue_guarantee(state, job)) or job.placements or not of_guarantee(job):
         return untrue
     specs = [(name, seen.spec) for name, seen in state.queues.items() if seen.spec is not None and seen.spec.guarantee]
     without = [queue_seen(state, name, msgspec.structs.replace(spec, guarantee=())) for name, spec in specs]
     other = folded(state, (cycle, *without))
-    return "" if _fits(other, cycle, other.jobs[job.uid]) else "without them it gets no nodes, either"
+    alone = Placer(other, cycle.config, BUILT_IN, time_ms=cycle.time_ms).quorum(other.jobs[job.uid])
+    return "" if alone.quorum_stands else "without them it gets no nodes, either"
 
 
 def _fits(state: State, cycle: CycleTaken, job: JobRecord) -> bool:

@@ -17,7 +17,7 @@ from arranger.lifecycle import awaited_room, giving_way, replacements, stages
 from arranger.model import tyjob
 from arranger.model.job import JobSpec, Topology
 from arranger.model.pod import NO_DEFAULTS
-from arranger.model.queue import Preemption
+from arranger.model.queue import Preemption, QueueSpec
 from arranger.model.quota import QuotaLack
 from arranger.projections import fold, snapshot
 from arranger.projections.derived import awaited_room as taken_room
@@ -87,6 +87,7 @@ from tests.simulation.faults import (
     STAYS,
     SUCCESS_UNSEEN,
     WITH_CLAIMS,
+    WITHIN_DESERVED,
 )
 from tests.simulation.forecasts import TOLD, TOO_LATE
 from tests.simulation.invariants import Violation
@@ -143,6 +144,7 @@ _OFTEN = {
     "that who took room in vain takes none again": {CROWD: 1.0, REFUSED: 1.0},
     "that a job is pardoned once": {CROWD: 1.0, REFUSED: 1.0},
     "that nobody gives room that comes by itself": {CROWD: 1.0, ENDS: 1.0},
+    "that jobs which can't be preempted don't borrow": {WITHIN_DESERVED: 1.0},
     "that a job whose pods show its end leaves by itself": {ENDS: 1.0},
     "that a pod which hangs is no reason to wait": {STAYS: 1.0},
     "a node that closed since a worker was to stay there": {STAYING: 1.0},
@@ -381,7 +383,7 @@ def _takes_in_vain_again() -> Iterator[None]:
         yield
 
 
-def _pardons_for_ever(job: JobRecord, taken: TakenRoom) -> Pardon:
+def _pardons_for_ever(job: JobRecord, taken: TakenRoom, _: StageReason) -> Pardon:
     """Whoever a kubelet refuses takes room once more, however often that was in vain."""
     return Pardon.GIVEN if any(node in job.refusals for node in taken.nodes) else taken.pardon
 
@@ -573,6 +575,9 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "the limits of a queue": _without(queue_membership, "beyond_its_queue", ""),
     "that what jobs hold beyond their node is offered": _without(queue_offer, "_overbooked", frozenset()),
     "that no cycle exceeds the limits of a queue": _no_limits_in_cycles,
+    "that jobs which can't be preempted don't borrow": lambda: mock.patch.object(
+        QueueSpec, "most_non_preemptible", property(lambda _: ())
+    ),
     "that a job without room holds up no other": _one_holds_up_all,
     "that the status of a queue is written": _without(QueueWriter, "_turn", None),
     "that no cycle places a job that waits for others": lambda: mock.patch.object(

@@ -222,7 +222,7 @@ def _first(state: State, uid: str, order: Sequence[str], placed: Sequence[str] =
 def _limited(state: State, job: JobRecord) -> bool:
     """Whether limits could keep a job from nodes that are free."""
     ways = [spec_of(state, name) for name in way_of(state, name_of(state, job))]
-    of_way = any(spec.capability or spec.max_running is not None or spec.max_waiting is not None for spec in ways)
+    of_way = any(spec.limited or spec.max_waiting is not None for spec in ways)
     guaranteed = any(seen.spec is not None and seen.spec.guarantee for seen in state.queues.values())
     return of_way or guaranteed or bool(state.quotas.get(job.seen.namespace))
 

@@ -5,11 +5,14 @@ from collections.abc import Collection
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
-from arranger.model.queue import DEFAULT_QUEUE, DEFAULT_SPEC, MAX_DEPTH, QueueState
+from arranger.model.queue import DEFAULT_QUEUE, DEFAULT_SPEC, MAX_DEPTH, NonPreemptible, QueueSpec, QueueState
 from arranger.model.quota import LimitKind, QuotaLack
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from tests.reasons import lacking_quota
+
+#: What jobs use that can't be preempted, as a resource of this and its name.
+KEPT = "non-preemptible "
 
 
 def way_of(state: State, name: str) -> list[str]:
@@ -57,26 +60,37 @@ class Limits:
 
 def beyond_limits(state: State) -> dict[tuple[str, str], int]:
     """(Queue, resource) → how much more than the queue's capability its jobs and those below it use, counted from the
-    jobs alone. The resource "" is for jobs with nodes, and `maxRunning`."""
-    specs = {name: seen.spec for name, seen in state.queues.items() if seen.spec is not None and seen.spec.limited}
-    used = use_of_queues(state) if specs else {}
+    jobs alone. The resource "" is for jobs with nodes, and `maxRunning`, and those of `KEPT` are for jobs that can't be
+    preempted, and what the queue deserves, if it keeps these from borrowing."""
+    limits = {name: _limits(seen.spec) for name, seen in state.queues.items() if seen.spec is not None}
+    used = use_of_queues(state) if any(limits.values()) else {}
     found = {}
-    for name, spec in specs.items():
-        limits = dict(spec.capability) | ({} if spec.max_running is None else {"": spec.max_running})
+    for name, of_queue in limits.items():
         amounts = used.get(name, {})
-        found |= {(name, of): more for of, limit in limits.items() if (more := amounts.get(of, 0) - limit) > 0}
+        found |= {(name, of): more for of, limit in of_queue.items() if (more := amounts.get(of, 0) - limit) > 0}
     return found
 
 
+def _limits(spec: QueueSpec) -> dict[str, int]:
+    limits = dict(spec.capability) | ({} if spec.max_running is None else {"": spec.max_running})
+    if spec.non_preemptible == NonPreemptible.WITHIN_DESERVED:
+        limits |= {KEPT + of: amount for of, amount in spec.deserved}
+    return limits
+
+
 def use_of_queues(state: State) -> dict[str, Counter[str]]:
-    """Queue → resource → what the nodes of its jobs and of those below it are for; "" counts these jobs."""
+    """Queue → resource → what the nodes of its jobs and of those below it are for; "" counts these jobs, and names of
+    `KEPT` are for those that can't be preempted."""
     used: dict[str, Counter[str]] = {}
     for job in state.jobs.values():
         if not job.placements:
             continue
         amounts = Counter({"": 1})
         for group, _ in job.placements:
-            amounts.update(dict(job.valid_spec.groups[group].shape.requests))
+            requests = dict(job.valid_spec.groups[group].shape.requests)
+            amounts.update(requests)
+            if not job.valid_spec.preemptible:
+                amounts.update({KEPT + of: amount for of, amount in requests.items()})
         for name in way_of(state, name_of(state, job)):
             used.setdefault(name, Counter()).update(amounts)
     return used
@@ -109,6 +123,10 @@ def outdated_reason(state: State, job: JobRecord, lack: QuotaLack) -> str:
     if lack.limit == LimitKind.MAX_RUNNING:
         fits = spec.max_running is None or used[""] < spec.max_running
         return f"queue {lack.queue} has {used['']} of {spec.max_running} jobs with nodes" if fits else ""
+    if lack.limit == LimitKind.NON_PREEMPTIBLE:
+        limit, amount = _limits(spec).get(KEPT + lack.resource), used[KEPT + lack.resource]
+        fits = limit is None or job.valid_spec.preemptible or amount + lack.needed <= limit
+        return f"queue {lack.queue} has {amount} of {limit} {lack.resource} for such jobs" if fits else ""
     others = [of.uid for of in state.jobs.values() if of.active and not of.placements]
     return "" if crowded(state, job, others) else f"queue {lack.queue} has fewer waiting jobs than its maxWaiting"
 

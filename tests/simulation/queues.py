@@ -17,12 +17,15 @@ from arranger.sandbox.status import ApiRefusal
 from arranger.scheduling import queues_view
 from arranger.workers.applying.statuses.queue_status import queue_status
 from tests.servers import QUEUE_CRD, definition_of
+from tests.simulation.faults import WITHIN_DESERVED
 from tests.simulation.rogue import Rogue
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _NAMES = ("all", "rl", "vision", DEFAULT_QUEUE)
+#: The queues that keep jobs from borrowing, in which most jobs are.
+_KEEPING = (DEFAULT_QUEUE, DEFAULT_QUEUE, "all", "rl")
 _SPACES = ("default", "team")
 #: Field → how probable it is in a queue.
 _ODDS = {
@@ -81,9 +84,12 @@ class Queues:
         self._world = world
         self._chance = chance = random.Random(f"{world.seed} queues")
         self._modes = world.faults.often(MODES)
-        self.comes = chance.random() < 0.5 or self._modes
+        self.comes = chance.random() < 0.5 or self._modes or world.faults.often(WITHIN_DESERVED)
         self._stays = chance.random() < 0.5
         self._odds = _ODDS | (_OF_AUTOSCALERS if world.autoscaler.comes else {})
+        #: What concerns jobs that can't be preempted, in some runs.
+        self._kept = random.Random(f"{world.seed} non-preemptible")
+        self._keeps = self._kept.random() < 0.25 or world.faults.often(WITHIN_DESERVED)
         self._open = False
         if self.comes:
             world.store.collections[_kind().key] = Collection([_kind()], _HISTORY)
@@ -95,7 +101,8 @@ class Queues:
 
     def draw(self) -> dict[str, Any]:
         """A part of a new job's spec."""
-        return {"queue": self._chance.choice(_NAMES)} if self.comes and self._chance.random() < 0.4 else {}
+        found = {"queue": self._chance.choice(_NAMES)} if self.comes and self._chance.random() < 0.4 else {}
+        return found | ({"preemptible": False} if self._keeps and self._kept.random() < 0.5 else {})
 
     def labels(self) -> dict[str, Any]:
         """A part of a new job's metadata: its submitter, for some."""
@@ -115,7 +122,7 @@ class Queues:
                     await chance.choice((rogue.outside_its_queue, rogue.beyond_its_queue))()
                 continue
             with suppress(ApiError, ApiRefusal):
-                self._chance.choice(acts)()
+                (self._kept.choice((self._keep, self._let_go)) if self._is_about_kept() else chance.choice(acts))()
 
     def end(self) -> None:
         """Let every job use its queue, in some runs only after all has settled (`open`)."""
@@ -172,6 +179,30 @@ class Queues:
             field = self._chance.choice(("weight", *self._odds))
             removed = field != "weight" and self._chance.random() < 0.3
             self._patch(name, {field: None if removed else self._value(field, name)})
+
+    def _is_about_kept(self) -> bool:
+        return self._keeps and self._kept.random() < 0.5
+
+    def _keep(self) -> None:
+        """Let jobs of a queue that can't be preempted use what it deserves, or as much as they like."""
+        name, value = self._kept.choice(_KEEPING), self._kept.choice(("WithinDeserved", "WithinDeserved", "MayBorrow"))
+        fields = {"deserved": {"cpu": self._kept.randrange(1, 4)}, "nonPreemptible": value}
+        if ("", name) in self._world.store.collection(QUEUES).objects:
+            self._patch(name, fields)
+        else:
+            self._world.store.create(QUEUES, "", queue(name, fields))
+            self._did("a queue comes", f"queue {name} is {fields}")
+        if value == "WithinDeserved":
+            self._world.faults.hit(WITHIN_DESERVED)
+
+    def _let_go(self) -> None:
+        """Edit whether a job can be preempted."""
+        found = self._world.store.collection(TYJOBS).objects
+        if found:
+            namespace, name = self._kept.choice(sorted(found))
+            value = self._kept.random() < 0.5
+            self._world.store.patch(TYJOBS, namespace, name, {"spec": {"preemptible": value}})
+            self._did("user edits whether a job can be preempted", f"{name} gets preemptible {value}")
 
     def _value(self, field: str, name: str) -> Any:
         """Some value of a field of a queue."""

@@ -9,7 +9,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.facts import LackOfNodes
 from arranger.model.job import PlacedPods, Replacement, ScheduleState, Stage, TopologyMode, TopologyScope
-from arranger.model.queue import DEFAULT_QUEUE
+from arranger.model.queue import DEFAULT_QUEUE, NonPreemptible
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.derived.queue_counts import queue_of
@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
 #: In a run that is about this fault, the second writer does nothing else.
 GROUPS = "two writers: part of a worker group"
+
+#: The limits of a queue that has none.
+_UNLIMITED: dict[str, Any] = {
+    "guarantee": (), "capability": (), "max_running": None, "non_preemptible": NonPreemptible.MAY_BORROW,
+}  # fmt: skip
 
 
 class Rogue:
@@ -178,7 +183,7 @@ class Rogue:
             return
         uid, state = self._chance.choice(uids), snapshot.restore(snapshot.encode(oracle))
         for name, seen in state.queues.items():
-            spec = seen.spec and msgspec.structs.replace(seen.spec, guarantee=(), capability=(), max_running=None)
+            spec = seen.spec and msgspec.structs.replace(seen.spec, **_UNLIMITED)
             state.queues[name] = msgspec.structs.replace(seen, spec=spec)
         state.tree_changed()
         for event in take_cycle(state, self._world.cycle_config, state.time_ms):

@@ -31,7 +31,7 @@ from arranger.scheduling.queues.waiting import considered, waiting_jobs
 from arranger.scheduling.room.reservations import Reservations
 from arranger.scheduling.room.vacating import Vacating, leaving
 from arranger.scheduling.search.placer import Placer
-from tests.simulation.queue_rules import beyond_limits, name_of, way_of
+from tests.simulation.queue_rules import KEPT, beyond_limits, name_of, way_of
 
 #: All parts of so few units are tried: there are 31 of five.
 _UNITS = 5
@@ -51,6 +51,8 @@ def broken(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -> Iter
         if isinstance(event, k.Preempted):
             job = state.jobs[event.placed.job_uid]
             yield from ((job.uid, problem) for problem in _forbidden(state, cycle, job, event, before))
+            if event.placed.hosts and not all(state.jobs[of.job_uid].slots.hosts for of in event.victims):
+                yield job.uid, "becomes a guest in room of jobs that are none: its host may start there at once"
             reserved = [of for of in events if isinstance(of, k.Reserved)]  # they hold room from their turns on
             after = folded(state, (cycle, *before, *reserved))
             placed = {(of.job_uid, pods.node) for of in before if isinstance(of, k.Placed) for pods in of.pods}
@@ -127,7 +129,7 @@ def could_take(state: State, config: CycleConfig, time_ms: int) -> Iterator[tupl
     """(UID, the problem) of each waiting job that would fit if all that it may take room from in its queue gave it."""
     cycle = k.CycleTaken(state.offset, time_ms, config)
     jobs, _ = considered(state, waiting_jobs(state, time_ms))
-    over = {name for name, _ in beyond_limits(state)}
+    over = {name for name, of in beyond_limits(state) if not of.startswith(KEPT)}
     for job in jobs:
         allowed = _modes(state, cycle, job)
         if job.stage not in (Stage.PENDING, Stage.RESCHEDULING) or job.placements or job.suspended:
@@ -136,7 +138,7 @@ def could_take(state: State, config: CycleConfig, time_ms: int) -> Iterator[tupl
             continue  # a group whose minimum has finished takes no room for the rest of it
         if not over.isdisjoint(way_of(state, name_of(state, job))):
             continue  # those with nodes keep them where a limit was lowered
-        if job.taken is not None and job.taken.ended is not None:
+        if job.taken is not None and job.taken.in_vain is not None:
             continue  # `vain` checks whether that is so
         lower = [of for of in _lower(state, cycle, job) if of.placements and not _young(state, cycle, of)]
         if lower and _fits(state, cycle, job, [(of, tuple(of.placements), True) for of in lower], leave=False):
@@ -144,7 +146,7 @@ def could_take(state: State, config: CycleConfig, time_ms: int) -> Iterator[tupl
             continue
         if not cycle.config.guests or not job.valid_spec.preemptible or job.of_pods:
             continue
-        lower = [of for of in _lower(state, cycle, job, guests=True) if of.placements and not _young(state, cycle, of)]
+        lower = [of for of in _lower(state, cycle, job, guests=True) if of.slots.hosts and not _young(state, cycle, of)]
         units = [(of, tuple(of.placements), True) for of in lower]
         if lower and _fits(state, cycle, job, units, leave=False, as_guest=True):
             yield job.uid, f"{job.seen.name} waits, though {[of.seen.name for of in lower]} may give it a guest's room"

@@ -39,6 +39,7 @@ EVERY_FIELD: Object = {
     "provisioning": "Request",
     "scheduledFailed": "Never",
     "state": "Closed",
+    "nonPreemptible": "WithinDeserved",
 }
 
 GOOD: list[Good] = [
@@ -53,6 +54,7 @@ GOOD: list[Good] = [
     _good("amounts of zero", {"spec/capability": {GPU: 0}, "spec/deserved": {GPU: "0"}}),
     _good("no preemption given", {"spec/preemption": {}}),
     _good("the highest priority of all", {"spec/maxPriority": 2147483647}),
+    _good("jobs that can't be preempted may borrow", {"spec/nonPreemptible": "MayBorrow"}),
     _good("a status", {"status": {"waiting": 3}}),
 ]
 
@@ -125,6 +127,13 @@ BAD: list[Bad] = [
          {"spec/provisioning": "Always"}),
     _bad("another word for never", "spec.scheduledFailed", 'supported values: "AfterGrace", "Never"',
          {"spec/scheduledFailed": "No"}),
+    _bad("another word for borrowing", "spec.nonPreemptible", 'supported values: "MayBorrow", "WithinDeserved"',
+         {"spec/nonPreemptible": "Never"}),
+    *(
+        _bad(f"only what is deserved of {deserved}", "spec.nonPreemptible", "state amounts in deserved, or leave",
+             {"spec/nonPreemptible": "WithinDeserved", **deserved})
+        for deserved in ({}, {"spec/deserved": {}}, {"spec/deserved": None})
+    ),
     _bad("another state", "spec.state", 'supported values: "Open", "Closed"', {"spec/state": "Closing"}),
     _bad("unknown field of the spec", "spec.limit", "unknown field", {"spec/limit": {}}),
     _bad("unknown field of preemption", "spec.preemption.user", "unknown field", {"spec/preemption/user": "Never"}),

@@ -16,7 +16,7 @@ from arranger.cli.rendering.queue_page import bar
 from arranger.events import kinds as k
 from arranger.kube.cluster import ApiError, ClusterUnavailable, Object
 from arranger.model.pod import Requirement
-from arranger.model.queue import NamespaceRule, QueueState, ScheduledFailed
+from arranger.model.queue import NamespaceRule, NonPreemptible, QueueState, ScheduledFailed
 from tests.commands import Run, to_file
 from tests.servers import REPOSITORY
 from tests.world import GIB, World, shape
@@ -114,12 +114,13 @@ def test_a_queue_shows_every_field_that_is_set(tmp_path: Path, capsys: pytest.Ca
         queue_policy="DRF",
         **limits,
         scheduled_failed=ScheduledFailed.NEVER,
+        non_preemptible=NonPreemptible.WITHIN_DESERVED,
     )
     log = to_file(there.entries, tmp_path / "run.log")
     expected = {
         "reclaimable": "false", "maxPriority": "5", "maxRunning": "0", "maxWaiting": "7", "jobQueuePolicy": "DRF",
         "userFairness": "true", "minRuntimeSeconds": "60", "scheduledFailed": "Never",
-        "namespaces": "team In rl,lab and gpu Exists",
+        "nonPreemptible": "WithinDeserved", "namespaces": "team In rl,lab and gpu Exists",
     }  # fmt: skip
     assert Run(capsys, "queue", "rl", *log, "-o", "json").json["queue"]["fields"] == expected
     rows = [line.split(maxsplit=1) for line in Run(capsys, "queue", "rl", *log).out.splitlines()]
@@ -222,7 +223,7 @@ def test_changes_that_give_nodes_stand_apart_from_those_that_only_put_it_into_a_
     there.cycle()
     shown = Run(capsys, "explain", "j", *to_file(there.entries, tmp_path / "run.log")).out
     _, gives, enters = re.split("What would give it nodes|What would put it into the queue", shown)
-    assert "+1  queue open instead of shut" in gives and "queue full" not in gives
+    assert "+1  -          queue open instead of shut" in gives and "queue full" not in gives
     assert "queue full instead of shut" in enters and "queue open" not in enters
 
 

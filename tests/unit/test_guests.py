@@ -570,3 +570,19 @@ def test_who_comes_first_by_shares_isnt_told_that_a_reservation_keeps_whom_it_ma
         (NoRoomKind.TOO_LITTLE, ("uid-r0",)),
         (NoRoomKind.NOT_PREEMPTIBLE, ("uid-r1", "uid-r2", "uid-r3", "uid-r4", "uid-r5")),
     ]
+
+
+def test_nobody_takes_room_from_jobs_that_are_no_guests_to_become_one() -> None:
+    """Its host started in the room that these gave, and the guest lost its nodes 0.3 s after it had taken them."""
+    of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
+    for number in range(3):
+        of.node(f"n{number}", cpu=64, gpus=4)
+    for name in ("qa", "qc"):
+        of.queue(name, deserved=(("nvidia.com/gpu", 6),))
+    for name, of_queue, workers, priority in (("a1", "qa", 5, 5), ("l1", "qc", 3, 3), ("l2", "qc", 3, 3)):
+        small(of, name, workers, of_queue=of_queue, priority=priority)
+        of.pass_time(10)
+    above = small(of, "above", 3, of_queue="qa", priority=5)
+    assert above.uid in of.state.reservations
+    high = small(of, "high", 7, of_queue="qc", priority=7)
+    assert not high.placements and {of.state.jobs[f"uid-{name}"].attempt for name in ("l1", "l2")} == {0}

@@ -300,6 +300,12 @@ def test_every_kind_of_reason_has_its_words() -> None:
             "",
             "all nodes together have less cpu free than the minResources of its group (needs 4, 1 free)",
         ),
+        (
+            LimitKind.NON_PREEMPTIBLE,
+            "rl",
+            "queue rl has too little cpu for jobs that can't be preempted (needs 4, 1 left of its deserved 8: its "
+            "nonPreemptible is WithinDeserved)",
+        ),
         (LimitKind.MAX_WAITING, "rl", "queue rl has as many earlier waiting jobs as its maxWaiting (8000)"),
     ],
 )

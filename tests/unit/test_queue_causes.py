@@ -9,7 +9,8 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.model.pod import Requirement
-from arranger.model.queue import NamespaceRule, QueueState
+from arranger.model.queue import NamespaceRule, NonPreemptible, QueueState
+from arranger.replay.explain.in_queue import KeptBy
 from tests.commands import Run, to_file
 from tests.unit.replay_worlds import explained, with_room_rules
 from tests.world import World, shape
@@ -327,10 +328,42 @@ def considering_few(world: World) -> None:
         world.job(name, leader=shape(gpus=1), of_queue="rl", created=1)
 
 
+def deserving_little(world: World) -> None:
+    """Only jobs that can't be preempted are limited, so the queue has room for others."""
+    world.queue("lab", deserved=((GPU, 5),), non_preemptible=NonPreemptible.WITHIN_DESERVED)
+    world.queue("rl", parent="lab", deserved=((GPU, 3),), non_preemptible=NonPreemptible.WITHIN_DESERVED)
+
+
 def keeping_for_others(world: World) -> None:
     world.queue("rl")
     world.queue("robots", guarantee=((GPU, 5),))
     world.queue("vision", guarantee=((GPU, 1),))
+
+
+@pytest.mark.parametrize(
+    "remedy",
+    [
+        "preemptible true instead of false, which isn't limited by what queue rl deserves",
+        f"raise {GPU} of what queue rl deserves to 4",
+        "nonPreemptible MayBorrow of queue rl and nonPreemptible MayBorrow of queue lab",
+        "when default/first ends",
+    ],
+)
+def test_a_job_beyond_what_its_queue_deserves_is_told_what_would_help(remedy: str) -> None:
+    world = World()
+    world.node("n1", cpu=64, gpus=16)
+    world.watch_queues()
+    deserving_little(world)
+    world.job("first", leader=shape(gpus=1), of_queue="rl", preemptible=False)
+    world.job("another", leader=shape(gpus=4), of_queue="rl")
+    world.settle()
+    victim(world, 3, preemptible=False)
+    world.cycle()
+    waiting = explained(world.entries, "victim").waiting
+    assert waiting is not None and waiting.in_queue is not None
+    assert (waiting.in_queue.kept_by, waiting.in_queue.kept_at) == (KeptBy.NON_PREEMPTIBLE, "rl")
+    assert remedy in [one.text for one in waiting.remedies if one.pods]
+    assert "when default/another ends" not in [one.text for one in waiting.remedies]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
 from arranger.model.pod import Phase, PodTimes
-from arranger.model.queue import Preemption
+from arranger.model.queue import NonPreemptible, Preemption
 from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.scheduling import queues_view
@@ -75,6 +75,7 @@ class Life:
             max_priority=rng.choice((None, None, 4)),
             user_fairness=self.fair and rng.random() < 0.3,
             queue_policy=rng.choice(("", "DRF")),
+            non_preemptible=rng.choice([*NonPreemptible]),
         )
 
     def _job(self) -> None:
@@ -84,6 +85,7 @@ class Life:
             f"j{rng.randint(0, 30)}", of_queue=rng.choice(["", *NAMES]), workers=workers,
             min_workers=rng.randint(0, workers), leader=shape(cpu=1), worker=shape(cpu=1, gpus=rng.randint(0, 3)),
             created=rng.randint(0, 5), user=rng.choice(("ann", "ben")), priority=rng.randint(3, 6),
+            preemptible=rng.random() < 0.6,
         )  # fmt: skip
 
     def _job_gone(self) -> None:

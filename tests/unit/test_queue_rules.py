@@ -13,6 +13,7 @@ from arranger.model.provisioning import Provisioning
 from arranger.model.queue import (
     DEFAULT_SPEC,
     NamespaceRule,
+    NonPreemptible,
     Preemption,
     PreemptionMode,
     QueueSpec,
@@ -88,7 +89,7 @@ def test_every_field_is_read() -> None:
     assert spec == QueueSpec(
         "all", 65535, spec.guarantee, spec.deserved, spec.capability, False, NamespaceRule((), selector), -5, 0,
         1_000_000, "DRF", True, 600, Preemption(never, PreemptionMode.ALLOWED, never), QueueState.CLOSED,
-        ScheduledFailed.NEVER, Provisioning.REQUEST,
+        ScheduledFailed.NEVER, Provisioning.REQUEST, NonPreemptible.WITHIN_DESERVED,
     )  # fmt: skip
     differing = [name for name in spec.__struct_fields__ if getattr(spec, name) == getattr(DEFAULT_SPEC, name)]
     assert differing == []

@@ -12,6 +12,7 @@ from arranger.model.decayed_usage import DecayedUsage
 from arranger.model.job import Dependency
 from arranger.model.pod import GroupKind, PodTraits
 from arranger.model.provisioning import HOLDS_FOR_LABEL
+from arranger.model.queue import NonPreemptible
 from arranger.projections import snapshot
 from arranger.projections.cluster.device_table import DeviceTable
 from arranger.projections.cluster.nodes import NodeTable
@@ -68,7 +69,7 @@ FOLLOWS = {
         *("pods_of", "repelling", "deleting", "finished", "named", "dependents", "with_rules", "awaiting", "takers"),
         "placeholders",
     },
-    QueueUse: {"own", "others", "others_total", "time_ms"},
+    QueueUse: {"own", "steady", "others", "others_total", "time_ms"},
     DeviceTable: {"holders", "reserved", "own", "of_slots"},
     SlotTable: {"ready", "ready_counts", "not_running", "names"},
 }
@@ -149,7 +150,17 @@ def awaiting_room() -> World:
     return world
 
 
-WORLDS = (lambda: live_through(LONG), held_back, awaiting_room, devices.busy, job_devices.busy)
+def keeping_from_borrowing() -> World:
+    """A queue that limits jobs which can't be preempted, with one of them."""
+    there = World()
+    there.node("n1")
+    there.queue("rl", deserved=(("cpu", 9000),), non_preemptible=NonPreemptible.WITHIN_DESERVED)
+    there.job("kept", of_queue="rl", preemptible=False)
+    there.cycle()
+    return there
+
+
+WORLDS = (lambda: live_through(LONG), held_back, keeping_from_borrowing, awaiting_room, devices.busy, job_devices.busy)
 
 
 def test_all_that_follows_is_made_again() -> None:

@@ -12,6 +12,7 @@ from arranger.lifecycle.desired import desired_status, news_of
 from arranger.messages.decisions import stage_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import Slot, Stage
+from arranger.model.pod import PodTimes
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
@@ -234,6 +235,25 @@ def test_room_that_does_not_come_counts_until_a_pod_leaves() -> None:
     assert high.taken is not None and high.taken.ended is high.decided
     leave(of, "low")
     assert high.taken is None
+
+
+def test_where_a_pod_hangs_others_give_room_instead_and_once() -> None:
+    of = world(room_bound_ms=60_000)
+    of.node("n1", cpu=16, gpus=4)
+    for name, priority in (("hangs", 1), ("low", 2)):
+        running(of, name, 4, priority=priority)
+    high = waiting(of, "high", 4, priority=9)
+    for other in ("low", None):
+        event = preempted(of)
+        assert event is not None and high.taken is not None
+        for uid in list(of.state.pods_of[event.victims[0].job_uid]):
+            of.change_pod(uid, deleting=True, times=PodTimes(leave_by_ms=of.now_ms + 30_000))
+        of.pass_time(200)
+        of.control()
+        assert high.decided is not None and high.decided.reason == StageReason.ROOM_NOT_FREED
+        assert (high.taken.in_vain is None) == (other is not None)
+        of.wait_for_back_offs()
+    assert of.state.jobs["uid-low"].preempted and not takes_again(of, high)
 
 
 def test_surplus_taken_in_vain_counts_as_well() -> None:

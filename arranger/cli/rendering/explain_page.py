@@ -64,6 +64,7 @@ _KEPT_BY = {
     KeptBy.GUARANTEES: "what is guaranteed to other queues",
     KeptBy.MAX_RUNNING: "maxRunning of {queue}",
     KeptBy.MAX_WAITING: "maxWaiting of {queue}",
+    KeptBy.NON_PREEMPTIBLE: "what {queue} deserves, which is all that jobs may use there that can't be preempted",
     KeptBy.PLUGIN: "a plugin of another package, which the reason names",
     KeptBy.NO_QUEUE: "its queue, which doesn't exist",
     KeptBy.PROBLEM: "a problem of {queue}",
@@ -309,10 +310,10 @@ class ExplanationPrinter:
             when = "" if any(one.pods for one in some) else " once there is room"
             heading(f"What would give it {what}{when}, each tried by a cycle at this point")
             rows = [(f"+{one.pods}" if one.pods else "-", *_remedy_cells(one)) for one in some]
-            self._table(("pods", "change", "undoes"), rows, right=("pods",))
+            self._table(("pods", "undoes", "change"), rows, right=("pods",))
         if none := [one for one in shown if not one.pods and not one.then_feasible]:
             heading("What would put it into the queue, each tried by a cycle at this point")
-            self._table(("change", "undoes"), map(_remedy_cells, none))
+            self._table(("undoes", "change"), map(_remedy_cells, none))
 
     def _what(self, waiting: Waiting) -> str:
         """What the job waits for, in words: "more nodes" if it has some or gets some now."""
@@ -568,7 +569,7 @@ def _first_few(remedy: Remedy, remedies: Sequence[Remedy]) -> bool:
 
 def _remedy_cells(remedy: Remedy) -> tuple[object, ...]:
     undoes = f"offset {remedy.undoes}" + (" and others" if remedy.several else "") if remedy.undoes else "-"
-    return (remedy.text, undoes)
+    return (undoes, remedy.text)
 
 
 def _taker_cells(taker: Taker) -> tuple[object, ...]:

@@ -50,6 +50,7 @@ _CAUSES = {
     Cause.GUARANTEES: "guarantees of other queues",
     Cause.MAX_RUNNING: "maxRunning of a queue",
     Cause.MAX_WAITING: "maxWaiting of a queue",
+    Cause.NON_PREEMPTIBLE: "nonPreemptible of a queue",
     Cause.PLUGIN: "a plugin's group check or permit",
     Cause.QUEUE: "a queue that it can't use",
     Cause.INFEASIBLE: "no cluster of these nodes has room",

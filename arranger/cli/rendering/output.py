@@ -198,8 +198,8 @@ def print_table(
 
     On a terminal, or with COLUMNS set, rows fit the width, empty columns are left out, `times` is the format of times
     (`ToldTime`), and `styles` gives a row its rich style ("red"). If a row has no room on a line, columns of `optional`
-    are left out too, the first ones first. With `cut`, a text in the last column that is too long for the line is cut,
-    instead of wrapped. `empty` is printed if there are no rows.
+    are left out too, the first ones first, as long as that saves lines; a line below says which. With `cut`, a text in
+    the last column that is too long for the line is cut, instead of wrapped. `empty` is printed if there are no rows.
     """
     cells = [(row, ["" if cell is None else one_line(str(cell)) for cell in row]) for row in rows]
     columns = [one_line(column) for column in columns]
@@ -258,25 +258,20 @@ def _print_fitting(
 ) -> Sequence[str]:
     from rich.cells import cell_len
 
-    from arranger.cli.rendering.terminal import Layout, print_lines, shown_columns, terminal_width
+    from arranger.cli.rendering.terminal import fitting_layout, print_lines, shown_columns
 
-    kept = shown_columns([texts for _, texts in rows], len(columns)) if rows else list(range(len(columns)))
+    full = shown_columns([texts for _, texts in rows], len(columns)) if rows else list(range(len(columns)))
     heads = [column.upper() for column in columns]
     widths = [max(cell_len(texts[i]) for texts in [heads, *(t for _, t in rows)]) for i in range(len(columns))]
-    for name in ("", *optional):
-        kept = [column for column in kept if columns[column] != name]
-        aligned = [number for number, column in enumerate(kept) if columns[column] in right]
-        layout = Layout([widths[column] for column in kept], width=terminal_width(), right=aligned)
-        # A text in the last column is wrapped anyway, so it may be below.
-        last = [] if columns[kept[-1]] in (*right, *optional) else [len(kept) - 1]
-        if layout.lines[1:] in ([], [last]):
-            break
+    kept, layout = fitting_layout(columns, full, widths, right, optional)
     heads = [heads[column] for column in kept]
     shown = [[texts[column] for column in kept] for _, texts in rows]
     _cut_last(shown, layout.room_for_last(), cut=cut)
     print_lines(layout.row(heads), style="bold", coloured=coloured())
     for (row, _), texts in zip(rows, shown, strict=True):
         print_lines(layout.row(texts), style=styles(row) if styles else "", coloured=coloured())
+    if dropped := [columns[column].upper() for column in full if column not in kept]:
+        print_text(f"(a wider terminal shows {', '.join(dropped)} too)")
     return [columns[column] for column in kept]
 
 

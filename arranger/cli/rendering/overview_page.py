@@ -10,8 +10,9 @@ from arranger.model.text import counted, states_text
 from arranger.replay.reading.describe import amounts_text, priority_text
 from arranger.replay.reading.overview import JobLine, NodeLine, Overview
 
-#: Lines of the page beside jobs, nodes and texts: three empty lines, two heads, what is left out, and the prompt.
-_AROUND = 7
+#: Lines of the page beside jobs, nodes and texts: three empty lines, two heads, two lines on columns that have no room,
+#: what is left out, and the prompt.
+_AROUND = 9
 #: The most cells by which a text's further lines are indented.
 _INDENT = 9
 #: At least so many jobs and so many nodes are shown.

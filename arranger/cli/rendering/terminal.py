@@ -93,6 +93,22 @@ def print_lines(lines: Iterable[str], *, style: str, coloured: bool) -> None:
         console.print(Text(one_line(line), style), soft_wrap=True)
 
 
+def fitting_layout(
+    columns: Sequence[str], full: list[int], widths: Sequence[int], right: Collection[str], optional: Sequence[str]
+) -> tuple[list[int], Layout]:
+    """The columns that a row has room for, and where they are: without optional ones where that saves lines."""
+    kept, tried = full, list[tuple[int, list[int], Layout]]()
+    for name in ("", *optional):
+        kept = [column for column in kept if columns[column] != name]
+        aligned = [number for number, column in enumerate(kept) if columns[column] in right]
+        layout = Layout([widths[column] for column in kept], width=terminal_width(), right=aligned)
+        # A text in the last column is wrapped anyway, so it may be below.
+        last = [] if columns[kept[-1]] in (*right, *optional) else [len(kept) - 1]
+        tried.append((len([line for line in layout.lines[1:] if line != last]), kept, layout))
+    _, _, best = min(tried, key=lambda one: one[0])
+    return next((kept, layout) for _, kept, layout in tried if len(layout.lines) <= len(best.lines))
+
+
 def shown_columns(rows: Sequence[Sequence[str]], count: int) -> list[int]:
     """The columns that aren't empty, and always the first."""
     return [column for column in range(count) if not column or any(row[column] for row in rows)]

@@ -3,8 +3,8 @@ and whether it may take room again.
 
 Whoever took room and then didn't start has cost others their work for nothing. It takes none again until something has
 changed that may have kept it from starting: its spec, one of the nodes that it got, or a quota of its namespace. If
-others didn't leave its nodes in time, it is enough that a pod leaves one of them. If one kubelet refused its pods, it
-may take room once more. Free room is open to it all the time.
+others didn't leave its nodes in time, it is enough that a pod leaves one of them. If one kubelet refused its pods, or
+others didn't leave in time, it may take room once more. Free room is open to it all the time.
 """
 
 from collections.abc import Mapping
@@ -102,12 +102,13 @@ def follow_stage(state: State, job: JobRecord, event: StageDecided) -> None:
     ):
         _forget_taken(state, job)
     elif taken.ended is None:
-        job.taken = msgspec.structs.replace(taken, ended=event, pardon=_pardon(job, taken))
+        job.taken = msgspec.structs.replace(taken, ended=event, pardon=_pardon(job, taken, event.reason))
 
 
-def _pardon(job: JobRecord, taken: TakenRoom) -> Pardon:
+def _pardon(job: JobRecord, taken: TakenRoom, reason: StageReason) -> Pardon:
     refused = [node for node in taken.nodes if job.refusals.get(node, 0) >= taken.since_ms]
-    return Pardon.GIVEN if len(refused) == 1 and taken.pardon == Pardon.NONE else taken.pardon
+    by_others = len(refused) == 1 or reason == StageReason.ROOM_NOT_FREED
+    return Pardon.GIVEN if by_others and taken.pardon == Pardon.NONE else taken.pardon
 
 
 def ran(state: State, job: JobRecord) -> None:

@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from operator import itemgetter
 
-from arranger.events.kinds import PodSeen
+from arranger.events.kinds import PodSeen, QueueSeen
+from arranger.model.job import LEADER_GROUP, JobSpec
 from arranger.model.queue import DEFAULT_QUEUE
 from arranger.projections.cluster.nodes import Requests
 from arranger.projections.jobs.parts import SlotKey
@@ -75,11 +76,23 @@ def count_all(state: State, others: Mapping[tuple[str, Requests], int]) -> None:
     found = used(state, others)
     state.queue_use.others, state.queue_use.others_total = found.others, found.others_total
     state.queue_use.replace(found.own)
+    state.queue_use.replace_steady(found.steady)
+
+
+def limits_steady(queue: QueueSeen | None) -> bool:
+    """Whether a queue limits what its jobs use that can't be preempted."""
+    return queue is not None and queue.spec is not None and bool(queue.spec.most_non_preemptible)
+
+
+def follow_limits(state: State) -> None:
+    """Begin or end to count what can't be preempted, as soon as some queue limits it, or none does any more."""
+    if any(map(limits_steady, state.queues.values())) != (state.queue_use.steady is not None):
+        state.queue_use.replace_steady(used(state, {}).steady)
 
 
 def used(state: State, others: Mapping[tuple[str, Requests], int]) -> QueueUse:
     """What all queues use, counted from the jobs, and other programs with these pods."""
-    use = QueueUse()
+    use = QueueUse(steady={} if any(map(limits_steady, state.queues.values())) else None)
     use.add_others(others)
     for job in state.jobs.values():
         _count_job(use, queue_of(state, job), job, 1)
@@ -100,6 +113,20 @@ def sum_by_group(job: JobRecord, pods: Mapping[int, int]) -> dict[str, int]:
     return amounts
 
 
+def least_requested(spec: JobSpec) -> dict[str, int]:
+    """What the smallest quorum requests, whichever sets provide its workers."""
+    leader, sets = spec.groups[LEADER_GROUP], spec.groups[LEADER_GROUP + 1 :]
+    amounts: dict[str, int] = {}
+    for group, count in ((leader, leader.count), *((of, of.least) for of in sets)):
+        for resource, amount in group.shape.requests:
+            amounts[resource] = amounts.get(resource, 0) + amount * count
+    more = max(spec.min_workers - sum(of.least for of in sets), 0)
+    each = [dict(of.shape.requests) for of in sets]
+    for resource in each[0] if each else ():
+        amounts[resource] = amounts.get(resource, 0) + more * min(of.get(resource, 0) for of in each)
+    return amounts
+
+
 def _count_job(use: QueueUse, queue: str, job: JobRecord, sign: int) -> None:
     if job.placements and job.spec is not None:
         pods: dict[int, int] = {}
@@ -110,7 +137,10 @@ def _count_job(use: QueueUse, queue: str, job: JobRecord, sign: int) -> None:
 
 def _count_pods(use: QueueUse, queue: str, job: JobRecord, pods: Mapping[int, int], jobs: int) -> None:
     groups = job.valid_spec.groups
+    steady = use.steady is not None and not job.valid_spec.preemptible
     for group, count in pods.items():
         use.add(queue, groups[group].shape.requests, count)
+        if steady:
+            use.add_steady(queue, groups[group].shape.requests, count)
     if jobs:
         use.add(queue, ONE_JOB, jobs)

@@ -10,7 +10,7 @@ from typing import Any
 from arranger.events import kinds as k
 from arranger.events.kinds import OF_VOLUMES, SETTING_OF, Watched
 from arranger.projections.derived.awaited_room import quota_changed
-from arranger.projections.derived.queue_counts import count_all, pods_of_others
+from arranger.projections.derived.queue_counts import count_all, follow_limits, pods_of_others
 from arranger.projections.folding.provisioning import forget_requests
 from arranger.projections.observed import devices, objects, queues, volumes
 from arranger.projections.observed.devices import forget_devices
@@ -75,6 +75,7 @@ def forget_refused(state: State, kind: Watched) -> None:
         elif kind == Watched.LIMIT_RANGE:
             resolve_limits(state, limited)
         elif kind == Watched.QUEUE:
+            follow_limits(state)
             state.tree_changed()
         elif kind == Watched.PROVISIONING:
             forget_requests(state)

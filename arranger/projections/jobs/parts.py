@@ -220,7 +220,7 @@ class Scaled(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class Pardon(IntEnum):
     """Whether a job that took room in vain may take some once more: GIVEN if the kubelet of one node alone refused its
-    pods, which may be about that node, until it is USED."""
+    pods, or others didn't leave their nodes in time: that may be about those nodes. Then it is USED."""
 
     NONE = 0
     GIVEN = 1

@@ -10,7 +10,7 @@ from arranger.events.kinds import (
     RuntimeClassSeen,
     Watched,
 )
-from arranger.projections.derived.queue_counts import count_jobs
+from arranger.projections.derived.queue_counts import count_jobs, follow_limits, limits_steady
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.observed import objects
 from arranger.projections.observed.namespace_terms import select_again
@@ -21,11 +21,14 @@ from arranger.projections.state import Changes, State
 def see_queue(state: State, event: QueueSeen, changes: Changes) -> None:
     old = objects.put(state, event)
     if old is None or (old.spec, old.faults) != (event.spec, event.faults):
+        if limits_steady(old) != limits_steady(event):
+            follow_limits(state)
         _queues_changed(state, changes)
 
 
 def forget_queue(state: State, event: ObjectGone, changes: Changes) -> None:
     if objects.drop(state, event) is not None:
+        follow_limits(state)
         state.queue_use.forget_deleted(state.queues.keys())
         _queues_changed(state, changes)
 

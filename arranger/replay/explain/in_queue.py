@@ -52,6 +52,7 @@ class KeptBy(StrEnum):
     GUARANTEES = "Guarantees"
     MAX_RUNNING = "MaxRunning"
     MAX_WAITING = "MaxWaiting"
+    NON_PREEMPTIBLE = "NonPreemptible"
     PLUGIN = "Plugin"
     NO_QUEUE = "NoQueue"
     PROBLEM = "Problem"
@@ -144,8 +145,7 @@ def _kept_by(case: WaitingCase, shortfall: Shortfall | None, no_room: KeptBy) ->
     if shortfall.objection is not None:
         return KeptBy.PLUGIN, ""
     if shortfall.quota is not None:
-        first_in_order = shortfall.quota.limit in (LimitKind.QUOTA, LimitKind.CAPABILITY, LimitKind.GUARANTEES)
-        if not (first_in_order and shortfall.others and _fits_alone(case)):
+        if not (shortfall.quota.limit in _FIRST_IN_ORDER and shortfall.others and _fits_alone(case)):
             limit = shortfall.quota.limit
             return KeptBy.ROOM if limit == LimitKind.MIN_RESOURCES else KeptBy(limit.value), shortfall.quota.queue
     elif any(of.kind == ReasonKind.RESERVED for of, _ in shortfall.reasons) and _fits_alone(case):
@@ -155,6 +155,8 @@ def _kept_by(case: WaitingCase, shortfall: Shortfall | None, no_room: KeptBy) ->
     return KeptBy.USAGE if kept_by_usage(case) else KeptBy.ORDER, ""
 
 
+#: Limits whose rest goes to the first in the order.
+_FIRST_IN_ORDER = (LimitKind.QUOTA, LimitKind.CAPABILITY, LimitKind.GUARANTEES, LimitKind.NON_PREEMPTIBLE)
 #: Reasons that are the job's own selection of nodes, that nodes are closed, and that they lack room.
 _OF_SELECTION = frozenset({ReasonKind.NODE_SELECTOR, ReasonKind.NODE_AFFINITY})
 _OF_CLOSED = frozenset({ReasonKind.NOT_READY, ReasonKind.CORDONED, ReasonKind.TAINT})

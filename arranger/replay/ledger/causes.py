@@ -15,11 +15,11 @@ from arranger.replay.explain.full_nodes import closed_with_room, full_of_others
 class Cause(StrEnum):
     """What a job waits for. ROOM is held by others since before the job began to wait; ORDER: they got it while the job
     waited. CLOSED and TAINT are nodes that take no pods, or not its pods; RULES is everything else that a node is
-    refused for. CAPABILITY, GUARANTEES, MAX_RUNNING and MAX_WAITING are limits of queues, QUOTA one of a namespace.
-    PLUGIN: a group check or a permit of another package. RESERVATION: free room that is kept for a job before it.
-    PREEMPTED_ROOM: it has nodes, which others are still to leave. INFEASIBLE: no cluster of these nodes has room.
-    QUEUE: it can't use its queue. SCHEDULER: a cycle, or a controller. SUSPENDED: its user is to resume it. PODS: what
-    keeps pods that no TYJob owns out of the order.
+    refused for. CAPABILITY, GUARANTEES, MAX_RUNNING, MAX_WAITING and NON_PREEMPTIBLE are limits of queues, QUOTA one
+    of a namespace. PLUGIN: a group check or a permit of another package. RESERVATION: free room that is kept for a job
+    before it. PREEMPTED_ROOM: it has nodes, which others are still to leave. INFEASIBLE: no cluster of these nodes has
+    room. QUEUE: it can't use its queue. SCHEDULER: a cycle, or a controller. SUSPENDED: its user is to resume it.
+    PODS: what keeps pods that no TYJob owns out of the order.
     """
 
     ROOM = "Room"
@@ -34,6 +34,7 @@ class Cause(StrEnum):
     GUARANTEES = "Guarantees"
     MAX_RUNNING = "MaxRunning"
     MAX_WAITING = "MaxWaiting"
+    NON_PREEMPTIBLE = "NonPreemptible"
     PLUGIN = "Plugin"
     QUEUE = "Queue"
     INFEASIBLE = "Infeasible"
@@ -56,6 +57,7 @@ _OF_LIMIT = {
     LimitKind.GUARANTEES: Cause.GUARANTEES,
     LimitKind.MAX_RUNNING: Cause.MAX_RUNNING,
     LimitKind.MAX_WAITING: Cause.MAX_WAITING,
+    LimitKind.NON_PREEMPTIBLE: Cause.NON_PREEMPTIBLE,
     LimitKind.MIN_RESOURCES: Cause.ROOM,
 }
 _OF_WHAT = {

@@ -6,6 +6,9 @@ guarantee and at most its capability. What the queues below the root hold togeth
 (`queues/offer`), and what is held within a queue is at most its capability. A placement that lies within a guarantee
 takes what is held already, so it is never refused for the sake of another guarantee.
 
+`nonPreemptible: WithinDeserved`: jobs that can't be preempted use at most what the queue deserves. It is as the
+capability of resources that only these jobs use (`steady_amounts`), beside what they request.
+
 A cycle may look at the limits of a thousand queues for each of their thousands of jobs. So the queues have positions,
 amounts are lists by position, and only those on the way to the root that state an amount of a resource are looked at.
 """
@@ -17,7 +20,7 @@ from arranger.model.job import PodGroup
 from arranger.model.queue import Amounts
 from arranger.model.quota import LimitKind, QuotaLack
 from arranger.projections.queues.tree import QueueTree
-from arranger.projections.queues.use import JOBS
+from arranger.projections.queues.use import JOBS, is_steady, resource_of, steady_amounts
 from arranger.projections.state import State
 from arranger.scheduling.queues.fair_shares import ROOT
 from arranger.scheduling.queues.offer import offered
@@ -54,14 +57,20 @@ class QueueLimits:
         for at, (name, _) in enumerate(paths):
             spec = tree.specs[name]
             above = self.limited[self.parents[at]] if self.parents[at] != _ROOT else tuple(everywhere)
-            own = [resource for resource, _ in spec.capability]
+            most = (*spec.capability, *steady_amounts(spec.most_non_preemptible))
+            own = [resource for resource, _ in most]
             self.limited.append(above if set(above).issuperset(own) else tuple(dict.fromkeys((*above, *own))))
-            for resource, amount in spec.capability:
+            for resource, amount in most:
                 self._of(resource)[0][at] = amount
             for resource, amount in kept[name]:
                 self._of(resource)[1][at] = amount
         #: Resource → for each queue, those on its way to the root that limit the resource or have a guarantee of it.
         self.ways = {resource: self._ways_of(resource) for resource in self.most}
+
+    @property
+    def counts_steady(self) -> bool:
+        """Whether some queue limits what its jobs use that can't be preempted."""
+        return any(map(is_steady, self.most))
 
     def _ways_of(self, resource: str) -> list[tuple[int, ...]]:
         ways: list[tuple[int, ...]] = [()] * len(self.names)
@@ -109,6 +118,7 @@ class _Resource:
         totals = state.queue_totals
         self._used = [totals[of].get(name, 0) if of in totals else 0 for of in limits.names]
         self._total = total
+        self._kind = LimitKind.NON_PREEMPTIBLE if is_steady(name) else LimitKind.CAPABILITY
         #: Whether the guarantees keep nothing, for a while.
         self.lends = False
         self._inside = self._held(name, state) if name in limits.guaranteed else []
@@ -159,7 +169,7 @@ class _Resource:
             promised = self._promised[queue]
             slack += max(promised - inside, 0)
             if most != _NO_LIMIT:
-                yield _Limit(most - self._used[queue], LimitKind.CAPABILITY, names[queue], most)
+                yield _Limit(most - self._used[queue], self._kind, names[queue], most)
             if most != _NO_LIMIT and kept:
                 free = max(most - max(promised, inside), 0)
                 yield _Limit(slack + free, LimitKind.GUARANTEES, names[queue], most)
@@ -175,6 +185,7 @@ class QueueRoom:
     def __init__(self, state: State, time_ms: int, limits: QueueLimits | None = None) -> None:
         self._limits = limits = QueueLimits(state.queue_tree) if limits is None else limits
         self.counts_jobs, self.guaranteed = limits.counts_jobs, limits.guaranteed
+        self.counts_steady = limits.counts_steady
         total = offered(state, time_ms)
         self._resources = {name: _Resource(limits, name, state, total.get(name, 0)) for name in limits.most}
         totals = state.queue_totals
@@ -252,10 +263,12 @@ _NOTHING: Mapping[str, int] = {}
 class QueueAccount:
     """The limits for the jobs of one queue, as an account of `Quotas`."""
 
-    def __init__(self, room: QueueRoom, name: str) -> None:
+    def __init__(self, room: QueueRoom, name: str, *, steady: bool = False) -> None:
+        """`steady`: of those of its jobs that can't be preempted."""
         self._room = room
         self._name = name
-        self._limited = room.limited(name)
+        self._limited = tuple([of for of in room.limited(name) if steady or not is_steady(of)])
+        self._steady = any([is_steady(of) for of in self._limited])
         #: The last group whose pods were asked for, and what one of them uses.
         self._group: PodGroup | None = None
         self._uses: dict[str, int] = {}
@@ -278,7 +291,9 @@ class QueueAccount:
         """What a pod of the group uses of the limited resources."""
         if group is not self._group:
             self._group = group
-            self._uses = {name: value for name, value in group.shape.requests if value and name in self._limited}
+            requests = group.shape.requests
+            amounts = (*requests, *steady_amounts(requests)) if self._steady else requests
+            self._uses = {name: value for name, value in amounts if value and name in self._limited}
         return self._uses
 
     def take(self, resource: str, amount: int) -> None:
@@ -291,5 +306,5 @@ class QueueAccount:
 
     def _lack(self, resource: str, needed: int) -> QuotaLack:
         short = [limit for limit in self._room.limits(self._name, resource) if needed > limit.left]
-        lacks = [QuotaLack("", resource, needed, of.left, of.most, of.queue, of.kind) for of in short]
+        lacks = [QuotaLack("", resource_of(resource), needed, of.left, of.most, of.queue, of.kind) for of in short]
         return min(lacks, key=lambda lack: (not lack.never, lack.limit))

@@ -4,22 +4,21 @@ In a queue with `userFairness`, each submitter's jobs are like a queue of their 
 the submitters of a queue divide its share, and the one with the lowest ratio of used to share is next.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
-from arranger.events.facts import BeyondLimit
 from arranger.model.job import PodGroup
 from arranger.model.queue import DEFAULT_QUEUE
 from arranger.projections.derived.queue_counts import queue_of, sum_by_group, sum_of
-from arranger.projections.derived.queue_membership import counted_priority, submitter_of
+from arranger.projections.derived.queue_membership import submitter_of
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.queues.tree import QueueTree
 from arranger.projections.state import State
+from arranger.scheduling.queues.demand import SteadyLeft, beyond_limits
 from arranger.scheduling.queues.dominant_shares import PlacedPiece
 from arranger.scheduling.queues.fair_shares import OWN_WEIGHT, Amounts, Claims, Division, QueueClaims
 from arranger.scheduling.queues.offer import offered
 from arranger.scheduling.queues.order import QueueOrder, Seniority, Unentitled
-from arranger.scheduling.queues.policies import JobQueue, Turn, seniority
+from arranger.scheduling.queues.policies import JobQueue, Turn
 
 #: So many parts of a unit tell a share that is rounded down to nothing from one that is nothing.
 _PARTS_OF_A_UNIT = 1_000_000_000
@@ -68,53 +67,6 @@ class KeptQueues:
         return {line: amounts for line, (_, amounts) in self._requests.items()}
 
 
-def beyond_limits(state: State, jobs: Iterable[JobRecord]) -> dict[str, None]:
-    """UID → the waiting jobs that limits keep from nodes whatever others give: those that not even an empty cluster,
-    queue or namespace could hold, as the last cycles found, and those beyond the `maxRunning` of a queue on their way,
-    the most junior ones. If they counted as demand, others would have less for it, and nobody more."""
-    waiting = [job for job in jobs if not job.placements]
-    never = {job.uid: None for job in waiting if _never_fits(job)}
-    return never | _beyond_max_running(state, [job for job in waiting if job.uid not in never])
-
-
-def _beyond_max_running(state: State, waiting: list[JobRecord]) -> dict[str, None]:
-    """Those that have no place beside running jobs of at least their priority: others of the queue may give theirs."""
-    tree, found = state.queue_tree, dict[str, None]()
-    most = {name: spec.max_running for name, spec in tree.specs.items() if spec.max_running is not None}
-    if not most:
-        return found
-    running = _priorities_running(state, most)
-    for job in sorted(waiting, key=seniority):  # no priority is lower than the next one
-        limited = [name for name in tree.paths.get(queue_of(state, job), ()) if name in most]
-        if any(_at_least(running[name], job.valid_spec.priority) >= most[name] for name in limited):
-            found[job.uid] = None
-        else:
-            most.update({name: most[name] - 1 for name in limited})
-    return found
-
-
-def _priorities_running(state: State, names: Iterable[str]) -> dict[str, list[int]]:
-    """Queue → the priorities of the jobs with nodes in it and below it, in ascending order."""
-    found: dict[str, list[int]] = {name: [] for name in names}
-    for job in state.jobs.values():
-        for name in state.queue_tree.paths.get(queue_of(state, job), ()) if job.placements else ():
-            if name in found:
-                found[name].append(counted_priority(state, job))
-    return {name: sorted(of) for name, of in found.items()}
-
-
-def _at_least(priorities: Sequence[int], least: int) -> int:
-    """How many of these priorities, in ascending order, are no lower."""
-    return len(priorities) - bisect_left(priorities, least)
-
-
-def _never_fits(job: JobRecord) -> bool:
-    shortage = job.waits.shortage if job.waits is not None else None
-    if isinstance(shortage, BeyondLimit):
-        return shortage.quota.never
-    return shortage is not None and shortage.infeasible
-
-
 class QueueStanding:
     """The queues of a state, with waiting jobs (see `waiting_jobs`). Amounts are by resource, in its unit."""
 
@@ -128,10 +80,12 @@ class QueueStanding:
         #: Line → its queue.
         self.queue_of: dict[str, str] = {}
         self._fair = {name for name in tree.paths if tree.specs[name].user_fairness}
-        #: The groups of its jobs without nodes that may get some; those with nodes, each with its line.
+        #: The groups of its jobs without nodes that may get some; those with nodes, or with a limit because they can't
+        #: be preempted, each with its line.
         self._groups: dict[str, _Groups] = {}
         self._begun: list[tuple[str, JobRecord]] = []
-        beyond = beyond_limits(state, jobs)
+        beyond, self._steady = beyond_limits(state, jobs), SteadyLeft(state)
+        limited = self._steady.limited(jobs)
         for job in jobs:
             name = job.valid_spec.queue or queue_of(state, job)
             line = self._line(name, job) if self._fair else name
@@ -144,7 +98,7 @@ class QueueStanding:
             slots = job.slots
             if job.uid in beyond:
                 continue
-            if slots.nodes or slots.given_up or slots.finished:
+            if slots.nodes or slots.given_up or slots.finished or job.uid in limited:
                 self._begun.append((line, job))
             else:
                 self._groups[line].append(job.valid_spec.groups)
@@ -249,7 +203,7 @@ class QueueStanding:
         parts = [(self.used.get(name, _NOTHING), requests.get(name, _NOTHING)) for name in names]
         demand = {one: [used.get(one, 0) + more.get(one, 0) for used, more in parts] for one in self.total}
         for line, job in self._begun:
-            for resource, amount in _lacking(job).items():
+            for resource, amount in self._steady.take(job, _lacking(job)).items():
                 if resource in demand:
                     demand[resource][self._claims.at[line]] += amount
         return demand

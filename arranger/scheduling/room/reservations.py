@@ -582,17 +582,19 @@ class Reservations:
         return more
 
     def among_guests(self, tried: PlacementTry, others: Others, make_room: MakeRoom) -> PlacementTry | None:
-        """The quorum of a failed try as a guest, where guests and others give it room; None if they don't. Between
-        guests, the same rules hold as between other jobs."""
+        """The quorum of a failed try as a guest, where guests give it their room; None if they don't. Between guests,
+        the same rules hold as between other jobs. Nobody else gives it any: its host might start in that, and would
+        take it back at once."""
         job = tried.job
         if not self._config.guests or job.of_pods or not job.valid_spec.preemptible:
             return None
-        # Who came first by the shares of their queues has nodes there and isn't a guest.
-        free = self._open_to_guests(job, others)
-        if not free:
+        free = self._open_to_guests(job, others) if not self._hosting.isdisjoint(self._held) else {}
+        guests = {of.uid for uid in free for of in self._guests.get(uid, ())}
+        if not guests:
             return None
+        stays = [of.uid for of in self._state.jobs.values() if of.placements and of.uid not in guests]
         before = self._put_back(free)
-        found = make_room(tried, lambda: self._awaited(tried, others))
+        found = make_room(tried, lambda: {**self._awaited(tried, others), **dict.fromkeys(stays)})
         placed = found is not None and found.quorum_stands
         self._take_out(free, None if placed else before)
         if found is not None and found.preempted is not None:

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from arranger.model.job import LEADER_GROUP, JobSpec
+from arranger.model.job import JobSpec
 from arranger.projections.cluster.nodes import Amounts
-from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.derived.queue_counts import least_requested, queue_of
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling.cluster.view import ClusterView, Levels
@@ -59,7 +59,7 @@ class TooLarge:
         spec = job.valid_spec
         known = self._asks.get(job.uid)
         if known is None or known[0] is not spec:
-            known = self._asks[job.uid] = (spec, _least_asked(spec, view))
+            known = self._asks[job.uid] = (spec, view.amounts(tuple(least_requested(spec).items())))
         return known[1]
 
     def _all_free(self, view: ClusterView) -> Levels:
@@ -70,16 +70,3 @@ class TooLarge:
         rows = (free >= self._least).all(axis=1)
         total: Levels = np.maximum(free[rows], 0).sum(axis=0)
         return total
-
-
-def _least_asked(spec: JobSpec, view: ClusterView) -> Amounts:
-    """What the smallest quorum asks for, whichever sets provide its workers."""
-    each = [view.amounts(of.shape.requests) for of in spec.groups]
-    total: Amounts = each[LEADER_GROUP] * spec.groups[LEADER_GROUP].count
-    least = 0
-    for group, amounts in zip(spec.groups[1:], each[1:], strict=True):
-        total = total + amounts * group.least
-        least += group.least
-    if spec.min_workers > least and len(each) > 1:
-        total = total + np.min(each[1:], axis=0) * (spec.min_workers - least)
-    return total

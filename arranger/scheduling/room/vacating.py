@@ -131,7 +131,7 @@ class Vacating:
         known, use = self._placing.jobs.of(job), tuple[tuple[str, int], ...]()
         part = known.part(slots)
         if self._placing.quotas.of_queues:
-            use = (*part.amounts.items(), (JOBS, 1)) if whole else tuple(part.amounts.items())
+            use = (*self._placing.quotas.counted(job, part.amounts), *(((JOBS, 1),) if whole else ()))
         if self._placing.view.neighbours is None:
             return Vacated(self._rooms_of(job, part), (), known.queue, use)
         held = [*self._held(job, slots)]

@@ -7,6 +7,7 @@ from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import Family, join_all
 from arranger.replay.explain.candidate_changes.job import (
     as_guest,
+    as_preemptible,
     fewer_workers,
     looser_topologies,
     meant_selectors,
@@ -27,6 +28,7 @@ from arranger.replay.explain.candidate_changes.occupants import (
 from arranger.replay.explain.candidate_changes.other_queues import other_queues
 from arranger.replay.explain.candidate_changes.queue import ahead, configurations, edits_ahead, out_of_queue, priorities
 from arranger.replay.explain.candidate_changes.queue_objects import (
+    borrowing,
     less_usage,
     lowered_guarantees,
     more_considered,
@@ -86,8 +88,10 @@ def _nodes(case: WaitingCase) -> Family:
 
 def _beyond_quota(case: WaitingCase) -> Iterator[Family]:
     """Where a quota or a queue is short, nodes don't help: raise its limit, free some of it, or request less."""
+    yield Family(list(as_preemptible(case)))
     yield Family(list(raised_quotas(case)))
     yield raised_queues(case)
+    yield Family(list(borrowing(case)))
     yield Family(more_considered(case), least=True)
     yield Family(list(lowered_guarantees(case)), join_all("queue", "give up: "))
     yield Family(list(own_edits(case)))

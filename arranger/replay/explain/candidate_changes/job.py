@@ -8,7 +8,7 @@ from arranger.events import kinds as k
 from arranger.model.job import GANG, Stage, TopologyMode, TopologyScope
 from arranger.model.near_names import near_names
 from arranger.model.quantity import amount_text
-from arranger.model.quota import unit_of
+from arranger.model.quota import LimitKind, unit_of
 from arranger.model.tyjob import refused_change
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, reverting
@@ -55,11 +55,22 @@ def shorter_runs(case: WaitingCase) -> Iterator[Change]:
 
 def as_guest(case: WaitingCase) -> Iterator[Change]:
     """Declare that the job may give room to others: then it may use room that is reserved for them."""
-    spec, others = case.spec, [uid for uid in case.state.reservations if uid != case.job.uid]
-    if not spec.preemptible and others and case.config.guests:
-        seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, preemptible=True))
-        text = "preemptible true instead of false, as a guest in reserved room, which leaves once that is needed"
-        yield Change("spec", text, (seen,))
+    others = [uid for uid in case.state.reservations if uid != case.job.uid]
+    if others and case.config.guests:
+        yield from _as_preemptible(case, "as a guest in reserved room, which leaves once that is needed")
+
+
+def as_preemptible(case: WaitingCase) -> Iterator[Change]:
+    """Declare that the job may give room to others, where a queue limits what others use together."""
+    lack = case.lack.quota if case.lack is not None else None
+    if lack is not None and lack.limit == LimitKind.NON_PREEMPTIBLE and not case.job.of_pods:
+        yield from _as_preemptible(case, f"which isn't limited by what queue {lack.queue} deserves")
+
+
+def _as_preemptible(case: WaitingCase, how: str) -> Iterator[Change]:
+    if not case.spec.preemptible:
+        seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(case.spec, preemptible=True))
+        yield Change("spec", f"preemptible true instead of false, {how}", (seen,))
 
 
 def fewer_workers(case: WaitingCase) -> Sequence[Change]:

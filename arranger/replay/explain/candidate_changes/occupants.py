@@ -7,6 +7,7 @@ from itertools import islice
 import msgspec
 
 from arranger.events import kinds as k
+from arranger.model.quota import LimitKind, QuotaLack
 from arranger.projections.derived.queue_counts import queue_of
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord, expand, holds
@@ -156,7 +157,8 @@ def users_of_quota(case: WaitingCase) -> Iterator[Change]:
         there = [
             job for job in state.jobs.values() if job.uid != uid and told.queue in paths.get(queue_of(state, job), ())
         ]
-    for job in sorted((job for job in there if job.placements), key=lambda job: (-len(job.placements), job.uid)):
+    counted = [job for job in there if _counts(job, told)]
+    for job in sorted(counted, key=lambda job: (-len(job.placements), job.uid)):
         gone = hypothesis.job_gone(job, case.state)
         offset, slots, _ = _decided(case, job)
         several = bool(offset) and len(slots) < len(job.placements)
@@ -165,6 +167,12 @@ def users_of_quota(case: WaitingCase) -> Iterator[Change]:
         yield Change(
             "capacity", f"when {label(job)} ends", gone, offset, undone, label(job), several=several, alone=alone
         )
+
+
+def _counts(job: JobRecord, told: QuotaLack | None) -> bool:
+    """Whether a job has nodes that count within the limit, which may be one for jobs that can't be preempted."""
+    of_all = told is None or told.limit != LimitKind.NON_PREEMPTIBLE
+    return bool(job.placements) and (of_all or not job.valid_spec.preemptible)
 
 
 def preemptible(case: WaitingCase, steady: Iterable[str]) -> Iterator[Change]:

@@ -9,13 +9,13 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.model.near_names import did_you_mean, near_names
 from arranger.model.quantity import amount_text
-from arranger.model.queue import DEFAULT_SPEC, NamespaceRule, QueueSpec, QueueState
-from arranger.model.quota import LimitKind
+from arranger.model.queue import DEFAULT_SPEC, NamespaceRule, NonPreemptible, QueueSpec, QueueState
+from arranger.model.quota import LimitKind, QuotaLack
 from arranger.projections.derived.queue_counts import queue_of
 from arranger.projections.derived.queue_membership import Denial, DenialKind, kept_out
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.queues.tree import QueueProblemKind
-from arranger.projections.queues.use import JOBS
+from arranger.projections.queues.use import JOBS, is_steady, resource_of, steady_amounts
 from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, Family, reverting
@@ -82,8 +82,9 @@ def usable(case: WaitingCase) -> Iterator[Change]:
 
 
 class _Limit(NamedTuple):
-    """A limit of a queue to be raised: of its capability of a resource, or of the number of its jobs (`JOBS`). `values`
-    begin with the present one; with the last one, nobody else needs to give back what counts there."""
+    """A limit of a queue to be raised: of its capability of a resource, of what it deserves where that limits some jobs
+    (`steady_amounts`), or of the number of its jobs (`JOBS`). `values` begin with the present one; with the last one,
+    nobody else needs to give back what counts there."""
 
     queue: str
     resource: str
@@ -121,8 +122,10 @@ def _raised(state: State, limits: Sequence[_Limit], values: Sequence[int]) -> Ch
             specs[name] = msgspec.structs.replace(spec, max_running=value)
             words.append(f"raise maxRunning of queue {name} to {value}")
         else:
-            specs[name] = msgspec.structs.replace(spec, capability=_with(spec.capability, resource, value))
-            words.append(f"raise {resource} of the capability of queue {name} to {amount_text(resource, value)}")
+            field, of = "deserved" if is_steady(resource) else "capability", resource_of(resource)
+            specs[name] = msgspec.structs.replace(spec, **{field: _with(getattr(spec, field), of, value)})
+            what = "what queue {} deserves" if is_steady(resource) else "the capability of queue {}"
+            words.append(f"raise {of} of {what.format(name)} to {amount_text(of, value)}")
     events = tuple(hypothesis.queue_seen(state, name, spec) for name, spec in specs.items())
     return Change("queue", " and ".join(words), events)
 
@@ -132,20 +135,25 @@ def _limits(case: WaitingCase) -> Iterator[_Limit]:
     assert case.lack is not None and case.lack.quota is not None
     job, state = case.job, case.state
     lacks = (case.lack.quota, *quorum_lacks(state, job, case.policies.pod_policy(job, case.config), case.lack.group))
-    needed = {lack.resource: lack.needed for lack in lacks if lack.limit == LimitKind.CAPABILITY}
+    needed = _needed(lacks, LimitKind.CAPABILITY)
+    needed |= steady_amounts(_needed(lacks, LimitKind.NON_PREEMPTIBLE).items())
     begins = any(lack.limit == LimitKind.MAX_RUNNING for lack in lacks)
     for name in state.queue_tree.paths.get(queue_of(state, job), ()):
         seen = state.queues.get(name)
         if seen is None or seen.spec is None:
             continue
         used = state.queue_totals.get(name, {})
-        for resource, limit in seen.spec.capability:
+        for resource, limit in (*seen.spec.capability, *steady_amounts(seen.spec.most_non_preemptible)):
             most = used.get(resource, 0) + needed.get(resource, 0)
             if resource in needed and most > limit:
-                yield _Limit(name, resource, _values(limit, most, _part(state, job, resource)))
+                yield _Limit(name, resource, _values(limit, most, _part(state, job, resource_of(resource))))
         most = used.get(JOBS, 0) + 1
         if begins and seen.spec.max_running is not None and most > seen.spec.max_running:
             yield _Limit(name, JOBS, _values(seen.spec.max_running, most, 1))
+
+
+def _needed(lacks: Sequence[QuotaLack], limit: LimitKind) -> dict[str, int]:
+    return {lack.resource: lack.needed for lack in lacks if lack.limit == limit}
 
 
 def _values(limit: int, most: int, part: int) -> tuple[int, ...]:
@@ -176,6 +184,20 @@ def more_considered(case: WaitingCase) -> Sequence[Change]:
         return Change("queue", f"raise maxWaiting of queue {name} to {most}", (more,))
 
     return ChangeSteps(len(case.ahead) + 1 - lack.hard, raised)
+
+
+def borrowing(case: WaitingCase) -> Iterator[Change]:
+    """Let jobs borrow that can't be preempted, in the queues on the job's way that keep them from it."""
+    lack, state = case.lack.quota if case.lack is not None else None, case.state
+    if lack is None or lack.limit != LimitKind.NON_PREEMPTIBLE:
+        return
+    way = [state.queues[name] for name in state.queue_tree.paths[queue_of(state, case.job)] if name in state.queues]
+    specs = {of.name: of.spec for of in way if of.spec is not None and of.spec.most_non_preemptible}
+    events = [
+        hypothesis.queue_seen(state, name, msgspec.structs.replace(spec, non_preemptible=NonPreemptible.MAY_BORROW))
+        for name, spec in specs.items()
+    ]
+    yield Change("queue", " and ".join(f"nonPreemptible MayBorrow of queue {name}" for name in specs), tuple(events))
 
 
 def lowered_guarantees(case: WaitingCase) -> Iterator[Change]:
