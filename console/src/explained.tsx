@@ -161,7 +161,7 @@ const TAKES_NONE: Record<string, string> = {
   NotPreemptible: "{jobs}: not preemptible",
   TooYoung: "{jobs}: ran for less than the minRuntimeSeconds of the queue",
   JustTook: "{jobs}: ran for less than min_runtime_s on nodes that it took",
-  AboveShare: "{jobs}: nothing is reclaimed, because {above} would be above its share",
+  AboveShare: "{jobs}: nothing is reclaimed, because {above} would be above its share of {of}",
   WithinShare: "{jobs}: in queues that aren't above their share",
   NotReclaimable: "{jobs}: in queues that aren't reclaimable",
   Awaited: "the reservation of another job waits for the end of {jobs}",
@@ -196,7 +196,7 @@ export function InQueue({ waiting }: { waiting: NonNullable<Explained["waiting"]
 function noRoom(one: NoRoom): string {
   const until = one.untilMs > 0 ? `, until ${clock(one.untilMs / 1000)} at the earliest` : "";
   const above = one.above ? `queue ${one.above}` : "its own queue";
-  return (TAKES_NONE[one.kind] ?? one.kind).replace("{jobs}", few(one.jobs)).replace("{above}", above) + until;
+  return (TAKES_NONE[one.kind] ?? one.kind).replace("{jobs}", few(one.jobs)).replace("{above}", above).replace("{of}", one.resources.join(" and ")) + until;
 }
 
 type QueueAmount = NonNullable<NonNullable<Explained["waiting"]>["inQueue"]>["amounts"][number];

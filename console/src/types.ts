@@ -171,6 +171,7 @@ export interface NoRoom {
   jobs: string[];
   untilMs: number;
   above: string;
+  resources: string[];
 }
 export interface Explained {
   timeMs: number;

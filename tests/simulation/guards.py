@@ -19,6 +19,7 @@ from arranger.model.job import JobSpec, Topology
 from arranger.model.pod import NO_DEFAULTS
 from arranger.model.queue import Preemption, QueueSpec
 from arranger.model.quota import QuotaLack
+from arranger.model.stages import StageReason
 from arranger.projections import fold, snapshot
 from arranger.projections.derived import awaited_room as taken_room
 from arranger.projections.derived import queue_membership

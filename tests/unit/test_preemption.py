@@ -457,12 +457,13 @@ def test_a_queue_above_the_jobs_own_is_named_that_would_be_above_its_share() -> 
     assert preempted(of) is None
     of.settle()
     why = why_no_room(of.state, mine, of.config, of.now_ms, lacks=None, infeasible=False, short=["nvidia.com/gpu"])
-    assert [(one.kind, one.jobs, one.above) for one in why] == [
-        (NoRoomKind.NOT_PREEMPTIBLE, (robots.uid,), ""),
-        (NoRoomKind.ABOVE_SHARE, (large.uid,), "org"),
+    assert [(one.kind, one.jobs, one.above, one.resources) for one in why] == [
+        (NoRoomKind.NOT_PREEMPTIBLE, (robots.uid,), "", ()),
+        (NoRoomKind.ABOVE_SHARE, (large.uid,), "org", ("nvidia.com/gpu",)),
     ]
-    [_, told] = [takes_none_text(TakesNone(one.kind, one.jobs, 0, one.above), lambda _: "") for one in why]
-    assert told == "queue org would be above its share, so nothing is reclaimed from uid-large"
+    _, above = why
+    told = takes_none_text(TakesNone(above.kind, above.jobs, 0, above.above, above.resources), lambda _: "")
+    assert told == "queue org would be above its share of nvidia.com/gpu, so nothing is reclaimed from uid-large"
 
 
 def test_a_queue_below_the_same_parent_brings_it_down_to_its_share() -> None:

@@ -215,7 +215,8 @@ def takes_none_text(one: TakesNone, time: _Time) -> str:
     """Why a job takes no room, in words."""
     who = _who(one.jobs)
     above = f"queue {one.above}" if one.above else "its own queue"
-    return _TAKES_NONE[one.kind].format(who=who, until=time(one.until_ms) if one.until_ms else "", above=above)
+    until, of = time(one.until_ms) if one.until_ms else "", " and ".join(one.resources)
+    return _TAKES_NONE[one.kind].format(who=who, until=until, above=above, of=of)
 
 
 def _who(jobs: Iterable[str]) -> str:
@@ -235,7 +236,7 @@ _TAKES_NONE = {
     NoRoomKind.NOT_PREEMPTIBLE: "not preemptible: {who}",
     NoRoomKind.TOO_YOUNG: "kept for the minRuntimeSeconds of the queue, until {until} at the earliest: {who}",
     NoRoomKind.JUST_TOOK: "room that was taken is kept for min_runtime_s, until {until} at the earliest: {who}",
-    NoRoomKind.ABOVE_SHARE: "{above} would be above its share, so nothing is reclaimed from {who}",
+    NoRoomKind.ABOVE_SHARE: "{above} would be above its share of {of}, so nothing is reclaimed from {who}",
     NoRoomKind.WITHIN_SHARE: "in queues that aren't above their share: {who}",
     NoRoomKind.NOT_RECLAIMABLE: "in queues that aren't reclaimable: {who}",
     NoRoomKind.AWAITED: "the reservation of another job waits for the end of {who}",

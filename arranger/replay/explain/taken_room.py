@@ -229,6 +229,7 @@ class TakesNone(msgspec.Struct, frozen=True):
     jobs: tuple[str, ...]
     until_ms: int
     above: str = ""
+    resources: tuple[str, ...] = ()
 
 
 def takes_none(
@@ -246,5 +247,6 @@ def takes_none(
         policies=policies
     )  # fmt: skip
     return tuple(
-        TakesNone(of.kind, tuple(label_of(state, uid) for uid in of.jobs), of.until_ms, of.above) for of in found
+        TakesNone(of.kind, tuple(label_of(state, uid) for uid in of.jobs), of.until_ms, of.above, of.resources)
+        for of in found
     )

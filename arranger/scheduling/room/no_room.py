@@ -75,12 +75,13 @@ class NoRoomKind(StrEnum):
 class NoRoom(msgspec.Struct, frozen=True):
     """One reason, with the UIDs of the jobs that it is about. `until_ms` is when the first of them has run for long
     enough, in milliseconds since 1970; 0 for other kinds. `above` is the queue that would be above its share, if that
-    isn't the quorum's own but one above it."""
+    isn't the quorum's own but one above it, and `resources` are those of which it would be."""
 
     kind: NoRoomKind
     jobs: tuple[str, ...] = ()
     until_ms: int = 0
     above: str = ""
+    resources: tuple[str, ...] = ()
 
 
 class Bars(NamedTuple):
@@ -145,7 +146,7 @@ def why_no_room(
     if not found and lacks is None:
         return (NoRoom(NoRoomKind.NOBODY),)
     return tuple(
-        NoRoom(kind, tuple(jobs), min(jobs.values()), above)
+        NoRoom(kind, tuple(jobs), min(jobs.values()), above, _above_of(line, queue_of(state, job), kind, above))
         for (kind, above), jobs in sorted(found.items(), key=lambda of: (_rank(of[0][0]), of[0][1]))
     )
 
@@ -178,6 +179,10 @@ def _above(state: State, job: JobRecord, of: JobRecord, line: ShareLine, kind: N
     """The queue above the job's own that would be above its share, if that is why another job gives it no room."""
     above = line.first_above(queue_of(state, of)) if kind == NoRoomKind.ABOVE_SHARE else ""
     return above if above != queue_of(state, job) else ""
+
+
+def _above_of(line: ShareLine, own: str, kind: NoRoomKind, above: str) -> tuple[str, ...]:
+    return tuple(line.above.get(above or own, ())) if kind == NoRoomKind.ABOVE_SHARE else ()
 
 
 def _has_some(job: JobRecord, resources: Collection[str]) -> bool:

@@ -148,7 +148,7 @@ def test_the_page_of_a_job_says_what_the_command_explains_of_it(room: str, opene
     expect(explained.locator(".folds > li").first).to_contain_text("for 0 s so far")
     page.goto(f"{room}/#/job?at=284&job=default/train")  # before the end of answer, whose room comes anyway then
     expect(explained).to_contain_text(
-        "default/answer: nothing is reclaimed, because its own queue would be above its share"
+        "default/answer: nothing is reclaimed, because its own queue would be above its share of nvidia.com/gpu"
     )
     page.goto(f"{room}/#/job?at=285&job=default/answer")
     expect(explained).to_contain_text("from default/train (6 pods, its queue was above its share, 25.296 GPU seconds")
