@@ -27,10 +27,11 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
-from arranger.scheduling.queues.fair_shares import Amounts, Claims, QueueClaims, queue_shares
+from arranger.scheduling.queues.fair_shares import Amounts, Claims, QueueClaims
 from arranger.scheduling.queues.order import QueueOrder, Seniority
 from benchmarks.report import Figure
 from benchmarks.workload import GIB, TOLD_MS, History, decoded, uid
+from tests.queue_shares import queue_shares
 
 _TIMES = 9
 _CYCLES = 5

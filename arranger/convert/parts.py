@@ -381,8 +381,8 @@ def suspended(head: Head, fields: Fields) -> bool | None:
     return True
 
 
-def deadline(fields: Fields, name: str = "activeDeadlineSeconds") -> int | None:
+def deadline(fields: Fields) -> int | None:
     """The time that a job may take."""
-    seconds = fields.whole(name, least=1)
-    fields.changed(name, "only time with nodes counts: waiting in the queue doesn't")
+    seconds = fields.whole("activeDeadlineSeconds", least=1)
+    fields.changed("activeDeadlineSeconds", "only time with nodes counts: waiting in the queue doesn't")
     return seconds

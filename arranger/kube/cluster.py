@@ -80,6 +80,11 @@ class ApiError(ClusterError):
         self.detail = message
         self.retry_after_s = retry_after_s
 
+    @property
+    def busy(self) -> bool:
+        """Whether it is due to the API server, which is busy or broken, and not to the request."""
+        return self.code == 429 or self.code >= 500
+
 
 class ClusterUnavailable(ClusterError):
     """No response: connection refused, reset or timed out. Whether a write took effect is unknown."""

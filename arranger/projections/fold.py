@@ -36,8 +36,8 @@ from arranger.projections.folding.slots import assumed_of, forget_assumed, refus
 from arranger.projections.jobs.backoff import BackOff
 from arranger.projections.jobs.parts import EVICT, STREAK_MS, Replaced, SlotKey
 from arranger.projections.jobs.records import JobRecord, expand, holds
-from arranger.projections.observed import devices, volumes
-from arranger.projections.observed.namespace_terms import note_listed, note_repelling
+from arranger.projections.observed import devices
+from arranger.projections.observed.namespace_terms import note_listed, note_repelling, take_claims
 from arranger.projections.state import Changes, Forecasted, Reservation, State, Verdict
 from arranger.projections.verdicts import placements
 from arranger.projections.verdicts.judging import Need, irreplaceable, out_of_turn, outdated
@@ -112,8 +112,7 @@ class _Fold(JobLife):
         self.state.terms[event.kind] = offset
         self.state.cluster = self.state.cluster or event.cluster
         if event.kind == _POD:
-            volumes.take_volumes(self.state, with_volumes=event.volumes)
-            devices.take_devices(self.state, with_devices=event.devices)
+            take_claims(self.state, with_volumes=event.volumes, with_devices=event.devices)
 
     def listing_ended(self, _offset: int, event: k.ListingEnded) -> None:
         if self._current(event.kind, event.term):

@@ -29,7 +29,7 @@ from arranger.kube.manifests import pod_manifest
 from arranger.kube.translate import job_seen
 from arranger.model.devices import AllocatedDevice, Allocation, DeviceFacts, DeviceId, DeviceRequest, ResourceClaimFacts
 from arranger.model.pod import PodOwner
-from arranger.workers.applying.deletions import delete_claim
+from arranger.workers.applying.effects.deletions import delete_claim
 from tests.contract.test_cluster_contract import (  # noqa: F401 - fixtures
     Subject,
     refused,

@@ -14,7 +14,7 @@ from arranger.kube.config import find_access
 from arranger.kube.devices import FINALIZER, allocation_of, own_claim, resource_claim_seen
 from arranger.kube.translate import job_seen
 from arranger.model.pod import PodOwner
-from arranger.workers.applying.deletions import delete_claim
+from arranger.workers.applying.effects.deletions import delete_claim
 from tests.device_objects import claim, claim_template
 from tests.devices import on
 from tests.e2e.harness import apply, eventually

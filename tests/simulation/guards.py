@@ -49,14 +49,15 @@ from arranger.scheduling.room.reservations import Reservations
 from arranger.scheduling.room.victims import RoomSearch
 from arranger.scheduling.search import placer
 from arranger.scheduling.search.placer import Placer
-from arranger.workers.applying import deletions, members_writer, service_writer
 from arranger.workers.applying.applier import Applier
-from arranger.workers.applying.claim_writer import ClaimWriter
-from arranger.workers.applying.creation import Creation
-from arranger.workers.applying.placeholders import Placeholders
-from arranger.workers.applying.provisioner import Provisioner
-from arranger.workers.applying.queue_writer import QueueWriter
-from arranger.workers.applying.status_writer import StatusWriter
+from arranger.workers.applying.effects import deletions
+from arranger.workers.applying.effects.creation import Creation
+from arranger.workers.applying.objects import members_writer, service_writer
+from arranger.workers.applying.objects.claim_writer import ClaimWriter
+from arranger.workers.applying.pods.placeholders import Placeholders
+from arranger.workers.applying.pods.provisioner import Provisioner
+from arranger.workers.applying.statuses.queue_writer import QueueWriter
+from arranger.workers.applying.statuses.status_writer import StatusWriter
 from arranger.workers.flow.cancelling import _ask
 from arranger.workers.flow.retries import Retries
 from arranger.workers.log.cluster_hold import ClusterHold

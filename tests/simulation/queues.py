@@ -15,7 +15,7 @@ from arranger.sandbox.history import Collection
 from arranger.sandbox.kinds import ServedKind, custom_kinds
 from arranger.sandbox.status import ApiRefusal
 from arranger.scheduling import queues_view
-from arranger.workers.applying.queue_status import queue_status
+from arranger.workers.applying.statuses.queue_status import queue_status
 from tests.servers import QUEUE_CRD, definition_of
 from tests.simulation.faults import WITHIN_DESERVED
 from tests.simulation.rogue import Rogue

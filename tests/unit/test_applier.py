@@ -29,8 +29,8 @@ from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.listing import Selection
 from arranger.workers.applying.applier import Applier
-from arranger.workers.applying.progress import Look, Progress, StateReplaced
-from arranger.workers.applying.status_writer import _STATUS_FIELDS, QueuePositions
+from arranger.workers.applying.effects.progress import Look, Progress, StateReplaced
+from arranger.workers.applying.statuses.status_writer import _STATUS_FIELDS, QueuePositions
 from tests.clocks import HOUR_MS, SetClock, compared
 from tests.parts import parts
 from tests.servers import tyjob_definition
@@ -309,7 +309,7 @@ async def test_a_job_about_which_more_is_decided_at_once_is_told_so_once(monkeyp
     scene = Scene()
     stored: list[str] = []
     scene.cluster.told = stored
-    monkeypatch.setattr("arranger.workers.applying.status_writer._PASSING_S", 30.0)
+    monkeypatch.setattr("arranger.workers.applying.statuses.status_writer._PASSING_S", 30.0)
     async with scene.running():
         await asyncio.sleep(0.1)  # new, and the next cycle will say more of it
         assert stored == []
@@ -320,7 +320,7 @@ async def test_a_job_about_which_more_is_decided_at_once_is_told_so_once(monkeyp
 
 
 async def test_a_job_that_starts_at_once_costs_two_statuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arranger.workers.applying.status_writer._STARTING_S", 3600.0)
+    monkeypatch.setattr("arranger.workers.applying.statuses.status_writer._STARTING_S", 3600.0)
     scene = Scene(job=_WITH_WORKERS)
     stored: list[str] = []
     scene.cluster.told = stored
@@ -344,9 +344,9 @@ async def test_a_job_that_starts_at_once_costs_two_statuses(monkeypatch: pytest.
 async def test_statuses_without_news_take_turns_as_far_apart_as_the_last_one_took(
     monkeypatch: pytest.MonkeyPatch, apart_s: float, statuses: int
 ) -> None:
-    monkeypatch.setattr("arranger.workers.applying.status_writer._STARTING_S", 0.0)
-    monkeypatch.setattr("arranger.workers.applying.status_writer._TIMES_AS_LONG", 1e9)
-    monkeypatch.setattr("arranger.workers.applying.status_writer._APART_S", apart_s)
+    monkeypatch.setattr("arranger.workers.applying.statuses.status_writer._STARTING_S", 0.0)
+    monkeypatch.setattr("arranger.workers.applying.statuses.status_writer._TIMES_AS_LONG", 1e9)
+    monkeypatch.setattr("arranger.workers.applying.statuses.status_writer._APART_S", apart_s)
     scene = Scene(job=_WITH_WORKERS)
     stored: list[str] = []
     scene.cluster.told = stored
@@ -362,7 +362,7 @@ async def test_statuses_without_news_take_turns_as_far_apart_as_the_last_one_too
 
 
 async def test_a_starting_job_whose_pod_cannot_start_is_told_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arranger.workers.applying.status_writer._STARTING_S", 3600.0)
+    monkeypatch.setattr("arranger.workers.applying.statuses.status_writer._STARTING_S", 3600.0)
     scene = Scene()
     scene.world.cycle()
     async with scene.running():
@@ -384,7 +384,7 @@ async def test_events_delay_neither_pods_nor_statuses() -> None:
         asked.set()
         await asyncio.Event().wait()
 
-    scene.applier._reports._reporter.report = never  # type: ignore[method-assign]
+    scene.applier._statuses.reports._reporter.report = never  # type: ignore[method-assign]
     scene.world.cycle()
     async with scene.running():
         await asked.wait()
@@ -400,8 +400,8 @@ async def test_a_status_is_not_stored_again_and_again_while_a_late_watch_has_not
     scene = Scene()
     stored: list[str] = []
     scene.cluster.told = stored
-    monkeypatch.setattr("arranger.workers.applying.status_writer.SETTLE_S", 0.05)
-    monkeypatch.setattr("arranger.workers.applying.status_writer._COUNTS_S", 0.0)
+    monkeypatch.setattr("arranger.workers.applying.statuses.status_writer.SETTLE_S", 0.05)
+    monkeypatch.setattr("arranger.workers.applying.statuses.status_writer._COUNTS_S", 0.0)
     scene.world.cycle()
     scene.decide(Stage.STARTING)
     async with scene.running():
@@ -422,9 +422,9 @@ async def test_a_change_of_readiness_does_not_wait_for_a_busy_server_as_counts_d
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = Scene()
-    monkeypatch.setattr("arranger.workers.applying.status_writer._COUNTS_S", 0.0)
+    monkeypatch.setattr("arranger.workers.applying.statuses.status_writer._COUNTS_S", 0.0)
     monkeypatch.setattr(
-        "arranger.workers.applying.status_writer._TIMES_AS_LONG", 1e9
+        "arranger.workers.applying.statuses.status_writer._TIMES_AS_LONG", 1e9
     )  # then counts wait for half a minute
     scene.world.cycle()
     async with scene.running():
@@ -444,7 +444,7 @@ async def test_a_status_follows_at_once_a_node_that_is_deleted_comes_back_or_is_
 ) -> None:
     """And not only when the node counts as lost, a minute later."""
     scene = Scene()
-    monkeypatch.setattr("arranger.workers.applying.status_writer._COUNTS_S", 0.0)
+    monkeypatch.setattr("arranger.workers.applying.statuses.status_writer._COUNTS_S", 0.0)
     monkeypatch.setattr("arranger.workers.flow.work_queue.SWEEP_S", 1e9)
     uid, told = scene.decoded(NODES, "", "n1")["metadata"]["uid"], "it lasted as long as in the log"
 
@@ -497,7 +497,7 @@ def test_the_gpus_of_a_worker_that_failed_and_waits_for_its_next_pod_are_in_no_s
 
 async def test_a_job_that_nobody_decides_on_is_told_so_after_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene()
-    monkeypatch.setattr("arranger.workers.applying.status_writer._PASSING_S", 0.2)
+    monkeypatch.setattr("arranger.workers.applying.statuses.status_writer._PASSING_S", 0.2)
     async with scene.running():
         await until(lambda: scene.stored_stage() == "Pending")
         scene.world.cycle()
@@ -569,7 +569,7 @@ async def test_a_pod_that_the_state_knows_only_since_it_was_read_anew_is_not_del
     look = Look(scene.following, earlier.jobs[scene.job.uid], Progress())  # type: ignore[arg-type]
     scene.following.state = now  # from a snapshot, because the process was paused and the log is trimmed
     with pytest.raises(StateReplaced):
-        await scene.applier._pods.reconcile(look)
+        await scene.applier._pods.reconciler.reconcile(look)
     assert scene.pods() == ["j-learner-0"]
 
 
@@ -668,7 +668,7 @@ async def test_the_place_in_the_queue_is_shown_for_the_first_places_only() -> No
     scene = Scene()
     scene.tried()
     order: list[JobRecord] = [scene.job]
-    scene.applier._statuses.positions = positions = QueuePositions(SystemClock(), lambda: at_once(order))
+    scene.applier._statuses.jobs.positions = positions = QueuePositions(SystemClock(), lambda: at_once(order))
     others = [scene.world.job(f"other-{number}") for number in range(20)]
 
     def shown() -> int | None:
@@ -812,7 +812,7 @@ async def test_a_status_loses_its_position_when_the_job_leaves_the_queue() -> No
     scene = Scene()
     scene.tried()
     order: list[JobRecord] = [scene.job]
-    scene.applier._statuses.positions = positions = QueuePositions(SystemClock(), lambda: at_once(order))
+    scene.applier._statuses.jobs.positions = positions = QueuePositions(SystemClock(), lambda: at_once(order))
 
     def shown() -> int | None:
         status: Object = scene.decoded(TYJOBS, "default", "j").get("status") or {}
@@ -846,11 +846,11 @@ class Appended:
 async def test_two_places_refused_in_turn_are_told_once_each_and_rest_before_they_are_tried_again() -> None:
     scene = Scene()
     look = scene.look()
-    writer = scene.applier._creation._writer = Appended()  # type: ignore[assignment]
+    writer = scene.applier._pods.creation._writer = Appended()  # type: ignore[assignment]
     for _ in range(3):
         for index in (0, 1):
             refused = ApiError(409, "AlreadyExists", f"a pod named j-w-{index} exists")
-            await scene.applier._creation.refused(look, (1, index), refused)
+            await scene.applier._pods.creation.refused(look, (1, index), refused)
             scene.world.say(writer.events[-1])
     assert len(writer.events) == 2
     assert set(look.progress.settling) == {(0, (1, 0)), (0, (1, 1))}
@@ -861,11 +861,11 @@ async def test_a_refused_pod_is_tried_again_in_time_whatever_the_job_is_looked_a
     its nodes had been given up."""
     scene = Scene()
     look = scene.look()
-    scene.applier._creation._writer = Appended()  # type: ignore[assignment]
-    await scene.applier._creation.refused(look, (1, 0), ApiError(403, "Forbidden", "exceeded quota"))
+    scene.applier._pods.creation._writer = Appended()  # type: ignore[assignment]
+    await scene.applier._pods.creation.refused(look, (1, 0), ApiError(403, "Forbidden", "exceeded quota"))
     planned, now_s = scene.applier._queue._planned, scene.applier._clock.monotonic_s()
     planned.clear()  # as the queue does when it looks at the job
-    assert scene.applier._pods._due(look, [((1, 0), "n1"), ((1, 1), "n1")], now_s) == [((1, 1), "n1")]
+    assert scene.applier._pods.reconciler._due(look, [((1, 0), "n1"), ((1, 1), "n1")], now_s) == [((1, 1), "n1")]
     assert 1.0 < planned[look.job.uid] - now_s <= 2.1
 
 
@@ -875,14 +875,14 @@ async def test_a_refusal_that_the_log_has_forgotten_is_told_again_with_how_often
     look = scene.look()
     job = look.job
     job.placements[(1, 0)] = "n1"
-    writer = scene.applier._creation._writer = Appended()  # type: ignore[assignment]
+    writer = scene.applier._pods.creation._writer = Appended()  # type: ignore[assignment]
     refused = ApiError(403, "Forbidden", "exceeded quota")
-    await scene.applier._creation.refused(look, (1, 0), refused)
+    await scene.applier._pods.creation.refused(look, (1, 0), refused)
     scene.world.say(writer.events[-1])
-    await scene.applier._creation.refused(look, (1, 0), refused)
+    await scene.applier._pods.creation.refused(look, (1, 0), refused)
     assert len(writer.events) == 1 and job.slots.refused_ms
     job.slots.refused_ms.clear()
-    await scene.applier._creation.refused(look, (1, 0), refused)
+    await scene.applier._pods.creation.refused(look, (1, 0), refused)
     assert [event.tries for event in writer.events] == [1, 3]
 
 
@@ -890,7 +890,7 @@ async def test_what_an_earlier_job_of_the_name_left_behind_is_told_when_it_stays
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = Scene()
-    writer = scene.applier._creation._writer = Appended()  # type: ignore[assignment]
+    writer = scene.applier._pods.creation._writer = Appended()  # type: ignore[assignment]
     scene.store.create(TYJOBS, "default", {**JOB, "metadata": {"name": "earlier"}})  # of which our log knows no more
     uid = scene.decoded(TYJOBS, "default", "earlier")["metadata"]["uid"]
     owner = {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "name": "earlier", "uid": uid}
@@ -900,10 +900,10 @@ async def test_what_an_earlier_job_of_the_name_left_behind_is_told_when_it_stays
     }
     scene.store.create(PODS, "default", left)
     pod, look = scene.decoded(PODS, "default", "j-learner-0"), scene.look()
-    assert not await scene.applier._creation._ours(look, (0, 0), PODS, pod["metadata"]["name"], None)
+    assert not await scene.applier._pods.creation._ours(look, (0, 0), PODS, pod["metadata"]["name"], None)
     assert writer.events == []  # a moment ago: it may be on its way
-    monkeypatch.setattr("arranger.workers.applying.creation._LEFTOVER_S", 0.0)
-    assert not await scene.applier._creation._ours(look, (0, 0), PODS, pod["metadata"]["name"], None)
+    monkeypatch.setattr("arranger.workers.applying.effects.creation._LEFTOVER_S", 0.0)
+    assert not await scene.applier._pods.creation._ours(look, (0, 0), PODS, pod["metadata"]["name"], None)
     [told] = writer.events
     assert isinstance(told, k.EffectFailed)
     text = "a pod named j-learner-0 of an earlier job hasn't gone; delete it if it doesn't go"
@@ -913,7 +913,7 @@ async def test_what_an_earlier_job_of_the_name_left_behind_is_told_when_it_stays
 async def test_a_pod_of_the_job_whose_labels_somebody_changed_is_told_not_waited_for() -> None:
     """The projection takes it for nobody's, so its place looks empty, and its name is taken."""
     scene = Scene()
-    writer = scene.applier._creation._writer = Appended()  # type: ignore[assignment]
+    writer = scene.applier._pods.creation._writer = Appended()  # type: ignore[assignment]
     scene.world.cycle()
     scene.decide(Stage.STARTING)
     async with scene.running():
@@ -928,8 +928,8 @@ async def test_a_pod_of_the_job_whose_labels_somebody_changed_is_told_not_waited
 
 async def test_what_was_refused_in_an_earlier_attempt_is_forgotten() -> None:
     scene = Scene()
-    scene.applier._creation._writer = Appended()  # type: ignore[assignment]
-    await scene.applier._creation.refused(scene.look(), (0, 0), ApiError(403, "Forbidden", "exceeded quota"))
+    scene.applier._pods.creation._writer = Appended()  # type: ignore[assignment]
+    await scene.applier._pods.creation.refused(scene.look(), (0, 0), ApiError(403, "Forbidden", "exceeded quota"))
     scene.world.cycle()
     scene.decide(Stage.STARTING)
     scene.decide(Stage.RESCHEDULING)
@@ -959,7 +959,7 @@ async def test_what_admission_refuses_is_told_and_tried_again_and_never_fails_th
     code: int, reason: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = Scene()
-    writer = scene.applier._creation._writer = Appended()  # type: ignore[assignment]
+    writer = scene.applier._pods.creation._writer = Appended()  # type: ignore[assignment]
     scene.world.cycle()
     scene.decide(Stage.STARTING)
     create = scene.cluster.create
@@ -985,7 +985,7 @@ async def test_a_creation_that_begins_after_the_job_was_decided_again_is_dropped
     scene.world.cycle()
     scene.decide(Stage.STARTING)
     template = scene.decoded(TYJOBS, "default", "j")
-    creation = scene.applier._pods._create(scene.look(), (0, 0), "n1", template)
+    creation = scene.applier._pods.reconciler._create(scene.look(), (0, 0), "n1", template)
     scene.decide(Stage.RESCHEDULING)  # the coroutine is there and has not begun
     assert not await creation
     assert scene.pods() == []
@@ -1037,7 +1037,7 @@ async def test_no_job_goes_early_by_a_clock_that_jumps_while_its_status_is_store
 async def test_a_pod_that_was_made_free_of_its_deleted_job_stays_though_the_watch_is_late(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("arranger.workers.applying.pod_reconciler._COLLECTED_S", 0.0)
+    monkeypatch.setattr("arranger.workers.applying.pods.pod_reconciler._COLLECTED_S", 0.0)
     scene = Scene()
     uid, term = scene.job.uid, scene.world.terms[k.Watched.POD]
     owner = {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "name": "j", "uid": uid, "controller": True}
@@ -1109,7 +1109,7 @@ async def test_a_strangers_service_is_left_alone_and_told_and_no_pod_is_made() -
         async def append(self, events: Sequence[k.Event]) -> None:
             told.extend(events)
 
-    scene.applier._creation._writer = Told()  # type: ignore[assignment]
+    scene.applier._pods.creation._writer = Told()  # type: ignore[assignment]
     async with scene.running():
         await until(lambda: bool(told))
         assert scene.pods() == []
@@ -1169,7 +1169,7 @@ async def test_an_older_definition_gets_statuses_as_v1_until_it_has_their_versio
         [told] = [record for record in caplog.records if "older than this release" in record.message]
         assert told.levelno == logging.WARNING
         scene.store.patch(CRDS, "", "tyjobs.arranger.dev", {"spec": {"versions": versions}})
-        scene.applier._statuses._older_until_s = 0.0  # a minute later
+        scene.applier._statuses.jobs._older_until_s = 0.0  # a minute later
         scene.decide(Stage.SUCCEEDED)
         scene.applier.changed(Changes(jobs={scene.job.uid: None}))
         await until(lambda: scene.stored_stage() == "Succeeded")
@@ -1187,7 +1187,7 @@ async def test_a_status_that_an_older_definition_refuses_is_told_and_rests(monke
     scene.store.create(CRDS, "", definition)
     versions = scene.cluster.versions = []
     told: list[str] = []
-    monkeypatch.setattr(scene.applier._statuses._reports, "report", lambda job, _: told.append(job.seen.name))
+    monkeypatch.setattr(scene.applier._statuses.jobs._reports, "report", lambda job, _: told.append(job.seen.name))
     scene.world.cycle()
     scene.decide(Stage.STARTING)
     async with scene.running():
@@ -1223,7 +1223,7 @@ async def test_a_job_that_is_gone_says_nothing_about_the_definition(caplog: pyte
     async with scene.running():
         await until(lambda: scene.cluster.before is None)
         await asyncio.sleep(0.1)
-    assert scene.applier._statuses._older_until_s == -math.inf and scene.pods() == []
+    assert scene.applier._statuses.jobs._older_until_s == -math.inf and scene.pods() == []
     assert "older than this release" not in caplog.text
 
 

@@ -19,7 +19,7 @@ from arranger.model.stages import StageReason
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.workers.applying.applier import Applier
-from arranger.workers.applying.progress import Look, Progress
+from arranger.workers.applying.effects.progress import Look, Progress
 from tests.parts import parts
 from tests.simulation.loop import SimulatedClock, VirtualLoop
 from tests.world import World
@@ -217,9 +217,9 @@ def test_a_pod_that_stays_refused_is_tried_again_ever_later_up_to_a_bound() -> N
             pass
 
     async def script() -> None:
-        scene.applier._creation._writer = Appended()  # type: ignore[assignment]
+        scene.applier._pods.creation._writer = Appended()  # type: ignore[assignment]
         for _ in range(9):
-            await scene.applier._creation.refused(look, (0, 0), ApiError(403, "Forbidden", "exceeded quota"))
+            await scene.applier._pods.creation.refused(look, (0, 0), ApiError(403, "Forbidden", "exceeded quota"))
             rests.append(look.progress.settling[job.attempt, (0, 0)] - scene.loop.time())
 
     scene.run(script)
@@ -256,7 +256,7 @@ def test_a_look_that_gets_further_does_not_make_the_delay_longer() -> None:
         raise ClusterUnavailable("connection reset")
 
     async def script() -> None:
-        scene.applier._pods.reconcile = reconcile  # type: ignore[method-assign]
+        scene.applier._pods.reconciler.reconcile = reconcile  # type: ignore[method-assign]
         await asyncio.sleep(120)
 
     scene.run(script)
@@ -274,7 +274,7 @@ def test_an_effect_that_fails_for_the_first_time_does_not_wait_as_long_as_anothe
         await scene.applier._effects.carry_out("create", "default", refused)
 
     async def script() -> None:
-        scene.applier._pods.reconcile = reconcile  # type: ignore[method-assign]
+        scene.applier._pods.reconciler.reconcile = reconcile  # type: ignore[method-assign]
         await asyncio.sleep(300)
         scene.cluster.tried.clear()
         scene.cluster.problem = ClusterUnavailable("connection reset")

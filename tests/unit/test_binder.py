@@ -20,7 +20,7 @@ from arranger.projections.state import Changes
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
 from arranger.workers.applying.applier import Applier
-from arranger.workers.applying.progress import Look, Progress
+from arranger.workers.applying.effects.progress import Look, Progress
 from tests.parts import parts
 from tests.stores import store_of_jobs
 from tests.unit.test_applier import Everyone, Following, until
@@ -87,7 +87,7 @@ class Looking:
     async def look(self) -> None:
         """The applier looks at the record once."""
         progress = self.applier._progress.setdefault(self.record.uid, Progress())
-        await self.applier._binder.look(Look(self.following, self.record, progress))  # type: ignore[arg-type]
+        await self.applier._pods.binder.look(Look(self.following, self.record, progress))  # type: ignore[arg-type]
 
     async def run(self, until_so: Callable[[], bool]) -> None:
         """The applier runs until something is so."""
@@ -193,7 +193,7 @@ async def test_a_pod_that_another_bound_is_left_to_the_watch() -> None:
 async def test_a_refused_binding_is_recorded_tried_again_and_then_gives_the_node_up() -> None:
     scene = Scene()
     scene.world.cycle()
-    scene.applier._creation._writer = writer = Writer(scene.world)  # type: ignore[assignment]
+    scene.applier._pods.creation._writer = writer = Writer(scene.world)  # type: ignore[assignment]
     scene.cluster.refusals = [ApiError(403, "Forbidden", "may not create pods/binding")]
     await scene.look()
     (failed,) = writer.written
@@ -386,7 +386,7 @@ async def test_a_group_that_loses_its_nodes_while_its_first_pod_is_bound_has_no_
 async def test_what_was_refused_before_a_group_got_other_nodes_is_forgotten() -> None:
     group = Group(3, least=3)
     group.world.cycle()
-    group.applier._creation._writer = Writer(group.world)  # type: ignore[assignment]
+    group.applier._pods.creation._writer = Writer(group.world)  # type: ignore[assignment]
     group.cluster.refusals = [ApiError(403, "Forbidden", "oh")]
     await group.look()
     job, progress = group.record, group.applier._progress[group.record.uid]

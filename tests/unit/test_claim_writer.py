@@ -22,9 +22,9 @@ from arranger.replay.explain.awaited import What, awaited
 from arranger.replay.reading.describe import message_of
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
-from arranger.workers.applying import claim_writer
 from arranger.workers.applying.applier import Applier
-from arranger.workers.applying.progress import Look, Progress
+from arranger.workers.applying.effects.progress import Look, Progress
+from arranger.workers.applying.objects import claim_writer
 from tests.parts import parts
 from tests.provisioner import CLASS, claim, provision
 from tests.stores import store_of_jobs
@@ -122,7 +122,7 @@ class Scene:
     async def look(self) -> None:
         progress = self.applier._progress.setdefault(self.record.uid, Progress())
         look = Look(self.following, self.record, progress)  # type: ignore[arg-type]
-        await (self.applier._binder.look(look) if self.of_pods else self.applier._pods.reconcile(look))
+        await (self.applier._pods.binder.look(look) if self.of_pods else self.applier._pods.reconciler.reconcile(look))
 
     def selected(self) -> str:
         return str((self.items(CLAIMS)[0]["metadata"].get("annotations") or {}).get(SELECTED_NODE) or "")
@@ -376,5 +376,5 @@ async def test_a_tyjob_that_was_never_valid_has_no_claims_to_serve() -> None:
     scene.world.say(job_seen(wrong, scene.world.terms[k.Watched.JOB], with_status=True))
     job = scene.world.state.jobs["wrong"]
     assert job.spec is None
-    await scene.applier._pods.reconcile(Look(scene.following, job, Progress()))  # type: ignore[arg-type]
+    await scene.applier._pods.reconciler.reconcile(Look(scene.following, job, Progress()))  # type: ignore[arg-type]
     assert not scene.items(PODS)

@@ -23,7 +23,7 @@ from arranger.projections.jobs.records import JobRecord
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
 from arranger.workers.applying.applier import Applier
-from arranger.workers.applying.progress import Look, Progress
+from arranger.workers.applying.effects.progress import Look, Progress
 from arranger.workers.deciding.device_matcher import matches
 from tests.device_objects import claim, device_class, slice_of
 from tests.parts import parts
@@ -119,7 +119,7 @@ class Scene:
     async def look(self, name: str = "web") -> None:
         record = self.record(name)
         progress = self.applier._progress.setdefault(record.uid, Progress())
-        await self.applier._binder.look(Look(self.following, record, progress))  # type: ignore[arg-type]
+        await self.applier._pods.binder.look(Look(self.following, record, progress))  # type: ignore[arg-type]
 
     def claim(self, name: str = "gpu") -> Object:
         return self.store.get(RESOURCE_CLAIMS, "default", name).object
@@ -167,7 +167,7 @@ async def test_what_was_written_before_a_restart_is_not_written_again() -> None:
     node, slot = next(iter(record.placements.values())), next(iter(record.placements))
     pod = scene.world.state.pods[scene.store.get(PODS, "default", "web").object["metadata"]["uid"]]
     look = Look(scene.following, record, Progress())  # type: ignore[arg-type]
-    writer = scene.applier._binder._devices
+    writer = scene.applier._pods.binder._devices
     assert await writer.with_devices(look, [(slot, node)], {slot: pod}) == [(slot, node)]
     again = await writer.with_devices(look, [(slot, node)], {slot: pod})
     assert again == [(slot, node)] and scene.cluster.writes == ["gpu", "gpu/status"]
@@ -242,7 +242,7 @@ async def test_devices_on_a_node_that_is_gone_are_taken_from_a_claim_that_no_oth
     record = scene.record()
     slot, pod = next(iter(record.placements)), scene.world.state.pods[record.uid.removeprefix("pod:")]
     look = Look(scene.following, record, Progress())  # type: ignore[arg-type]
-    await scene.applier._binder._devices.with_devices(look, [(slot, "n1")], {slot: pod})
+    await scene.applier._pods.binder._devices.with_devices(look, [(slot, "n1")], {slot: pod})
     scene.store.delete(NODES, "", "n1")
     scene.observe()
     scene.world.node_gone("n1", uid=scene.world.state.nodes.uids[scene.world.state.nodes.rows["n1"]])

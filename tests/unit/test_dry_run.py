@@ -386,7 +386,7 @@ class Asking(Scene):
         super().__init__(self.clock)
         self.answers, self.asked, self.appended = list(answers), list[str](), list[k.Event]()
         self.job.waits = k.Waits(self.job.uid, 0, ScheduleState.UNSCHEDULED, LackOfNodes(0, 1, untried=True))
-        self.dry_run = self.applier._creation.dry_run
+        self.dry_run = self.applier._pods.reconciler._dry_run
         self.dry_run._writer = self  # type: ignore[assignment]
         self.cluster.try_create = self.answer  # type: ignore[method-assign]
 
@@ -401,7 +401,7 @@ class Asking(Scene):
 
     async def ask(self, *, after_s: float = 0.0) -> None:
         self.clock.now_s += after_s
-        await self.dry_run.look(self.look(), self.applier._pods._templates)
+        await self.dry_run.look(self.look(), self.applier._pods.reconciler._templates)
 
 
 def said(code: int, words: str) -> ApiError:

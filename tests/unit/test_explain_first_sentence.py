@@ -26,7 +26,8 @@ from arranger.replay.console.moment import moment
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store
-from arranger.workers.applying.reporter import Reporter, ToldEvents
+from arranger.workers.applying.effects.progress import ToldEvents
+from arranger.workers.applying.statuses.reporter import Reporter
 from tests.commands import Run, to_file
 from tests.unit.replay_worlds import crowded, explained, gpu_job, with_room_rules
 from tests.unit.test_lifecycle import starting_world

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.timeout(60)
 @pytest.fixture(autouse=True)
 def _late_collector(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kubernetes has no time to delete what jobs left behind."""
-    monkeypatch.setattr("arranger.workers.applying.pod_reconciler._COLLECTED_S", 0.0)
+    monkeypatch.setattr("arranger.workers.applying.pods.pod_reconciler._COLLECTED_S", 0.0)
 
 
 class Scene:
@@ -202,20 +202,20 @@ async def test_a_pod_that_changes_while_it_is_read_is_deleted_all_the_same() -> 
 
 
 async def test_pods_of_a_deleted_job_are_left_to_kubernetes_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arranger.workers.applying.pod_reconciler._COLLECTED_S", 3600.0)
+    monkeypatch.setattr("arranger.workers.applying.pods.pod_reconciler._COLLECTED_S", 3600.0)
     async with applying(MemoryLog(MemoryHome())) as scene:
         job = await scene.begin()
         scene.store.collection(TYJOBS).objects.pop(("default", "j"))
         await scene.append(k.ObjectGone(k.Watched.JOB, scene.terms[k.Watched.JOB], "default", "j", job))
         await scene.until(lambda: scene.applier._progress[job].orphaned_s is not None)
         assert scene.stands("j-learner-0")
-        monkeypatch.setattr("arranger.workers.applying.pod_reconciler._COLLECTED_S", 0.0)
+        monkeypatch.setattr("arranger.workers.applying.pods.pod_reconciler._COLLECTED_S", 0.0)
         scene.applier.changed(Changes(jobs={job: None}))
         await scene.until(lambda: not scene.stands("j-learner-0"))
 
 
 async def test_a_pod_whose_job_is_seen_while_its_owner_is_read_is_not_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arranger.workers.applying.pod_reconciler._COLLECTED_S", 0.0)
+    monkeypatch.setattr("arranger.workers.applying.pods.pod_reconciler._COLLECTED_S", 0.0)
     async with applying(MemoryLog(MemoryHome())) as scene:
         job = await scene.begin()
         seen = scene.follower.state.jobs[job].seen

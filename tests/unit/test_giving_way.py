@@ -25,7 +25,8 @@ from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.kinds import POD_DISRUPTION_BUDGETS
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store
-from arranger.workers.applying.reporter import Reporter, ToldEvents
+from arranger.workers.applying.effects.progress import ToldEvents
+from arranger.workers.applying.statuses.reporter import Reporter
 from tests.parts import parts
 from tests.unit.test_applier import _WITH_WORKERS, Everyone, Scene, until
 from tests.unit.test_preemption import preempted, running, waiting, world
@@ -174,7 +175,7 @@ class Evicting(Scene):
 async def test_a_budget_holds_preempted_pods_only_where_evictions_are_set(
     monkeypatch: pytest.MonkeyPatch, evict: bool
 ) -> None:
-    monkeypatch.setattr("arranger.workers.applying.evictions._FIRST_S", 0.02)
+    monkeypatch.setattr("arranger.workers.applying.pods.evictions._FIRST_S", 0.02)
     scene = Evicting(evict=evict)
     appended: list[Any] = []
 

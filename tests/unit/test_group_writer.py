@@ -19,8 +19,8 @@ from arranger.sandbox.history import Collection
 from arranger.sandbox.kinds import custom_kinds
 from arranger.sandbox.store import Store
 from arranger.workers.applying.applier import Applier
-from arranger.workers.applying.effects import Effects
-from arranger.workers.applying.group_writer import GroupWriter
+from arranger.workers.applying.effects.carrying_out import Effects
+from arranger.workers.applying.statuses.group_writer import GroupWriter
 from tests.parts import parts
 from tests.pod_groups import definition, job_definition, naming, owned, pod_group, volcano_job
 from tests.stores import store_of_jobs
@@ -174,7 +174,7 @@ def native_definition() -> Object:
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arranger.workers.applying.group_writer._EVERY_S", 0.02)
+    monkeypatch.setattr("arranger.workers.applying.statuses.status_rounds._EVERY_S", 0.02)
 
 
 async def test_an_applier_begins_to_look_once_there_is_a_group_whose_status_is_written() -> None:
@@ -184,13 +184,13 @@ async def test_an_applier_begins_to_look_once_there_is_a_group_whose_status_is_w
     applier = Applier(parts(cluster=scene.cluster, follower=scene.following, membership=Everyone()))
     task = asyncio.create_task(applier.run())
     await scene.rest_unseen()
-    assert applier._group_statuses._task is None
+    assert applier._statuses._groups._task is None
     state.pod_groups |= known
     applier.changed(Changes())
     await until(lambda: scene.phase == "Inqueue")
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert applier._group_statuses._task is None
+    assert applier._statuses._groups._task is None
 
 
 async def test_a_volcano_job_that_names_arranger_is_let_in_and_those_of_other_schedulers_are_not() -> None:
@@ -286,14 +286,14 @@ async def test_words_alone_wait_for_their_turn_and_a_condition_keeps_its_time(mo
         scene.come("b")
         await scene.rest()
         assert "has 1" in str(scene.condition[3])
-        monkeypatch.setattr("arranger.workers.applying.group_writer._WORDS_S", 0.0)
+        monkeypatch.setattr("arranger.workers.applying.statuses.group_writer._WORDS_S", 0.0)
         await until(lambda: "has 2" in str(scene.condition[3]))
     assert scene.status["conditions"][0]["lastTransitionTime"] == since
 
 
 async def test_what_another_scheduler_writes_is_written_again_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("SETTLE_S", 0.0), ("_OTHERS_S", 0.0)):
-        monkeypatch.setattr(f"arranger.workers.applying.group_writer.{name}", value)
+        monkeypatch.setattr(f"arranger.workers.applying.statuses.group_writer.{name}", value)
     scene = Scene(GroupKind.VOLCANO)
     scene.come("a")
 
@@ -307,7 +307,7 @@ async def test_what_another_scheduler_writes_is_written_again_ever_more_rarely(m
         disturb()
         await until(lambda: scene.phase == "Inqueue")
         scene.observe()
-        monkeypatch.setattr("arranger.workers.applying.group_writer._OTHERS_S", 100.0)
+        monkeypatch.setattr("arranger.workers.applying.statuses.group_writer._OTHERS_S", 100.0)
         disturb()
         await scene.rest()
         assert scene.phase == "Pending"

@@ -253,7 +253,9 @@ async def test_what_another_cluster_refuses_is_not_told_of_the_job() -> None:
     scene.world.state.cluster = "uid-of-another"
     assert not identity.uid
     with pytest.raises(ForeignCluster):
-        await scene.applier._creation.refused(scene.look(), (0, 0), ApiError(422, "Invalid", "another's admission"))
+        await scene.applier._pods.creation.refused(
+            scene.look(), (0, 0), ApiError(422, "Invalid", "another's admission")
+        )
 
 
 async def test_an_effect_that_waited_for_its_turn_is_given_up_at_another_cluster() -> None:

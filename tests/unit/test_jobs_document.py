@@ -8,7 +8,7 @@ from arranger.model.stages import StageReason
 from tests.unit.tyjob_table import tyjob_with
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
-REPORTER = REPOSITORY / "arranger" / "workers" / "applying" / "reporter.py"
+REPORTER = REPOSITORY / "arranger" / "workers" / "applying" / "statuses" / "reporter.py"
 #: Reasons that no controller decides for.
 SUPPOSED = {StageReason.ADOPTED, StageReason.AS_RECORDED, StageReason.ASSUMED, StageReason.OTHER}
 

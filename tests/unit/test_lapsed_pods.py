@@ -18,8 +18,8 @@ from arranger.replay.console.log_index import LogIndex
 from arranger.replay.what_if.hypothesis import private_copy
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
-from arranger.workers.applying.effects import Effects
-from arranger.workers.applying.queue_writer import QueueWriter
+from arranger.workers.applying.effects.carrying_out import Effects
+from arranger.workers.applying.statuses.queue_writer import QueueWriter
 from tests.commands import Run, to_file
 from tests.parts import parts
 from tests.unit.queue_table import GPU

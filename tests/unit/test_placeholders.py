@@ -17,7 +17,7 @@ from arranger.projections import snapshot
 from arranger.projections.folding.provisioning import present_request
 from arranger.replay.reading.describe import describe
 from arranger.scheduling.cycle import VERSIONS
-from arranger.workers.applying.progress import Progress
+from arranger.workers.applying.effects.progress import Progress
 from tests.unit.test_provisioner import Scene
 from tests.unit.test_provisioning import GRACE_MS, Autoscaled
 from tests.world import World, shape

@@ -17,7 +17,8 @@ from arranger.projections.jobs.records import JobRecord
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store
-from arranger.workers.applying.reporter import Reporter, ToldEvents
+from arranger.workers.applying.effects.progress import ToldEvents
+from arranger.workers.applying.statuses.reporter import Reporter
 from tests.unit.test_replay_room import explained
 from tests.world import World, shape
 

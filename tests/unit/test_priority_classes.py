@@ -12,7 +12,7 @@ from arranger.model.tyjob import job_spec
 from arranger.model.validation import TYJOB
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.workers.watching.observed import news, projected
+from arranger.workers.watching.observed import Translation, projected
 from tests.unit.tyjob_table import tyjob_with
 from tests.world import Edited, World, shape
 
@@ -109,7 +109,7 @@ def test_classes_are_observed_once_and_their_deletion_too() -> None:
     kind, term = k.Watched.PRIORITY_CLASS, there.watch_classes()
 
     def told(type_: str, of: dict[str, object]) -> list[k.Event]:
-        return news([WatchEvent(type_, of, "9", 0)], kind, term, there.state, checks=TYJOB)
+        return Translation(kind, term, TYJOB).news([WatchEvent(type_, of, "9", 0)], there.state)
 
     assert told("MODIFIED", item) == []
     assert told("MODIFIED", {**item, "value": 7}) == [k.PriorityClassSeen(term, "high", "uid-high", "9", 7)]

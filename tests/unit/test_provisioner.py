@@ -34,8 +34,8 @@ from arranger.sandbox.kinds import custom_kinds
 from arranger.sandbox.listing import Selection
 from arranger.scheduling.cycle import VERSIONS
 from arranger.workers.applying.applier import Applier
-from arranger.workers.applying.progress import Progress
-from arranger.workers.watching.observed import known, projected, translate
+from arranger.workers.applying.effects.progress import Progress
+from arranger.workers.watching.observed import Translation, known, projected
 from tests.parts import parts
 from tests.provisioning import DEFINITION, Autoscaler, PendingAutoscaler, condition
 from tests.stores import store_of_jobs
@@ -116,7 +116,7 @@ class Scene:
         """The watches bring everything as it is now."""
         for kind, resource in WATCHED.items():
             term, items = self.world.terms[kind], self.there(resource)
-            seen = [translate(item, kind, term, with_status=True, checks=TYJOB) for item in items]
+            seen = [Translation(kind, term, TYJOB).seen(item, self.world.state) for item in items]
             uids = {event.uid for event in seen}
             gone = [event for uid, event in projected(self.world.state, kind, term) if uid not in uids]
             events = [event for event in seen if not known(self.world.state, event)] + gone

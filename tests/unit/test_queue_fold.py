@@ -11,7 +11,7 @@ from arranger.projections import snapshot
 from arranger.projections.consistency import validate
 from arranger.projections.queues.tree import QueueProblem, QueueProblemKind
 from arranger.replay.reading.describe import describe
-from arranger.workers.watching.observed import news, projected
+from arranger.workers.watching.observed import Translation, projected
 from tests.unit.queue_table import GPU, queue
 from tests.world import World
 
@@ -108,7 +108,7 @@ def test_they_are_observed_once_and_their_deletion_too() -> None:
     kind, term = k.Watched.QUEUE, there.watch_queues()
 
     def told(type_: str, of: dict[str, object]) -> list[k.Event]:
-        return news([WatchEvent(type_, of, "9", 0)], kind, term, there.state, checks=TYJOB)
+        return Translation(kind, term, TYJOB).news([WatchEvent(type_, of, "9", 0)], there.state)
 
     assert told("MODIFIED", item) == []
     closed = {**item, "spec": {"state": "Closed"}}

@@ -18,7 +18,7 @@ from arranger.projections.state import State
 from arranger.scheduling import queues_view
 from arranger.scheduling.cycle import Cycles, take_cycle
 from arranger.scheduling.placing.placement_try import CycleObserver
-from arranger.scheduling.queues.fair_shares import QueueClaims, queue_shares
+from arranger.scheduling.queues.fair_shares import QueueClaims
 from arranger.scheduling.queues.limits import QueueAccount, QueueRoom
 from arranger.scheduling.queues.offer import offered
 from arranger.scheduling.queues.standing import KeptQueues, QueueStanding
@@ -26,6 +26,7 @@ from arranger.scheduling.queues.waiting import considered, waiting_jobs
 from arranger.scheduling.search.quorum_memory import _asked, _without_queue
 from arranger.scheduling.search.quorum_search import QuorumSearch
 from tests.depth import extent
+from tests.queue_shares import queue_shares
 from tests.reasons import lacking_quota
 from tests.world import World, shape
 

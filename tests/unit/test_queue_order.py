@@ -7,9 +7,10 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arranger.scheduling.queues.fair_shares import Claims, QueueClaims, queue_shares
+from arranger.scheduling.queues.fair_shares import Claims, QueueClaims
 from arranger.scheduling.queues.order import WHOLE, QueueOrder, Seniority
 from tests.depth import extent
+from tests.queue_shares import queue_shares
 from tests.queue_trees import CPU, GPU, totals, trees
 
 on_random_trees = settings(max_examples=extent(200, 20_000), deadline=None, print_blob=True)

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arranger.scheduling.queues.fair_shares import Claims, Division, QueueClaims, fill, queue_shares
+from arranger.scheduling.queues.fair_shares import Claims, Division, QueueClaims, fill
 from tests.depth import extent
+from tests.queue_shares import queue_shares
 from tests.queue_trees import CPU, GPU, by_hand, in_fractions, in_units, totals, trees
 
 on_random_trees = settings(max_examples=extent(200, 20_000), deadline=None, print_blob=True)

@@ -15,9 +15,9 @@ from arranger.model.queue import QueueState
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
 from arranger.scheduling import queues_view
-from arranger.workers.applying.effects import Effects
-from arranger.workers.applying.queue_status import queue_status, status_patch
-from arranger.workers.applying.queue_writer import QueueWriter
+from arranger.workers.applying.effects.carrying_out import Effects
+from arranger.workers.applying.statuses.queue_status import queue_status, status_patch
+from arranger.workers.applying.statuses.queue_writer import QueueWriter
 from tests.parts import parts
 from tests.servers import QUEUE_CRD, definition_of
 from tests.unit.queue_table import GPU, queue
@@ -253,7 +253,7 @@ class Scene:
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
-    monkeypatch.setattr("arranger.workers.applying.queue_writer._EVERY_S", 0.02)
+    monkeypatch.setattr("arranger.workers.applying.statuses.status_rounds._EVERY_S", 0.02)
     return Scene()
 
 
@@ -411,7 +411,7 @@ async def test_the_queues_of_ones_share_are_measured(scene: Scene, monkeypatch: 
         scene.share.ours = False
         await until(lambda: measured("used", resource="gpu") is None)
         scene.share.ours = True
-        monkeypatch.setattr("arranger.workers.applying.queue_writer._MEASURED", 1)
+        monkeypatch.setattr("arranger.workers.applying.statuses.queue_writer._MEASURED", 1)
         await until(lambda: measured("running_jobs") == 1)
         assert measured("running_jobs", "default") is None
 
@@ -419,7 +419,7 @@ async def test_the_queues_of_ones_share_are_measured(scene: Scene, monkeypatch: 
 async def test_of_many_statuses_news_go_first_and_then_the_one_that_waited_longest(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("arranger.workers.applying.queue_writer._AT_ONCE", 1)
+    monkeypatch.setattr("arranger.workers.applying.statuses.status_rounds._AT_ONCE", 1)
     term = scene.world.watch_queues()
     for name in ("b", "c", "d"):
         scene.store.create(QUEUES, "", msgspec.json.decode(msgspec.json.encode(queue(name))))

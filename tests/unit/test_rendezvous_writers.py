@@ -14,7 +14,7 @@ from arranger.kube.translate import pod_seen
 from arranger.model.job import Stage
 from arranger.projections.state import State
 from arranger.sandbox.direct import DirectCluster
-from arranger.workers.applying.progress import StateReplaced
+from arranger.workers.applying.effects.progress import StateReplaced
 from tests.unit.test_applier import JOB, Scene
 
 KINDS = (PODS, SERVICES, CONFIG_MAPS)
@@ -86,7 +86,7 @@ class Running:
         self.clock = Stopped()
         self.scene = Scene(self.clock, job)
         self.cluster = self.scene.applier._effects.cluster = Noted(self.scene)
-        self.told = self.scene.applier._creation._writer = Told()  # type: ignore[assignment]
+        self.told = self.scene.applier._pods.creation._writer = Told()  # type: ignore[assignment]
         self.scene.world.cycle()
         if self.scene.job.stage == Stage.PENDING:
             self.scene.decide(Stage.STARTING)
@@ -95,7 +95,7 @@ class Running:
         """The requests that a look at the job makes."""
         self.clock.passed_s += after_s
         self.cluster.asked = []
-        await self.scene.applier._pods.reconcile(self.scene.look())
+        await self.scene.applier._pods.reconciler.reconcile(self.scene.look())
         return self.cluster.asked
 
     def shows(self, name: str, **changes: Any) -> None:
@@ -262,5 +262,5 @@ async def test_a_job_of_an_ended_epoch_has_its_members_file_left_alone() -> None
     running.clock.passed_s += 5.0
     running.scene.applier._follower.state = State()
     with pytest.raises(StateReplaced):
-        await running.scene.applier._pods._members.keep(look)
+        await running.scene.applier._pods.reconciler._needs._members.keep(look)
     assert not running.cluster.asked

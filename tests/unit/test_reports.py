@@ -8,9 +8,9 @@ import pytest
 
 from arranger.clock import SystemClock
 from arranger.model.job import Stage
-from arranger.workers.applying.effects import Effects
-from arranger.workers.applying.reporter import ToldEvents
-from arranger.workers.applying.reports import Reports
+from arranger.workers.applying.effects.carrying_out import Effects
+from arranger.workers.applying.effects.progress import ToldEvents
+from arranger.workers.applying.statuses.reports import Reports
 from tests.parts import parts
 
 _TOOK_S = 2.0

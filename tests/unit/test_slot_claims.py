@@ -31,7 +31,7 @@ from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.listing import Selection
 from arranger.workers.applying.applier import Applier
-from arranger.workers.applying.progress import Look, Progress
+from arranger.workers.applying.effects.progress import Look, Progress
 from arranger.workers.deciding.device_matcher import matches
 from tests.device_objects import claim, claim_template, device_class, slice_of
 from tests.parts import parts
@@ -162,7 +162,7 @@ class Scene:
 
     async def look(self) -> None:
         progress = self.applier._progress.setdefault(self.record.uid, Progress())
-        await self.applier._pods.reconcile(Look(self.following, self.record, progress))  # type: ignore[arg-type]
+        await self.applier._pods.reconciler.reconcile(Look(self.following, self.record, progress))  # type: ignore[arg-type]
 
     async def settle(self, rounds: int = 20) -> None:
         """Looks and observations until two of them change nothing."""

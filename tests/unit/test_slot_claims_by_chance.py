@@ -11,7 +11,7 @@ from arranger.kube.cluster import NODES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURC
 from arranger.projections.consistency import validate
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.workers.applying.applier import Applier
-from arranger.workers.applying.progress import Look, Progress
+from arranger.workers.applying.effects.progress import Look, Progress
 from tests.device_objects import claim_template
 from tests.parts import parts
 from tests.unit.replay_worlds import verified
@@ -78,7 +78,7 @@ class Walk(Scene):
     async def look(self) -> None:
         for record in [*self.world.state.jobs.values()]:
             progress = self.applier._progress.setdefault(record.uid, Progress())
-            await self.applier._pods.reconcile(Look(self.following, record, progress))  # type: ignore[arg-type]
+            await self.applier._pods.reconciler.reconcile(Look(self.following, record, progress))  # type: ignore[arg-type]
 
     async def applier_looks(self) -> None:
         try:

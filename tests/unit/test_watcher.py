@@ -23,7 +23,7 @@ from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
 from arranger.workers.log.follower import Follower, Writer
 from arranger.workers.log.identity import ClusterIdentity
-from arranger.workers.watching.observed import ahead_of_log, news
+from arranger.workers.watching.observed import Translation, ahead_of_log
 from arranger.workers.watching.watcher import Watcher
 from tests.memory_log import HeldWatch, MemoryHome, MemoryLog
 from tests.parts import parts
@@ -230,7 +230,7 @@ def test_only_the_watcher_that_checked_a_spec_relies_on_it(term: int, checked: b
     job = world.job("j")
     metadata = {"uid": job.uid, "name": "j", "namespace": "default", "generation": job.seen.generation}
     echo = WatchEvent("MODIFIED", {"metadata": metadata, "spec": {}, "status": {"stage": "Pending"}}, "9", 0)
-    (event,) = news([echo], k.Watched.JOB, job.seen.term + term, world.state, checks=TYJOB)
+    (event,) = Translation(k.Watched.JOB, job.seen.term + term, TYJOB).news([echo], world.state)
     assert isinstance(event, k.JobSeen) and bool(event.faults) == checked
 
 

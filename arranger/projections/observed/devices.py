@@ -14,17 +14,16 @@ from arranger.events import devices as d
 from arranger.events.kinds import OF_DEVICES, ObjectGone, Placed, Watched
 from arranger.model.devices import Allocation, DecidedDevices, DeviceId, ResourceClaimFacts
 from arranger.model.job import JobSpec, PodGroup
-from arranger.model.pod import DeviceLackKind, DeviceNeeds, DevicesAsked, NodeTerms, PodClaims, PodRules, PodShape
+from arranger.model.pod import DeviceLackKind, DeviceNeeds, DevicesAsked, NodeTerms, PodClaims, PodShape
 from arranger.model.selectors import node_satisfies
 from arranger.projections.cluster.device_table import Holding, Matches
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.observed import objects, slot_devices
+from arranger.projections.observed.claims import ClaimKind, Concerns, every_job, with_rules
 from arranger.projections.state import ASSUMED_MS, Changes, State
 
-_NO_RULES, _NO_CLAIMS = PodRules(), PodClaims()
-#: Whether a change concerns a record.
-Concerns = Callable[[JobRecord], bool]
+_NO_CLAIMS = PodClaims()
 
 
 def devices_known(state: State) -> bool:
@@ -35,13 +34,6 @@ def devices_known(state: State) -> bool:
 # --- the shapes of records ----------------------------------------------------------------------------------------
 
 
-def spec_with_devices(state: State, spec: JobSpec, namespace: str) -> JobSpec:
-    """The spec whose shapes say what their resource claims require now."""
-    if not uses_devices(spec):
-        return spec
-    return msgspec.structs.replace(spec, groups=tuple(_resolved(state, group, namespace) for group in spec.groups))
-
-
 def uses_devices(spec: JobSpec) -> bool:
     """Whether some pod of the record names a resource claim."""
     claims = [group.shape.claims for group in spec.groups]
@@ -49,14 +41,13 @@ def uses_devices(spec: JobSpec) -> bool:
 
 
 def _resolved(state: State, group: PodGroup, namespace: str) -> PodGroup:
-    shape, claims = group.shape, group.shape.claims or _NO_CLAIMS
+    claims = group.shape.claims or _NO_CLAIMS
     needs = [_needs(state, namespace, entry, claim) for entry, claim in claims.devices]
     needs += [_own_needs(state, namespace, entry, template) for entry, template in claims.templates]
-    rules = msgspec.structs.replace(shape.rules or _NO_RULES, devices=tuple(needs))
-    if rules == (shape.rules or _NO_RULES):
-        return group
-    found = msgspec.structs.replace(shape, rules=None if rules == _NO_RULES else rules)
-    return msgspec.structs.replace(group, shape=found)
+    return with_rules(group, group.shape.volumes, devices=tuple(needs))
+
+
+CLAIMS = ClaimKind(devices_known, uses_devices, _resolved)
 
 
 def _needs(state: State, namespace: str, entry: str, name: str) -> DeviceNeeds:
@@ -324,12 +315,12 @@ def forget_slice(state: State, event: ObjectGone, changes: Changes) -> None:
 
 def see_class(state: State, event: d.DeviceClassSeen, changes: Changes) -> None:
     objects.put(state, event)
-    _changed(state, changes, _any)
+    _changed(state, changes, every_job)
 
 
 def forget_class(state: State, event: ObjectGone, changes: Changes) -> None:
     if objects.drop(state, event) is not None:
-        _changed(state, changes, _any)
+        _changed(state, changes, every_job)
 
 
 def take_matches(state: State, event: d.DevicesMatched, changes: Changes) -> None:
@@ -347,7 +338,7 @@ def take_matches(state: State, event: d.DevicesMatched, changes: Changes) -> Non
         kept = {selector: found[selector] for selector in sorted(found) if selector in asked}
         state.devices.matches[of.slice_uid] = Matches(of.resource_version, kept)
     if [*unread] != found_unread:
-        _changed(state, changes, _any)
+        _changed(state, changes, every_job)
     else:
         _noted(state, changes)
 
@@ -365,26 +356,7 @@ def forget_devices(state: State, kind: Watched) -> None:
         table.own.clear()
         table.of_slots.clear()
     table.version = object()
-    resolve_devices(state)
-
-
-def take_devices(state: State, *, with_devices: bool) -> None:
-    """Allocate devices from now on, or no more. All pods are listed again then: which claims they name isn't known."""
-    if state.with_devices != with_devices:
-        state.with_devices = with_devices
-        state.listed[Watched.POD] = False
-        resolve_devices(state)
-
-
-def resolve_devices(state: State) -> None:
-    """Bring what all resource claims require up to date."""
-    for job in state.jobs.values():
-        _resolve(state, job)
-
-
-def _resolve(state: State, job: JobRecord) -> None:
-    if job.spec is not None:
-        job.spec = spec_with_devices(state, job.spec, job.seen.namespace)
+    CLAIMS.resolve_all(state)
 
 
 def _noted(state: State, changes: Changes) -> None:
@@ -402,17 +374,14 @@ def _about(*claims: d.ResourceClaimSeen | None) -> str | Concerns:
 
 
 def _changed(state: State, changes: Changes, concerns: str | Concerns) -> None:
-    """Bring the records that a change concerns up to date; during a first listing, its end does so once."""
+    """Bring the records that a change concerns up to date. A claim that was made for a pod changes no shape."""
+    if not isinstance(concerns, str):
+        state.devices.version = object()
+        CLAIMS.changed(state, changes, concerns)
+        return
     _noted(state, changes)
-    if not devices_known(state):
-        return
-    if isinstance(concerns, str):
-        changes.jobs.update({concerns: None} if concerns in state.jobs else {})
-        return
-    for job in state.jobs.values():
-        if job.spec is not None and uses_devices(job.spec) and concerns(job):
-            _resolve(state, job)
-            changes.jobs[job.uid] = None
+    if devices_known(state) and concerns in state.jobs:
+        changes.jobs[concerns] = None
 
 
 def _uses(job: JobRecord, key: tuple[str, str]) -> bool:
@@ -428,10 +397,6 @@ def _of_template(job: JobRecord, key: tuple[str, str]) -> bool:
     claims = [group.shape.claims for group in job.valid_spec.groups]
     named = [template for of in claims if of is not None for _, template in of.templates]
     return job.seen.namespace == key[0] and key[1] in named
-
-
-def _any(_job: JobRecord) -> bool:
-    return True
 
 
 #: Observation of an object of devices → how it is folded.

@@ -6,9 +6,8 @@ from arranger.events.kinds import OF_VOLUMES, SETTING_OF, PodSeen, Watched
 from arranger.model.job import JobSpec, PodGroup
 from arranger.model.pod import PodTerm
 from arranger.model.selectors import selects
-from arranger.projections.observed.devices import resolve_devices, spec_with_devices
+from arranger.projections.observed import devices, volumes
 from arranger.projections.observed.runtime_classes import resolve_runtimes, spec_with_admission
-from arranger.projections.observed.volumes import resolve_again, spec_with_volumes
 from arranger.projections.state import State
 
 Terms = tuple[PodTerm, ...]
@@ -18,8 +17,8 @@ def resolved_spec(state: State, spec: JobSpec, namespace: str) -> JobSpec:
     """The spec of a job in this namespace with everything that follows from other objects than the job: the namespaces
     that its pods' terms select, what LimitRanges and RuntimeClasses add, and what their claims of volumes and devices
     require."""
-    spec = spec_with_volumes(state, spec_with_selected(state, spec_with_admission(state, spec, namespace)), namespace)
-    return spec_with_devices(state, spec, namespace)
+    spec = spec_with_selected(state, spec_with_admission(state, spec, namespace))
+    return devices.CLAIMS.spec(state, volumes.CLAIMS.spec(state, spec, namespace), namespace)
 
 
 def spec_with_selected(state: State, spec: JobSpec) -> JobSpec:
@@ -54,9 +53,20 @@ def note_listed(state: State, kind: Watched) -> None:
     elif kind == Watched.RUNTIME_CLASS:
         resolve_runtimes(state)
     elif kind in OF_VOLUMES:
-        resolve_again(state)
+        volumes.CLAIMS.resolve_all(state)
     elif SETTING_OF.get(kind) == "devices":
-        resolve_devices(state)
+        devices.CLAIMS.resolve_all(state)
+
+
+def take_claims(state: State, *, with_volumes: bool, with_devices: bool) -> None:
+    """Let volumes decide on nodes, and allocate devices, from now on or no more. All pods are listed again if that
+    changes: which claims they name isn't known."""
+    before, now = (state.with_volumes, state.with_devices), (with_volumes, with_devices)
+    state.with_volumes, state.with_devices = now
+    for claims, was_so, is_so in zip((volumes.CLAIMS, devices.CLAIMS), before, now, strict=True):
+        if was_so != is_so:
+            state.listed[Watched.POD] = False
+            claims.resolve_all(state)
 
 
 def select_again(state: State) -> None:

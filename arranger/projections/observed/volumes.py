@@ -21,7 +21,6 @@ from arranger.model.pod import (
     Ephemeral,
     NodeTerms,
     PodClaims,
-    PodRules,
     PodShape,
     Reach,
     Requirement,
@@ -41,9 +40,8 @@ from arranger.model.volumes import (
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.observed import objects
+from arranger.projections.observed.claims import ClaimKind, Concerns, every_job, with_rules
 from arranger.projections.state import Changes, State
-
-_NO_RULES = PodRules()
 
 
 def volumes_known(state: State) -> bool:
@@ -54,25 +52,23 @@ def volumes_known(state: State) -> bool:
 # --- the shapes of jobs -------------------------------------------------------------------------------------------
 
 
-def spec_with_volumes(state: State, spec: JobSpec, namespace: str) -> JobSpec:
-    """The spec whose shapes say what their claims require now."""
-    if not any([group.shape.claims is not None for group in spec.groups]):
-        return spec
-    return msgspec.structs.replace(spec, groups=tuple(_resolved(state, group, namespace) for group in spec.groups))
+def _used(spec: JobSpec) -> bool:
+    """Whether some pod of the job names a claim."""
+    return any([group.shape.claims is not None for group in spec.groups])
 
 
 def _resolved(state: State, group: PodGroup, namespace: str) -> PodGroup:
-    shape, claims = group.shape, group.shape.claims
+    claims = group.shape.claims
     if claims is None:
         return group
     needs = _needs(state, namespace, claims) if volumes_known(state) else None
     exclusive, attachments = of_claims(state, namespace, claims.names)
     if needs is not None:
         attachments += _own(state, claims)
-    before = shape.rules or _NO_RULES
-    rules = msgspec.structs.replace(before, exclusive=exclusive, attachments=attachments)
-    found = msgspec.structs.replace(shape, volumes=needs, rules=None if rules == _NO_RULES else rules)
-    return group if found == shape else msgspec.structs.replace(group, shape=found)
+    return with_rules(group, needs, exclusive=exclusive, attachments=attachments)
+
+
+CLAIMS = ClaimKind(volumes_known, _used, _resolved)
 
 
 def of_claims(state: State, namespace: str, claims: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[Attachment, ...]]:
@@ -239,27 +235,27 @@ def see_claim(state: State, event: v.ClaimSeen, changes: Changes) -> None:
     old = objects.put(state, event)
     state.volumes.note_selected(old, event, state.queue_use.time_ms)  # that of the entry that is being folded
     if old is None or (old.uid, old.facts) != (event.uid, event.facts):
-        _changed(state, changes, _naming(state, key))
+        CLAIMS.changed(state, changes, _naming(state, key))
 
 
 def forget_claim(state: State, event: ObjectGone, changes: Changes) -> None:
     if objects.drop(state, event) is not None:
         key = (event.namespace, event.name)
         state.volumes.selected_ms.pop(key, None)
-        _changed(state, changes, _naming(state, key))
+        CLAIMS.changed(state, changes, _naming(state, key))
 
 
 def see_by_name(state: State, event: v.SeenByName, changes: Changes) -> None:
     """A volume, a class or a CSINode is there, or has changed."""
     old = objects.put(state, event)
     if old is None or msgspec.structs.replace(old, term=event.term, resource_version=event.resource_version) != event:
-        _changed(state, changes, _of_volume(state, event.name) if isinstance(event, v.VolumeSeen) else _any)
+        CLAIMS.changed(state, changes, _of_volume(state, event.name) if isinstance(event, v.VolumeSeen) else every_job)
 
 
 def forget_by_name(state: State, event: ObjectGone, changes: Changes) -> None:
     """A volume, a class or a CSINode is gone."""
     if objects.drop(state, event) is not None:
-        _changed(state, changes, _of_volume(state, event.name) if event.kind == Watched.VOLUME else _any)
+        CLAIMS.changed(state, changes, _of_volume(state, event.name) if event.kind == Watched.VOLUME else every_job)
 
 
 def forget_volumes(state: State, kind: Watched) -> None:
@@ -267,33 +263,10 @@ def forget_volumes(state: State, kind: Watched) -> None:
     if kind == Watched.CLAIM:
         state.volumes.selected_ms.clear()
     objects.clear(state, kind)
-    resolve_again(state)
+    CLAIMS.resolve_all(state)
 
 
-def take_volumes(state: State, *, with_volumes: bool) -> None:
-    """Let volumes decide on nodes, or no more. All pods are listed again then: which claims they name isn't known."""
-    if state.with_volumes != with_volumes:
-        state.with_volumes = with_volumes
-        state.listed[Watched.POD] = False
-        resolve_again(state)
-
-
-def resolve_again(state: State) -> None:
-    """Bring what all claims require up to date."""
-    for job in state.jobs.values():
-        _resolve(state, job)
-
-
-def _resolve(state: State, job: JobRecord) -> None:
-    if job.spec is not None:
-        job.spec = spec_with_volumes(state, job.spec, job.seen.namespace)
-
-
-def _any(_job: JobRecord) -> bool:
-    return True
-
-
-def _naming(state: State, key: tuple[str, str]) -> Callable[[JobRecord], bool]:
+def _naming(state: State, key: tuple[str, str]) -> Concerns:
     """Whether a job names this claim, or has it for one of its pods."""
     namespace, name = key
 
@@ -309,26 +282,10 @@ def _naming(state: State, key: tuple[str, str]) -> Callable[[JobRecord], bool]:
     return test
 
 
-def _of_volume(state: State, volume: str) -> Callable[[JobRecord], bool]:
+def _of_volume(state: State, volume: str) -> Concerns:
     """Whether a job names a claim of this volume."""
     tests = [_naming(state, key) for key, of in state.volumes.claims.items() if of.facts.volume == volume]
     return lambda job: any([test(job) for test in tests])
-
-
-def _changed(state: State, changes: Changes, concerns: Callable[[JobRecord], bool]) -> None:
-    """Bring the jobs that this concerns up to date; during a first listing, its end does so once for all of them."""
-    state.job_changes += 1
-    changes.schedulable = True
-    if volumes_known(state):
-        for job in state.jobs.values():
-            if job.spec is not None and uses_claims(job.spec) and concerns(job):
-                _resolve(state, job)
-                changes.jobs[job.uid] = None
-
-
-def uses_claims(spec: JobSpec) -> bool:
-    """Whether some pod of the job names a claim."""
-    return any([group.shape.claims is not None for group in spec.groups])
 
 
 #: Observation of an object of volumes → how it is folded.

@@ -31,7 +31,7 @@ from arranger.replay.ledger.without import FreeAmounts, Lost, Taken, without, wo
 from arranger.replay.reading.describe import victims_of
 from arranger.replay.reading.history import Span, config_in
 from arranger.replay.reading.verdicts import ACCEPTED, Judged, fold_noting
-from arranger.scheduling import BUILT_IN, Policies
+from arranger.scheduling import BUILT_IN
 
 #: For how long after a preemption room is sought that became free by itself.
 HORIZON_MS = 3_600_000
@@ -129,10 +129,9 @@ class PreemptionLedger:
     """Folds entries and follows each preemption within the span. `config` has the settings of the last cycle up to the
     state."""
 
-    def __init__(self, state: State, span: Span, config: CycleConfig, policies: Policies = BUILT_IN) -> None:
+    def __init__(self, state: State, span: Span, config: CycleConfig) -> None:
         self.state = state
         self._span = span
-        self._policies = policies
         self._config = config
         #: All preemptions since the first one of the span.
         self._taken: list[Taken] = []
@@ -304,7 +303,7 @@ class PreemptionLedger:
             self._free = FreeAmounts(self.state)
         if not self._free.fit(of, one.spec):
             return None
-        return would_be_placed(self.state, of, one.seen, self._config, self._policies)
+        return would_be_placed(self.state, of, one.seen, self._config, BUILT_IN)
 
 
 def _frees(event: k.Event) -> bool:

@@ -288,10 +288,7 @@ class Filters:
     ignored.
 
     The filters named in `order` refuse first, in that order; then come the others that use node facts alone, and last
-    those that look at other pods.
-
-    `only` restricts the room to some nodes, and `kept` (nodes × resources) keeps a part of it free, for a quorum that
-    is tried in such a part of the cluster. The reason `outside` of what lies beyond it counts last."""
+    those that look at other pods."""
 
     def __init__(
         self,
@@ -300,17 +297,15 @@ class Filters:
         *,
         order: Sequence[str] = (),
         ignore_health: bool = False,
-        only: Mask | None = None,
-        kept: Levels | None = None,
-        outside: Reason = FITS,
     ) -> None:
         self._view = view
         self._scope = ignore_health
-        self._only = only
+        #: The part of the cluster in which a quorum is tried, as of `inside`.
+        self._only: Mask | None = None
         #: The rows of `only`, ascending, where they are known and nothing is kept free: few nodes are then looked at.
         self.rows: Counts | None = None
-        self._kept = kept
-        self._outside = outside
+        self._kept: Levels | None = None
+        self._outside = FITS
         if ignore_health:
             filters = [lasting for of in filters if (lasting := of.on_healthy_nodes()) is not None]
         self._all = [
@@ -326,7 +321,9 @@ class Filters:
     def inside(
         self, rows: Counts | None = None, *, only: Mask | None = None, kept: Levels | None = None, outside: Reason
     ) -> "Filters":
-        """The filters for a part of their part of the cluster, given by rows or as a mask."""
+        """The filters for a part of their part of the cluster, for a quorum that is tried there. `rows` or the mask
+        `only` restricts the room to some nodes, and `kept` (nodes × resources) keeps a part of it free. The reason
+        `outside` of what lies beyond it counts last."""
         found = Filters.__new__(Filters)
         found.__dict__.update(self.__dict__)
         if rows is not None:

@@ -5,7 +5,6 @@ first: the status lists every allocation before its first pod exists, so that a 
 cluster.
 """
 
-import asyncio
 import logging
 
 from arranger.errors import ClockOff, ClusterError, EpochLost
@@ -15,23 +14,12 @@ from arranger.logs import log_event
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes
 from arranger.projections.verdicts.ownership import namespace_of
-from arranger.workers.applying.binder import Binder
-from arranger.workers.applying.claim_writer import ClaimWriter
-from arranger.workers.applying.creation import Creation
-from arranger.workers.applying.deletions import delete_expired
-from arranger.workers.applying.device_writer import DeviceWriter
-from arranger.workers.applying.effects import SETTLE_S, STALE_S, Effects, Tally, tallied
-from arranger.workers.applying.evictions import Evictions
-from arranger.workers.applying.group_writer import GroupWriter
-from arranger.workers.applying.placeholders import Placeholders
-from arranger.workers.applying.pod_reconciler import PodReconciler
-from arranger.workers.applying.progress import Look, Progress, StateReplaced
-from arranger.workers.applying.provisioner import Provisioner
-from arranger.workers.applying.queue_writer import QueueWriter
-from arranger.workers.applying.reports import Reports
-from arranger.workers.applying.slot_claims import SlotClaims
-from arranger.workers.applying.status_writer import StatusWriter
-from arranger.workers.applying.templates import Templates
+from arranger.workers.applying.effects.carrying_out import SETTLE_S, STALE_S, Effects, Tally, tallied
+from arranger.workers.applying.effects.deletions import delete_expired
+from arranger.workers.applying.effects.job_writer import Means
+from arranger.workers.applying.effects.progress import Look, Progress, StateReplaced
+from arranger.workers.applying.pods.job_pods import JobPods
+from arranger.workers.applying.statuses.all_statuses import AllStatuses
 from arranger.workers.flow.retries import Retries
 from arranger.workers.flow.work_queue import WorkQueue
 from arranger.workers.parts import Parts
@@ -64,66 +52,34 @@ class Applier:
             passed=parts.metrics.look_seconds.labels(ROLE).inc,
         )
         self._effects = Effects(parts)
-        self._reports = Reports(self._effects, lambda: len(parts.membership.seen(ROLE)))
-        self._statuses = StatusWriter(self._effects, self._queue, self._reports)
-        writer = parts.writer(ROLE)
-        self._creation = Creation(self._effects, self._queue, writer)
-        evictions = Evictions(self._effects, self._queue, writer)
-        claims = ClaimWriter(self._effects, self._queue, self._creation, writer)
-        templates = Templates(self._effects, self._queue)
-        writes = DeviceWriter(self._effects, self._queue, self._creation)
-        devices = SlotClaims(self._effects, self._queue, self._creation, writes)
-        self._pods = PodReconciler(
-            self._effects, self._queue, self._creation, evictions, templates, claims=claims, devices=devices
-        )
-        self._provisioner = Provisioner(self._effects, self._queue, templates, writer)
-        self._binder = Binder(self._effects, self._queue, self._creation, self._reports, claims=claims, devices=writes)
-        self._placeholders = Placeholders(self._effects, templates, self._provisioner, self._binder)
-        self._queue_statuses = QueueWriter(self._effects, lambda uid: parts.membership.owns(uid, ROLE))
-        self._runs = False
-        self._group_statuses = GroupWriter(self._effects, lambda uid: parts.membership.owns(uid, ROLE))
+        means = Means(self._effects, self._queue, parts.writer(ROLE))
+        self._statuses = AllStatuses(means, ROLE)
+        self._pods = JobPods(means, self._statuses.reports)
 
     def changed(self, changes: Changes) -> None:
         self._queue.touch(changes.jobs)
         if changes.nodes:  # their statuses name the node
             jobs = self._follower.state.jobs.values()
             self._queue.touch([job.uid for job in jobs if not changes.nodes.isdisjoint(job.placements.values())])
-        if self._runs:
-            self._group_statuses.begin()
+        self._statuses.changed()
 
     def epoch_began(self) -> None:
         """Discard everything derived from the earlier projection."""
         self._queue.clear()
         self._statuses.clear()
-        self._reports.clear()
         self._progress.clear()
         self._retries.clear()
-        self._queue_statuses.clear()
-        self._group_statuses.clear()
 
     async def run(self) -> None:
         """Apply until cancelled; then let effects in flight finish. Events that aren't recorded yet are dropped."""
-        reports = asyncio.create_task(self._reports.run(), name="reports")
-        queue_statuses = asyncio.create_task(self._queue_statuses.run(), name="queue-statuses")
-        positions = asyncio.create_task(self._statuses.positions.run(), name="queue-positions")
-        turns = asyncio.create_task(self._statuses.run(), name="first-statuses")
-        self._runs = True
-        self._group_statuses.begin()
+        self._statuses.begin()
         try:
             while True:
                 await self._queue.wait()
                 if self._follower.state.synced:
                     self._start()
         finally:
-            self._runs = False
-            reports.cancel()
-            queue_statuses.cancel()
-            positions.cancel()
-            turns.cancel()
-            await asyncio.gather(
-                reports, queue_statuses, positions, turns, self._queue.finish(), return_exceptions=True
-            )
-            await self._group_statuses.end()
+            await self._statuses.end(self._queue.finish())
 
     def _sweep(self) -> dict[str, None]:
         """Every job, and every deleted one with remaining pods. Forgets the progress of all other jobs."""
@@ -189,20 +145,18 @@ class Applier:
     async def _look(self, uid: str, job: JobRecord | None) -> None:
         progress = self._progress.setdefault(uid, Progress())
         if job is None:
-            await self._pods.delete_orphans(uid, progress)
+            await self._pods.reconciler.delete_orphans(uid, progress)
             return
         look = Look(self._follower, job, progress)
         if job.of_pods:
-            await self._binder.look(look)
+            await self._pods.binder.look(look)
             return
         if job.seen.deleting:
-            await self._pods.reconcile(look)
+            await self._pods.reconciler.reconcile(look)
             return
         progress.orphaned_s = None
-        if await self._statuses.stands(look):
-            await self._placeholders.look(look)
-            await self._pods.reconcile(look)
-            await self._provisioner.look(look)
+        if await self._statuses.jobs.stands(look):
+            await self._pods.look(look)
             if look.current():
                 await self._expire(look)
 

@@ -4,6 +4,7 @@ These functions read and write nothing: the observer does, under its term.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from arranger.events import devices as d
 from arranger.events import kinds as k
@@ -34,67 +35,51 @@ _WRITTEN = (v.ClaimSeen, d.ResourceClaimSeen, d.ResourceClaimTemplateSeen)
 _UNINFORMATIVE = ("term", "resource_version")
 
 
-def translate(
-    item: Object,
-    kind: k.Watched,
-    term: int,
-    *,
-    with_status: bool,
-    checks: Check,
-    clean: CleanPodPolicy = CleanPodPolicy.ALL,
-    scheduler: str = "",
-    with_volumes: bool = False,
-    with_devices: bool = False,
-    last: k.JobSeen | None = None,
-) -> Seen:
-    """The observation of an object. The status of a TYJob counts only `with_status`: if the job may be new. `last` is
-    an earlier observation of the same TYJob by the same process. `clean` as in `job_spec`. `scheduler`,
-    `with_volumes` and `with_devices` as in `pod_seen`."""
-    if kind == k.Watched.JOB:
-        return job_seen(item, term, with_status=with_status, checks=checks, clean=clean, last=last)
-    if kind == k.Watched.POD:
-        return pod_seen(item, term, scheduler, with_volumes=with_volumes, with_devices=with_devices)
-    seen: Seen = SOURCES[kind].observe(item, term)
-    return seen
+class Translation(NamedTuple):
+    """What the API server's objects of one kind say, as observations under one term. `checks` are those of a valid
+    TYJob. `clean` as in `job_spec`; `scheduler`, `with_volumes` and `with_devices` as in `pod_seen`."""
 
+    kind: k.Watched
+    term: int
+    checks: Check
+    clean: CleanPodPolicy = CleanPodPolicy.ALL
+    scheduler: str = ""
+    with_volumes: bool = False
+    with_devices: bool = False
 
-def news(
-    changes: Sequence[WatchEvent],
-    kind: k.Watched,
-    term: int,
-    state: State,
-    *,
-    checks: Check,
-    clean: CleanPodPolicy = CleanPodPolicy.ALL,
-    scheduler: str = "",
-    with_volumes: bool = False,
-    with_devices: bool = False,
-) -> list[k.Event]:
-    """The observations in some changes, without those that repeat what the projection has."""
-    events: list[k.Event] = []
-    touched: set[str] = set()
-    for change in changes:
-        if change.type == "BOOKMARK":
-            continue
-        added, last = change.type == "ADDED", last_seen(change.object, kind, term, state)
-        seen = translate(
-            change.object, kind, term, with_status=added,
-            checks=checks, clean=clean, scheduler=scheduler, with_volumes=with_volumes, with_devices=with_devices,
-            last=last,
-        )  # fmt: skip
-        if change.type == "DELETED":
-            if not isinstance(seen, k.ProvisioningSeen) or seen.job_uid:
-                events.append(k.gone(seen, term))
-        elif seen.uid in touched or not known(state, seen):
-            events.append(seen)
-        touched.add(seen.uid)
-    return events if kind != k.Watched.QUOTA else _latest(events, state)
+    def seen(self, item: Object, state: State, *, with_status: bool = True) -> Seen:
+        """The observation of an object, by default of one in a listing. The status of a TYJob counts only
+        `with_status`: if the job may be new."""
+        if self.kind == k.Watched.JOB:
+            last = self._last(item, state)
+            return job_seen(item, self.term, with_status=with_status, checks=self.checks, clean=self.clean, last=last)
+        if self.kind == k.Watched.POD:
+            return pod_seen(
+                item, self.term, self.scheduler, with_volumes=self.with_volumes, with_devices=self.with_devices
+            )
+        seen: Seen = SOURCES[self.kind].observe(item, self.term)
+        return seen
 
+    def news(self, changes: Sequence[WatchEvent], state: State) -> list[k.Event]:
+        """The observations in some changes of a watch, without those that repeat what the projection has."""
+        events: list[k.Event] = []
+        touched: set[str] = set()
+        for change in changes:
+            if change.type == "BOOKMARK":
+                continue
+            seen = self.seen(change.object, state, with_status=change.type == "ADDED")
+            if change.type == "DELETED":
+                if not isinstance(seen, k.ProvisioningSeen) or seen.job_uid:
+                    events.append(k.gone(seen, self.term))
+            elif seen.uid in touched or not known(state, seen):
+                events.append(seen)
+            touched.add(seen.uid)
+        return events if self.kind != k.Watched.QUOTA else _latest(events, state)
 
-def last_seen(item: Object, kind: k.Watched, term: int, state: State) -> k.JobSeen | None:
-    """The projection's observation of the TYJob, if this watcher made it: another version may check specs otherwise."""
-    job = state.jobs.get(item["metadata"]["uid"]) if kind == k.Watched.JOB else None
-    return job.seen if job is not None and job.seen.term == term else None
+    def _last(self, item: Object, state: State) -> k.JobSeen | None:
+        """The projection's observation of a TYJob, if it is of this term: another version may check specs otherwise."""
+        job = state.jobs.get(item["metadata"]["uid"])
+        return job.seen if job is not None and job.seen.term == self.term else None
 
 
 def known(state: State, event: Seen) -> bool:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from http import HTTPStatus
-from typing import Any
 
 from arranger.errors import ClockOff, EpochLost, WatchSuperseded
 from arranger.events import kinds as k
@@ -23,14 +22,13 @@ from arranger.lifecycle.freshness import awaited_ms
 from arranger.logs import log_event
 from arranger.model.job import CleanPodPolicy
 from arranger.model.validation import tyjob_checks
-from arranger.projections.state import State
 from arranger.workers.flow.backoff import Backoff
 from arranger.workers.flow.cancelling import end
 from arranger.workers.flow.pacing import Rests
 from arranger.workers.log.follower import Writer
 from arranger.workers.log.identity import ConfirmedCluster
 from arranger.workers.parts import Parts
-from arranger.workers.watching.observed import Seen, ahead_of_log, known, last_seen, news, projected, translate
+from arranger.workers.watching.observed import Seen, Translation, ahead_of_log, known, projected
 
 _log = logging.getLogger(__name__)
 
@@ -61,30 +59,6 @@ _REFUSED = frozenset({403, 404, 405})
 _TOLD = frozenset({"ADDED", "MODIFIED", "DELETED"})
 #: A kind that was refused is requested again after this time.
 _ASK_AGAIN_S = 300.0
-
-
-class _Translation:
-    """What the API server's objects of one kind say, as observations under one term."""
-
-    def __init__(self, kind: k.Watched, term: int, parts: Parts) -> None:
-        self._of = (kind, term)
-        self._how: dict[str, Any] = {
-            # The checks of a valid TYJob, with the names of the installed policies.
-            "checks": tyjob_checks(parts.installed.names),
-            "clean": CleanPodPolicy(parts.settings.clean_pod_policy),
-            # Pods that name this scheduler are to be placed.
-            "scheduler": parts.settings.scheduler_name,
-            "with_volumes": parts.settings.volumes,
-            "with_devices": parts.settings.devices,
-        }
-
-    def seen(self, item: Object, state: State) -> Seen:
-        """An object of a listing, with its status."""
-        return translate(item, *self._of, with_status=True, last=last_seen(item, *self._of, state), **self._how)
-
-    def news(self, changes: Sequence[WatchEvent], state: State) -> list[k.Event]:
-        """Those changes of a watch that don't only repeat the projection."""
-        return news(changes, *self._of, state, **self._how)
 
 
 class _Told:
@@ -160,7 +134,16 @@ class Observer:
         self._clock = parts.time
         self._metrics = parts.metrics
         self._relist_s = parts.settings.relist_s
-        self._translation = _Translation(kind, self._term, parts)
+        settings = parts.settings
+        self._translation = Translation(
+            kind,
+            self._term,
+            tyjob_checks(parts.installed.names),  # with the names of the installed policies
+            CleanPodPolicy(settings.clean_pod_policy),
+            settings.scheduler_name,
+            settings.volumes,
+            settings.devices,
+        )
         self._tell_problem = tell_problem
         self._hearing = _Hearing(partial(self._metrics.heard, kind), tell_problem)
         #: The prefix of every cursor of this cluster.

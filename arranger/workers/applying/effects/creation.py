@@ -4,7 +4,7 @@ Every creation is safe to repeat: "already exists" counts as success only if the
 """
 
 import logging
-from collections.abc import Callable
+from functools import partial
 
 from arranger.events.kinds import EffectFailed
 from arranger.kube.cluster import PODS, RESOURCE_CLAIMS, TYJOBS, ApiError, Object, Resource, Withdrawn
@@ -13,14 +13,11 @@ from arranger.kube.translate import pod_seen
 from arranger.logs import log_event
 from arranger.model.job import Slot
 from arranger.model.names import LABEL_PREFIX
-from arranger.model.text import one_line
 from arranger.projections.jobs.parts import SlotKey
-from arranger.workers.applying.dry_run import DryRun
-from arranger.workers.applying.effects import STALE_S, Effects
-from arranger.workers.applying.progress import Look, Refusals
+from arranger.workers.applying.effects.carrying_out import STALE_S
+from arranger.workers.applying.effects.job_writer import JobWriter, Means, texts_of
+from arranger.workers.applying.effects.progress import Look, Refusals
 from arranger.workers.flow.backoff import Backoff
-from arranger.workers.flow.work_queue import WorkQueue
-from arranger.workers.log.follower import Writer
 
 _log = logging.getLogger(__name__)
 
@@ -36,21 +33,15 @@ _REFUSED_S, _LONGEST_REFUSED_S = 2.0, 30.0
 _LATER_S = 0.01
 #: The remains of an earlier job of the same name are reported after this time.
 _LEFTOVER_S = 10.0
-#: Limits of a refusal's texts in the log, in characters: webhooks return arbitrary text.
-LONGEST_REASON, LONGEST_DETAIL = 100, 500
 #: Phrases in the API server's message when admission refuses or can't be reached.
 _ADMISSION = ("admission webhook ", "failed calling webhook ", "ValidatingAdmissionPolicy ")
 
 
-class Creation:
+class Creation(JobWriter):
     """Creates objects for slots, and appends an `EffectFailed` for those that the API server refuses."""
 
-    def __init__(self, effects: Effects, queue: WorkQueue, writer: Writer) -> None:
-        self._effects = effects
-        self._queue = queue
-        self._writer = writer
-        self.dry_run = DryRun(effects, queue, writer)
-        self._clock = effects.parts.time
+    def __init__(self, means: Means) -> None:
+        super().__init__(means)
         # Random delays, so that slots refused together aren't retried together.
         self._chance = Backoff(self._clock, first_s=0.5, longest_s=0.5)
 
@@ -62,32 +53,23 @@ class Creation:
         )
 
     async def _create(self, look: Look, slot: SlotKey, resource: Resource, body: Object) -> bool:
-        still = self.still(look)
-        if not still():  # changed while this effect was queued
-            return self.later(look)
+        if not self._counts(look):  # changed while this effect was queued
+            return self._later(look)
         try:
+            still = partial(self._counts, look)
             await self._effects.cluster.create(resource, look.job.seen.namespace, body, still=still)
             return True
         except Withdrawn:
-            return self.later(look)
+            return self._later(look)
         except ApiError as refused:
             if refused.code == 409 and refused.reason == "AlreadyExists":
                 return await self._ours(
                     look, slot, resource, body["metadata"]["name"], body.get("spec", {}).get("nodeName")
                 )
-            if refused.code == 429 or (refused.code >= 500 and not by_admission(refused)):
+            if passes(refused):
                 raise
             await self.refused(look, slot, refused, _told_as(resource))
             return False
-
-    def still(self, look: Look) -> Callable[[], bool]:
-        """What says whether the decision behind a look counts now."""
-        return lambda: look.current() and self._effects.allowed()
-
-    def later(self, look: Look) -> bool:
-        """The projection has changed or isn't fresh: look again soon."""
-        self._queue.look_again(look.job.uid, STALE_S)
-        return False
 
     async def _ours(self, look: Look, slot: SlotKey, resource: Resource, name: str, node: str | None) -> bool:
         """Handle an existing object of that name: ours by owner UID, or foreign and never touched. Our pod must also
@@ -97,14 +79,13 @@ class Creation:
             there = await self._effects.cluster.get(resource, job.seen.namespace, name)
         except ApiError as refused:
             if refused.code == 404:  # it was just deleted
-                self._queue.look_again(job.uid, STALE_S)
-                return False
+                return self._later(look)
             raise
         owners = there["metadata"].get("ownerReferences") or ()
         mine = any(owner.get("uid") == job.uid for owner in owners)
         late = mine and node is not None and there["spec"].get("nodeName") != node
         going = late or bool(there["metadata"].get("deletionTimestamp"))
-        jobs = self._effects.parts.follower.state.jobs
+        jobs = self._follower.state.jobs
         passing = any(owner.get("kind") == TYJOBS.kind and owner.get("uid") not in jobs for owner in owners)
         kind = resource.kind.lower()
         if mine and not going:
@@ -136,9 +117,9 @@ class Creation:
         """Record a new refusal of an effect in the log, and retry after a delay unless it is permanent."""
         job, identity = look.job, self._effects.parts.identity
         if identity is not None:  # a refusal by another cluster at this address doesn't concern the job
-            await identity.confirm(self._effects.parts.follower.cluster)
-        permanent = refused.code in (400, 422) and not by_admission(refused)
-        reason, detail = one_line(refused.reason)[:LONGEST_REASON], one_line(refused.detail)[:LONGEST_DETAIL]
+            await identity.confirm(self._follower.cluster)
+        permanent = refused.code in (400, 422) and not _by_admission(refused)
+        reason, detail = texts_of(refused)
         refusals, key = _refusals(look, slot), (job.attempt, slot)
         unknown = slot in job.placements and slot not in job.slots.refused_ms
         refusals.tries += 1
@@ -176,7 +157,12 @@ def _refusals(look: Look, slot: SlotKey) -> Refusals:
     return look.progress.refusals.setdefault((look.job.attempt, slot), Refusals())
 
 
-def by_admission(refused: ApiError) -> bool:
+def passes(refused: ApiError) -> bool:
+    """Whether a refusal is due to a busy or broken API server: the same request may be taken later."""
+    return refused.code == 429 or (refused.code >= 500 and not _by_admission(refused))
+
+
+def _by_admission(refused: ApiError) -> bool:
     """Whether a webhook or an admission policy caused the refusal, whatever its code: its verdict can change by itself,
     and an unreachable webhook stays so for too long to retry without a record."""
     return any(words in refused.detail for words in _ADMISSION)

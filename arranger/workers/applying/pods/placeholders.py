@@ -14,27 +14,27 @@ from arranger.model.provisioning import Provisioning, placeholder_names
 from arranger.projections.folding.provisioning import present_request, way_of
 from arranger.projections.jobs.parts import ASK
 from arranger.projections.state import NodesRequest
-from arranger.workers.applying.binder import Binder
-from arranger.workers.applying.deletions import delete_pod
-from arranger.workers.applying.effects import SETTLE_S, Effects, together
-from arranger.workers.applying.progress import Look
-from arranger.workers.applying.provisioner import TAKE_BACK, Provisioner
-from arranger.workers.applying.templates import Templates
+from arranger.workers.applying.effects.carrying_out import together
+from arranger.workers.applying.effects.deletions import delete_pod
+from arranger.workers.applying.effects.job_writer import JobWriter, Means
+from arranger.workers.applying.effects.progress import Look
+from arranger.workers.applying.effects.templates import Templates
+from arranger.workers.applying.pods.binder import Binder
+from arranger.workers.applying.pods.provisioner import TAKE_BACK, Provisioner
 
 #: The effect in metrics.
 _TELL = "tell"
 
 
-class Placeholders:
+class Placeholders(JobWriter):
     """Makes the placeholders of jobs match the accepted decisions."""
 
-    def __init__(self, effects: Effects, templates: Templates, provisioner: Provisioner, binder: Binder) -> None:
-        self._effects = effects
+    def __init__(self, means: Means, templates: Templates, provisioner: Provisioner, binder: Binder) -> None:
+        super().__init__(means)
         self._templates = templates
         self._provisioner = provisioner
         self._binder = binder
-        self._follower = effects.parts.follower
-        self._default = Provisioning(effects.parts.settings.provisioning)
+        self._default = Provisioning(self._effects.parts.settings.provisioning)
 
     async def look(self, look: Look) -> None:
         """Delete the placeholders that the job doesn't need, make those that it lacks, and tell all of them."""
@@ -68,7 +68,7 @@ class Placeholders:
 
     async def _create(self, look: Look, request: NodesRequest, missing: dict[str, int]) -> None:
         """Create these placeholders, the first one alone: where it is refused, the others are too."""
-        due = {name: group for name, group in missing.items() if self._provisioner.due(look, name)}
+        due = {name: group for name, group in missing.items() if self._may_repeat(look, name)}
         template = await self._templates.of(look) if due else None
         if template is None or not look.current():
             return
@@ -77,7 +77,7 @@ class Placeholders:
             for name, group in due.items()
         ]
         for name in due:
-            self._provisioner.settle(look, name, SETTLE_S)
+            self._settle(look, name)
         create = [partial(self._provisioner.created, look, request, PODS, body) for body in bodies]
         namespace = look.job.seen.namespace
         if await self._effects.carry_out(ASK, namespace, create[0]):
@@ -95,9 +95,9 @@ class Placeholders:
         return done
 
     async def _delete(self, look: Look, pod: PodSeen) -> bool:
-        if not self._provisioner.due(look, pod.uid):
+        if not self._may_repeat(look, pod.uid):
             return False
         delete = partial(delete_pod, self._effects.cluster, pod, look.job.uid, force=True)
         done = await self._effects.carry_out(TAKE_BACK, pod.namespace, delete)
-        self._provisioner.settle(look, pod.uid, SETTLE_S)
+        self._settle(look, pod.uid)
         return done

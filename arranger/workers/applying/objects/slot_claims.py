@@ -8,6 +8,7 @@ is to use is deleted, and Kubernetes takes its devices from it.
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 from arranger.events.devices import ResourceClaimSeen
 from arranger.events.kinds import PodSeen
@@ -19,26 +20,23 @@ from arranger.model.pod import TERMINAL, DeviceNeeds
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.observed.devices import allocation_for, claim_for, needs_of, uses_devices
 from arranger.projections.observed.slot_devices import needless_claims
-from arranger.workers.applying.creation import ALLOCATE, Creation
-from arranger.workers.applying.deletions import delete_claim
-from arranger.workers.applying.device_writer import DEALLOCATE, DeviceWriter
-from arranger.workers.applying.effects import SETTLE_S, STALE_S, Effects, together
-from arranger.workers.applying.progress import Look
-from arranger.workers.flow.work_queue import WorkQueue
+from arranger.workers.applying.effects.carrying_out import together
+from arranger.workers.applying.effects.creation import ALLOCATE, Creation
+from arranger.workers.applying.effects.deletions import delete_claim
+from arranger.workers.applying.effects.job_writer import JobWriter, Means
+from arranger.workers.applying.effects.progress import Look
+from arranger.workers.applying.objects.device_writer import DEALLOCATE, DeviceWriter
 
 _log = logging.getLogger(__name__)
 
 
-class SlotClaims:
+class SlotClaims(JobWriter):
     """Makes the claims of TYJobs' pods match the accepted decisions."""
 
-    def __init__(self, effects: Effects, queue: WorkQueue, creation: Creation, writer: DeviceWriter) -> None:
-        self._effects = effects
-        self._queue = queue
+    def __init__(self, means: Means, creation: Creation, devices: DeviceWriter) -> None:
+        super().__init__(means)
         self._creation = creation
-        self._writer = writer
-        self._follower = effects.parts.follower
-        self._clock = effects.parts.time
+        self._devices = devices
 
     async def with_devices(self, look: Look, slots: Sequence[tuple[SlotKey, str]]) -> list[tuple[SlotKey, str]]:
         """Those of these slots with their nodes whose claims all have their devices. The others take a step on."""
@@ -69,7 +67,7 @@ class SlotClaims:
                         users.setdefault(claim.name, (slot, need, []))[2].append(pod)
         effects = [self._reserve(look, *of) for of in users.values() if self._is_due(look, *of[:2])]
         needless = [*needless_claims(self._follower.state, job)]
-        effects += [self._delete(look, claim) for claim in needless if self._rest_s(look, _key(claim.name, claim)) <= 0]
+        effects += [self._delete(look, of) for of in needless if self._may_repeat(look, _key(of.name, of))]
         await together(effects)
 
     def _name(self, look: Look, slot: SlotKey, need: DeviceNeeds) -> str:
@@ -98,7 +96,7 @@ class SlotClaims:
         holders = [state.devices.holders.get(of.device, ()) for of in decided.devices]
         if any(set(of) - {claim.uid} for of in holders):
             return False
-        return self._settled(look, key, await self._writer.allocate(look, claim, decided, slot, ()))
+        return self._settled(look, key, await self._devices.allocate(look, claim, decided, slot, ()))
 
     async def _make(self, look: Look, slot: SlotKey, need: DeviceNeeds) -> bool:
         """Create the claim of a slot's pod from its template."""
@@ -111,16 +109,14 @@ class SlotClaims:
         try:
             template = await self._effects.cluster.get(RESOURCE_CLAIM_TEMPLATES, seen.namespace, seen.name)
         except ApiError as refused:
-            if refused.code == 429 or refused.code >= 500:
+            if refused.busy:
                 raise
             if refused.code == 404:
-                self._queue.look_again(job.uid, STALE_S)
-            else:
-                await self._creation.refused(look, slot, refused, ALLOCATE)
+                return self._later(look)
+            await self._creation.refused(look, slot, refused, ALLOCATE)
             return False
         if template["metadata"]["uid"] != seen.uid:
-            self._queue.look_again(job.uid, STALE_S)
-            return False
+            return self._later(look)
         body = own_claim(template, job.seen, job.owner_of(slot), need.claim)
         return await self._creation.create(look, slot, RESOURCE_CLAIMS, body)
 
@@ -132,17 +128,15 @@ class SlotClaims:
         if claim is None or decided is None:
             return False
         key = self._key_of(look, slot, need)
-        return self._settled(look, key, await self._writer.allocate(look, claim, decided, slot, pods))
+        return self._settled(look, key, await self._devices.allocate(look, claim, decided, slot, pods))
 
     async def _delete(self, look: Look, claim: ResourceClaimSeen) -> bool:
-        def still() -> bool:
-            return look.current() and self._effects.allowed()
-
         async def delete() -> bool:
             try:
+                still = partial(self._counts, look)
                 return await delete_claim(self._effects.cluster, claim, look.job.uid, still=still)
             except ApiError as refused:
-                if refused.code == 429 or refused.code >= 500:
+                if refused.busy:
                     raise
                 told = {"claim": f"{claim.namespace}/{claim.name}", "problem": refused}
                 log_event(_log, "a resource claim can't be deleted", level=logging.WARNING, **told)
@@ -158,22 +152,14 @@ class SlotClaims:
         key = self._key_of(look, slot, need)
         if claim_for(self._follower.state, look.job, slot, need) is not None:  # another one of this name may be made
             look.progress.settling.pop(_key(self._name(look, slot, need), None), None)
-        return self._rest_s(look, key) <= 0
+        return self._may_repeat(look, key)
 
     def _key_of(self, look: Look, slot: SlotKey, need: DeviceNeeds) -> str:
         return _key(self._name(look, slot, need), claim_for(self._follower.state, look.job, slot, need))
 
-    def _rest_s(self, look: Look, key: str) -> float:
-        """For how long an effect isn't repeated."""
-        rest_s = look.progress.settling.get(key, 0.0) - self._clock.monotonic_s()
-        if rest_s > 0:
-            self._queue.look_again(look.job.uid, rest_s)
-        return rest_s
-
     def _settled(self, look: Look, key: str, done: bool) -> bool:
         if done:
-            look.progress.settling[key] = self._clock.monotonic_s() + SETTLE_S
-            self._queue.look_again(look.job.uid, SETTLE_S)
+            self._settle(look, key)
         return done
 
 

@@ -14,8 +14,9 @@ from collections.abc import Callable, Hashable
 from arranger.errors import ClockOff, ClusterError, EpochLost
 from arranger.logs import log_event
 from arranger.projections.jobs.records import JobRecord
-from arranger.workers.applying.effects import STALE_S, Effects
-from arranger.workers.applying.reporter import Reporter, ToldEvents, scaled_in, step_of
+from arranger.workers.applying.effects.carrying_out import STALE_S, Effects
+from arranger.workers.applying.effects.progress import ToldEvents
+from arranger.workers.applying.statuses.reporter import Reporter, scaled_in, step_of
 from arranger.workers.flow.pacing import Pace, only_waits
 from arranger.workers.flow.turns import Turns
 

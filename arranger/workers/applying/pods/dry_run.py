@@ -17,32 +17,21 @@ from arranger.kube.manifests import pod_manifest
 from arranger.lifecycle.refusals import tries_pods
 from arranger.model.job import LEADER_GROUP, Slot
 from arranger.model.queue import PreemptionMode
-from arranger.model.text import one_line
 from arranger.projections.jobs.records import JobRecord
-from arranger.workers.applying.effects import Effects
-from arranger.workers.applying.progress import Look
-from arranger.workers.applying.templates import Templates
-from arranger.workers.flow.work_queue import WorkQueue
-from arranger.workers.log.follower import Writer
+from arranger.workers.applying.effects.job_writer import JobWriter, texts_of
+from arranger.workers.applying.effects.progress import Look
+from arranger.workers.applying.effects.templates import Templates
 
 #: The first pause after a refusal, and the longest one.
 _AGAIN_S, _LONGEST_S = 30.0, 300.0
 #: After so many failed requests the pods count as taken.
 _FAILURES = 3
-#: Limits of a refusal's texts in the log, in characters.
-_LONGEST_REASON, _LONGEST_MESSAGE = 100, 500
 #: Phrases in the API server's message that say nothing of the pods.
 _UNSURE = ("exceeded quota:", "does not support dry run")
 
 
-class DryRun:
+class DryRun(JobWriter):
     """Tries the pods of the jobs that others would give room to."""
-
-    def __init__(self, effects: Effects, queue: WorkQueue, writer: Writer) -> None:
-        self._effects = effects
-        self._queue = queue
-        self._writer = writer
-        self._clock = effects.parts.time
 
     async def look(self, look: Look, templates: Templates) -> None:
         """Try the pods of a job if that is due."""
@@ -52,12 +41,10 @@ class DryRun:
         generation, times, again_s = progress.dry_runs
         if generation != job.seen.generation:
             times, again_s = 0, 0.0
-        wait_s = again_s - self._clock.monotonic_s()
-        if wait_s > 0:
-            self._queue.look_again(job.uid, wait_s)
+        if self._waits(look, again_s - self._clock.monotonic_s()):
             return
         template = await templates.of(look)
-        nodes = self._effects.parts.follower.state.nodes
+        nodes = self._follower.state.nodes
         node = min((name for name in nodes.rows if nodes.has(name)), default="")
         if template is None or not node or not look.current():
             return
@@ -72,9 +59,8 @@ class DryRun:
 
     def _is_in_front(self, job: JobRecord) -> bool:
         """Whether a job has a reservation, where jobs may take room at all."""
-        parts = self._effects.parts
-        may = PreemptionMode.ALLOWED in parts.settings.preemption.values()
-        return may and job.uid in parts.follower.state.reservations
+        may = PreemptionMode.ALLOWED in self._effects.parts.settings.preemption.values()
+        return may and job.uid in self._follower.state.reservations
 
     async def _tried(self, look: Look, template: Object, node: str, *, last: bool) -> PodsTried:
         """The result for the first pod of each group. With `last`, pods that can't be tried count as taken."""
@@ -86,11 +72,7 @@ class DryRun:
             pod = pod_manifest(template, group=number, index=0, attempt=job.attempt, node=node, leader_address=address)
             refused = await self._refused(job.seen.namespace, pod, last=last)
             if refused is not None:
-                reason, message = (
-                    one_line(refused.reason)[:_LONGEST_REASON],
-                    one_line(refused.detail)[:_LONGEST_MESSAGE],
-                )
-                return PodsTried(job.uid, job.seen.generation, Slot(number, 0), refused.code, reason, message)
+                return PodsTried(job.uid, job.seen.generation, Slot(number, 0), refused.code, *texts_of(refused))
         return PodsTried(job.uid, job.seen.generation)
 
     async def _refused(self, namespace: str, pod: Object, *, last: bool) -> ApiError | None:

@@ -16,11 +16,10 @@ from arranger.kube.volumes import SELECTED_NODE
 from arranger.model.job import Slot
 from arranger.projections.jobs.parts import PROVISION, SlotKey
 from arranger.projections.observed.volumes import claims_of_pods, claims_to_provision, waits_for_volumes
-from arranger.workers.applying.creation import Creation
-from arranger.workers.applying.effects import SETTLE_S, STALE_S, Effects, together
-from arranger.workers.applying.progress import Look, SelectedNode
-from arranger.workers.flow.work_queue import WorkQueue
-from arranger.workers.log.follower import Writer
+from arranger.workers.applying.effects.carrying_out import SETTLE_S, together
+from arranger.workers.applying.effects.creation import Creation
+from arranger.workers.applying.effects.job_writer import JobWriter, Means
+from arranger.workers.applying.effects.progress import Look, SelectedNode
 
 #: The reason of an `EffectFailed` for a node for which a provisioner made no volume.
 _NOT_PROVISIONED = "NotProvisioned"
@@ -28,16 +27,12 @@ _NOT_PROVISIONED = "NotProvisioned"
 _TIMED_OUT = "VolumeTimeout"
 
 
-class ClaimWriter:
+class ClaimWriter(JobWriter):
     """Selects nodes for the claims of jobs and of pods to place."""
 
-    def __init__(self, effects: Effects, queue: WorkQueue, creation: Creation, writer: Writer) -> None:
-        self._effects = effects
-        self._queue = queue
+    def __init__(self, means: Means, creation: Creation) -> None:
+        super().__init__(means)
         self._creation = creation
-        self._writer = writer
-        self._follower = effects.parts.follower
-        self._clock = effects.parts.time
 
     async def with_volumes(self, look: Look, slots: Sequence[tuple[SlotKey, str]]) -> list[tuple[SlotKey, str]]:
         """Those of these slots with their nodes whose claims all have volumes. For the others, the node of the first
@@ -59,11 +54,9 @@ class ClaimWriter:
     async def keep(self, look: Look) -> None:
         """Select nodes for the claims that pods of a job have for themselves, which were made with the pods."""
         claims = claims_of_pods(self._follower.state, look.job)
-        settling, now_s = look.progress.settling, self._clock.monotonic_s()
-        due = [(claim, slot, node) for claim, slot, node in claims if settling.get(claim.uid, now_s) <= now_s]
+        due = [of for of in claims if self._may_repeat(look, of[0].uid)]
         for claim, _, _ in due:
-            settling[claim.uid] = now_s + SETTLE_S
-            self._queue.look_again(look.job.uid, SETTLE_S)
+            self._settle(look, claim.uid)
         await together([self._select(look, *of) for of in due])
 
     async def _ask(self, look: Look, claim: ClaimSeen, slot: SlotKey, node: str) -> bool:
@@ -80,8 +73,7 @@ class ClaimWriter:
             message = f"no volume could be made for claim {claim.name} on node {before.node}"
             await self._refuse(look, slot, _NOT_PROVISIONED, message)
             return False
-        if before is not None and now_s < before.until_s:
-            self._queue.look_again(job.uid, before.until_s - now_s)
+        if before is not None and self._waits(look, before.until_s - now_s):
             return False
         if await self._select(look, claim, slot, node):
             selected[claim.uid] = SelectedNode(node, claim.resource_version, now_s + SETTLE_S)
@@ -96,9 +88,7 @@ class ClaimWriter:
         if not limit_s or since_ms is None:
             return
         left_s = limit_s - (self._clock.now_ms() - since_ms) / 1000
-        if left_s > 0:
-            self._queue.look_again(look.job.uid, left_s)
-        elif await self._select(look, claim, slot, None):
+        if not self._waits(look, left_s) and await self._select(look, claim, slot, None):
             look.progress.selected.pop(claim.uid, None)
             if claim.facts.selected_node != node:  # somebody else's choice; the watch shows that it is gone
                 return
@@ -118,18 +108,17 @@ class ClaimWriter:
     async def _selected(self, look: Look, claim: ClaimSeen, slot: SlotKey, node: str | None) -> bool:
         """Write the annotation to the claim as it was observed, or with None remove it; returns whether that was done
         here."""
-        if not look.current() or not self._effects.allowed():  # changed while this effect was queued
-            self._queue.look_again(look.job.uid, STALE_S)
-            return False
+        if not self._counts(look):  # changed while this effect was queued
+            return self._later(look)
         metadata = {"uid": claim.uid, "resourceVersion": claim.resource_version, "annotations": {SELECTED_NODE: node}}
         try:
             await self._effects.cluster.patch(CLAIMS, claim.namespace, claim.name, {"metadata": metadata})
         except ApiError as refused:
-            if refused.code == 429 or refused.code >= 500:
+            if refused.busy:
                 raise
             if refused.code in (404, 409):  # the watch shows the change
-                self._queue.look_again(look.job.uid, STALE_S)
-            elif slot in look.job.bound:  # nothing can be decided for a pod that has its node
+                return self._later(look)
+            if slot in look.job.bound:  # nothing can be decided for a pod that has its node
                 self._queue.look_again(look.job.uid, SETTLE_S)
             else:
                 await self._creation.refused(look, slot, refused, PROVISION)

@@ -27,11 +27,12 @@ from arranger.projections.derived.queue_membership import queue_out_of_reach
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling import order_in_steps
-from arranger.workers.applying.effects import SETTLE_S, Effects
-from arranger.workers.applying.progress import Look, Progress
-from arranger.workers.applying.reports import Reports
+from arranger.workers.applying.effects.carrying_out import SETTLE_S
+from arranger.workers.applying.effects.job_writer import JobWriter, Means
+from arranger.workers.applying.effects.progress import Look, Progress
+from arranger.workers.applying.statuses.reports import Reports
 from arranger.workers.flow.pacing import Pace, Rests, only_waits
-from arranger.workers.flow.work_queue import SWEEP_S, WorkQueue
+from arranger.workers.flow.work_queue import SWEEP_S
 
 _log = logging.getLogger(__name__)
 
@@ -129,17 +130,14 @@ class QueuePositions:
         self._again_s, self._again_of_new_s = now_s + max(_QUEUE_S, spared_s), now_s + max(_QUEUE_OF_NEW_S, spared_s)
 
 
-class StatusWriter:
+class StatusWriter(JobWriter):
     """Stores statuses, and has each reported in Events once it is stored."""
 
-    def __init__(self, effects: Effects, queue: WorkQueue, reports: Reports) -> None:
-        parts = effects.parts
+    def __init__(self, means: Means, reports: Reports) -> None:
+        super().__init__(means)
+        parts = self._effects.parts
         policies = parts.installed.policies
         config = parts.settings.cycle_config(policies.versions())
-        self._effects = effects
-        self._queue = queue
-        self._follower = parts.follower
-        self._clock = parts.time
         #: `run` is for their owner.
         self.positions = QueuePositions(
             parts.time, lambda: order_in_steps(parts.follower.state, config=config, policies=policies)
@@ -200,7 +198,7 @@ class StatusWriter:
             return True
         news, ready = news_of(state, job), job.quorum_ready
         same = news == progress.news
-        waits = self._later(look, now_s) if same else only_waits(job) and self._waits_for_turn(look, now_s)
+        waits = self._waits_without_news(look, now_s) if same else only_waits(job) and self._waits_for_turn(look, now_s)
         if waits:
             return same
         seen_version = job.seen.resource_version
@@ -220,7 +218,7 @@ class StatusWriter:
             return False
         return True
 
-    def _later(self, look: Look, now_s: float) -> bool:
+    def _waits_without_news(self, look: Look, now_s: float) -> bool:
         """Whether a status without news waits; the job is then looked at again. Once it is due, it gets its turn. A
         quorum that became ready, or isn't any more, needs no turn."""
         progress = look.progress
@@ -229,10 +227,7 @@ class StatusWriter:
             if progress.turn_s is None:
                 progress.turn_s = self._next_s(look.job, now_s)
             due_s = progress.turn_s
-        wait_s = due_s - now_s
-        if wait_s > 0:
-            self._queue.look_again(look.job.uid, wait_s)
-        return wait_s > 0
+        return self._waits(look, due_s - now_s)
 
     def _waits_for_first(self, look: Look, now_s: float) -> bool:
         """Whether the first status of a job that only waits hasn't its turn yet, whatever it will say."""
@@ -248,10 +243,7 @@ class StatusWriter:
             if progress.turn_s > now_s and not progress.news:
                 self._first[look.job.uid] = progress
                 self._some.set()
-        wait_s = progress.turn_s - now_s
-        if wait_s > 0:
-            self._queue.look_again(look.job.uid, wait_s)
-        return wait_s > 0
+        return self._waits(look, progress.turn_s - now_s)
 
     def _next_s(self, job: JobRecord, now_s: float) -> float:
         """The turn of a status that can wait."""
@@ -267,10 +259,7 @@ class StatusWriter:
         """Whether to wait longer for the imminent decision on a new job."""
         if look.progress.passing[0] != look.version:
             look.progress.passing = (look.version, now_s)
-        left_s = look.progress.passing[1] + _PASSING_S - now_s
-        if left_s > 0:
-            self._queue.look_again(look.job.uid, left_s)
-        return left_s > 0
+        return self._waits(look, look.progress.passing[1] + _PASSING_S - now_s)
 
     def _settled(self, look: Look, now_s: float) -> bool:
         """Whether the watch has had enough time to show the status that was stored last.

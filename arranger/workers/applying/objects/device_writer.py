@@ -20,10 +20,10 @@ from arranger.model.reasons import ReasonKind
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.observed.devices import decided_for, needs_of
-from arranger.workers.applying.creation import ALLOCATE, Creation
-from arranger.workers.applying.effects import SETTLE_S, STALE_S, Effects, together
-from arranger.workers.applying.progress import Look
-from arranger.workers.flow.work_queue import WorkQueue
+from arranger.workers.applying.effects.carrying_out import SETTLE_S, together
+from arranger.workers.applying.effects.creation import ALLOCATE, Creation
+from arranger.workers.applying.effects.job_writer import JobWriter, Means
+from arranger.workers.applying.effects.progress import Look
 
 _log = logging.getLogger(__name__)
 
@@ -39,14 +39,12 @@ class _Rewritten(Exception):
     finalizer then: it gets its devices, and is only not kept if somebody deletes it."""
 
 
-class DeviceWriter:
+class DeviceWriter(JobWriter):
     """Writes devices into claims, and the pods for which they are reserved."""
 
-    def __init__(self, effects: Effects, queue: WorkQueue, creation: Creation) -> None:
-        self._effects = effects
-        self._queue = queue
+    def __init__(self, means: Means, creation: Creation) -> None:
+        super().__init__(means)
         self._creation = creation
-        self._follower = effects.parts.follower
 
     # --- devices for pods with nodes -----------------------------------------------------------------------
 
@@ -100,12 +98,12 @@ class DeviceWriter:
             for body, subresource in (_kept(live), ""), ({"status": status}, "status"):
                 if body is None:
                     continue
-                if not look.current() or not self._effects.allowed():  # changed while this effect was queued
+                if not self._counts(look):  # changed while this effect was queued
                     return self._later(look)
                 with suppress(_Rewritten):
                     live = await self._write(seen, live, body, subresource)
         except ApiError as refused:
-            if refused.code == 429 or refused.code >= 500:
+            if refused.busy:
                 raise
             if refused.code in (404, 409):  # the watch shows the change
                 return self._later(look)
@@ -144,11 +142,6 @@ class DeviceWriter:
                 raise _Rewritten from refused
             raise
 
-    def _later(self, look: Look) -> bool:
-        """The projection doesn't show the claim as it is: look again soon."""
-        self._queue.look_again(look.job.uid, STALE_S)
-        return False
-
     # --- devices that keep a pod from its nodes ------------------------------------------------------------
 
     async def release(self, look: Look, pods: Sequence[PodSeen]) -> None:
@@ -177,13 +170,13 @@ class DeviceWriter:
         )
 
     async def _deallocated(self, look: Look, claim: ResourceClaimSeen) -> bool:
-        if not look.current() or not self._effects.allowed():
+        if not self._counts(look):
             return self._later(look)
         version = {"metadata": {"resourceVersion": claim.resource_version}}
         try:
             await self._write(claim, version, {"status": {"allocation": None, "reservedFor": None}}, "status")
         except ApiError as refused:
-            if refused.code == 429 or refused.code >= 500:
+            if refused.busy:
                 raise
             return self._later(look) if refused.code in (404, 409) else False
         return True

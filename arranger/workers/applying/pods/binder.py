@@ -24,13 +24,12 @@ from arranger.model.text import one_line, rfc3339
 from arranger.projections.derived.queue_membership import queue_out_of_reach
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord
-from arranger.workers.applying.claim_writer import ClaimWriter
-from arranger.workers.applying.creation import Creation, by_admission
-from arranger.workers.applying.device_writer import DeviceWriter
-from arranger.workers.applying.effects import SETTLE_S, STALE_S, Effects, together
-from arranger.workers.applying.progress import Look
-from arranger.workers.applying.reports import Reports
-from arranger.workers.flow.work_queue import WorkQueue
+from arranger.workers.applying.effects.carrying_out import STALE_S, together
+from arranger.workers.applying.effects.creation import Creation, passes
+from arranger.workers.applying.effects.job_writer import JobWriter, Means
+from arranger.workers.applying.effects.progress import Look
+from arranger.workers.applying.objects.pod_needs import PodNeeds
+from arranger.workers.applying.statuses.reports import Reports
 
 _log = logging.getLogger(__name__)
 
@@ -48,27 +47,14 @@ _SCHEDULED, _UNSCHEDULABLE = "PodScheduled", "Unschedulable"
 _LONGEST = 1000
 
 
-class Binder:
+class Binder(JobWriter):
     """Makes pods that no TYJob owns match the accepted decisions."""
 
-    def __init__(
-        self,
-        effects: Effects,
-        queue: WorkQueue,
-        creation: Creation,
-        reports: Reports,
-        *,
-        claims: ClaimWriter,
-        devices: DeviceWriter,
-    ) -> None:
-        self._effects = effects
-        self._queue = queue
+    def __init__(self, means: Means, creation: Creation, needs: PodNeeds, reports: Reports) -> None:
+        super().__init__(means)
         self._creation = creation
         self._reports = reports
-        self._claims = claims
-        self._devices = devices
-        self._follower = effects.parts.follower
-        self._clock = effects.parts.time
+        self._volumes, self._devices = needs.volumes, needs.devices
 
     async def look(self, look: Look) -> None:
         """Bind each pod of a record that has a node which it can still use, and let the others say why they wait."""
@@ -83,14 +69,14 @@ class Binder:
             await self._devices.release(look, untold)
             await self._tell(look, untold)
             if not look.current():  # changed while that was told
-                self._creation.later(look)
+                self._later(look)
                 return
         due = [(slot, look.job.placements[slot]) for slot in placed if self._may_bind(look, slot)]
-        ready = await self._claims.with_volumes(look, due)
+        ready = await self._volumes.with_volumes(look, due)
         if look.current():
             ready = await self._devices.with_devices(look, ready, placed)
         if not look.current():
-            self._creation.later(look)
+            self._later(look)
             return
         await together([self._bind(look, slot, placed[slot], node) for slot, node in ready])
 
@@ -103,10 +89,7 @@ class Binder:
 
     def _may_bind(self, look: Look, slot: SlotKey) -> bool:
         job = look.job
-        rest_s = look.progress.settling.get((job.attempt, slot), 0.0) - self._clock.monotonic_s()
-        if rest_s > 0:
-            self._queue.look_again(job.uid, rest_s)
-        return rest_s <= 0 and not closed(self._follower.state, job, slot)
+        return self._may_repeat(look, (job.attempt, slot)) and not closed(self._follower.state, job, slot)
 
     async def _bind(self, look: Look, slot: SlotKey, pod: PodSeen, node: str) -> bool:
         job, told = look.job, look.progress.told
@@ -118,29 +101,24 @@ class Binder:
 
     async def _bound(self, look: Look, slot: SlotKey, pod: PodSeen, node: str) -> bool:
         """Bind a pod; returns whether that was done here."""
-        still = self._creation.still(look)
-        if not still():  # changed while this effect was queued
-            return self._creation.later(look)
+        if not self._counts(look):  # changed while this effect was queued
+            return self._later(look)
+        still = partial(self._counts, look)
         try:
             await self._effects.cluster.bind(pod.namespace, pod.name, uid=pod.uid, node=node, still=still)
         except Withdrawn:
-            return self._creation.later(look)
+            return self._later(look)
         except ApiError as refused:
-            if refused.code == 429 or (refused.code >= 500 and not by_admission(refused)):
+            if passes(refused):
                 raise
             # With these codes it has a node, is gated or being deleted, or is another one. The watch shows which, and
             # the decision isn't current any more then.
-            self._settle(look, slot)
+            self._settle(look, (look.job.attempt, slot))
             if refused.code not in (404, 409):
                 await self._creation.refused(look, slot, refused, BIND)
             return False
-        self._settle(look, slot)
+        self._settle(look, (look.job.attempt, slot))
         return True
-
-    def _settle(self, look: Look, slot: SlotKey) -> None:
-        """Don't repeat the binding of this attempt for a while: the watch is to show its effect first."""
-        look.progress.settling[look.job.attempt, slot] = self._clock.monotonic_s() + SETTLE_S
-        self._queue.look_again(look.job.uid, SETTLE_S)
 
     # --- words ---------------------------------------------------------------------------------------------
 
@@ -175,10 +153,7 @@ class Binder:
         if not look.job.pods_lacking:
             return False
         progress.lacking_s = min(progress.lacking_s, now_s + _LACKING_S)
-        rest_s = progress.lacking_s - now_s
-        if rest_s > 0:
-            self._queue.look_again(look.job.uid, rest_s)
-        return rest_s > 0
+        return self._waits(look, progress.lacking_s - now_s)
 
     async def told(self, pod: PodSeen, message: str, record: str) -> bool:
         """Write the condition unless the pod has it already; returns whether the pod has it now.
@@ -200,7 +175,7 @@ class Binder:
             }
             await cluster.patch(PODS, pod.namespace, pod.name, body, subresource="status")
         except ApiError as refused:
-            if refused.code == 429 or refused.code >= 500:
+            if refused.busy:
                 raise
             if refused.code not in (404, 409):
                 _complain(pod, refused)

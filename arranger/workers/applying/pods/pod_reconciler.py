@@ -16,17 +16,15 @@ from arranger.model.job import Stage
 from arranger.model.names import job_name
 from arranger.projections.folding.provisioning import name_of, provided_by
 from arranger.projections.jobs.parts import SlotKey
-from arranger.workers.applying.claim_writer import ClaimWriter
-from arranger.workers.applying.creation import Creation
-from arranger.workers.applying.deletions import delete_pod, is_there
-from arranger.workers.applying.effects import SETTLE_S, Effects, together
-from arranger.workers.applying.evictions import Evictions
-from arranger.workers.applying.members_writer import MembersWriter
-from arranger.workers.applying.progress import Look, Progress
-from arranger.workers.applying.service_writer import ServiceWriter
-from arranger.workers.applying.slot_claims import SlotClaims
-from arranger.workers.applying.templates import Templates
-from arranger.workers.flow.work_queue import WorkQueue
+from arranger.workers.applying.effects.carrying_out import SETTLE_S, together
+from arranger.workers.applying.effects.creation import Creation
+from arranger.workers.applying.effects.deletions import delete_pod, is_there
+from arranger.workers.applying.effects.job_writer import JobWriter, Means
+from arranger.workers.applying.effects.progress import Look, Progress
+from arranger.workers.applying.effects.templates import Templates
+from arranger.workers.applying.objects.pod_needs import PodNeeds
+from arranger.workers.applying.pods.dry_run import DryRun
+from arranger.workers.applying.pods.evictions import Evictions
 
 _log = logging.getLogger(__name__)
 
@@ -34,33 +32,18 @@ _log = logging.getLogger(__name__)
 _COLLECTED_S = 10.0
 
 
-class PodReconciler:
+class PodReconciler(JobWriter):
     """Makes the pods of a job match its accepted decisions."""
 
-    def __init__(
-        self,
-        effects: Effects,
-        queue: WorkQueue,
-        creation: Creation,
-        evictions: Evictions,
-        templates: Templates,
-        *,
-        claims: ClaimWriter,
-        devices: SlotClaims,
-    ) -> None:
-        self._effects = effects
-        self._queue = queue
+    def __init__(self, means: Means, creation: Creation, needs: PodNeeds, templates: Templates) -> None:
+        super().__init__(means)
         self._creation = creation
-        self._evictions = evictions
-        self._claims = claims
-        self._devices = devices
+        self._needs = needs
         self._templates = templates
-        self._evicts = effects.parts.settings.evict
-        self._services = ServiceWriter(effects, creation)
-        self._members = MembersWriter(effects, queue, creation)
-        self._follower = effects.parts.follower
-        self._clock = effects.parts.time
-        self._lost_ms = effects.parts.settings.lost_node_s * 1000
+        self._evictions = Evictions(means)
+        self._dry_run = DryRun(means)
+        settings = self._effects.parts.settings
+        self._evicts, self._lost_ms = settings.evict, settings.lost_node_s * 1000
 
     async def reconcile(self, look: Look) -> None:
         """Close the difference between the desired pods and those in the projection."""
@@ -71,15 +54,15 @@ class PodReconciler:
         effects: list[Awaitable[bool]] = []
         create = self._due(look, desired.create, now_s)
         if create:
-            create = await self._claims.with_volumes(look, create)
-            if look.current():
-                create = await self._devices.with_devices(look, create)
+            create = await self._needs.with_claims(look, create)
             if not look.current():
                 return
         if create:
             template = await self._templates.of(look)
-            prepared = template is not None and look.current() and await self._prepared(look)
             if template is None or not look.current():
+                return
+            prepared = await self._needs.stand(look)
+            if not look.current():
                 return
             if prepared:
                 effects += [self._create(look, slot, node, template) for slot, node in create]
@@ -92,11 +75,8 @@ class PodReconciler:
         if job.stage == Stage.RUNNING and not effects and len(job.bound) == len(job.placements):
             progress.template = None
         await together(effects)
-        await self._creation.dry_run.look(look, self._templates)
-        await self._services.keep(look)
-        await self._members.keep(look)
-        await self._claims.keep(look)
-        await self._devices.keep(look)
+        await self._dry_run.look(look, self._templates)
+        await self._needs.keep(look)
 
     def _due(self, look: Look, create: Sequence[tuple[SlotKey, str]], now_s: float) -> list[tuple[SlotKey, str]]:
         """The pods that may be created now. A look for another reason uses up the plan for those that were refused, so
@@ -107,10 +87,6 @@ class PodReconciler:
         if refused_s:
             self._queue.look_again(look.job.uid, max(min(refused_s) - now_s, 0.0))
         return [(slot, node) for slot, node in create if (attempt, slot) not in settling]
-
-    async def _prepared(self, look: Look) -> bool:
-        """Whether everything exists that the pods of this attempt need."""
-        return await self._services.stands(look) and await self._members.stands(look)
 
     async def _create(self, look: Look, slot: SlotKey, node: str, template: Object) -> bool:
         if not look.current():  # decided again while this waited: another attempt has other nodes

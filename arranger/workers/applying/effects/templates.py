@@ -1,17 +1,13 @@
 """The TYJobs with their pod templates, which the log doesn't have: read when objects are made of them."""
 
 from arranger.kube.cluster import TYJOBS, ApiError, Object
-from arranger.workers.applying.effects import STALE_S, Effects
-from arranger.workers.applying.progress import Look
-from arranger.workers.flow.work_queue import WorkQueue
+from arranger.workers.applying.effects.carrying_out import STALE_S
+from arranger.workers.applying.effects.job_writer import JobWriter
+from arranger.workers.applying.effects.progress import Look
 
 
-class Templates:
+class Templates(JobWriter):
     """Reads TYJobs, each once for as long as its generation stays."""
-
-    def __init__(self, effects: Effects, queue: WorkQueue) -> None:
-        self._effects = effects
-        self._queue = queue
 
     async def of(self, look: Look) -> Object | None:
         """The TYJob with the pod templates, in the generation that the log has seen: room was decided on for those

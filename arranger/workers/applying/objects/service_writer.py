@@ -9,9 +9,9 @@ from arranger.kube.rendezvous import job_service, leader_service
 from arranger.logs import log_event
 from arranger.model.job import Stage
 from arranger.projections.jobs.records import JobRecord
-from arranger.workers.applying.creation import Creation
-from arranger.workers.applying.effects import Effects
-from arranger.workers.applying.progress import Look
+from arranger.workers.applying.effects.creation import Creation
+from arranger.workers.applying.effects.job_writer import JobWriter, Means
+from arranger.workers.applying.effects.progress import Look
 
 _log = logging.getLogger(__name__)
 
@@ -19,13 +19,12 @@ _log = logging.getLogger(__name__)
 _CHECK_S = 60.0
 
 
-class ServiceWriter:
+class ServiceWriter(JobWriter):
     """Creates the Services of leaders and of jobs."""
 
-    def __init__(self, effects: Effects, creation: Creation) -> None:
-        self._effects = effects
+    def __init__(self, means: Means, creation: Creation) -> None:
+        super().__init__(means)
         self._creation = creation
-        self._clock = effects.parts.time
 
     async def stands(self, look: Look) -> bool:
         """Whether this attempt's Services exist or none is requested, and the job wasn't decided on again meanwhile."""
@@ -62,7 +61,7 @@ class ServiceWriter:
         except Withdrawn:
             return False
         except ApiError as refused:
-            if refused.code == 429 or refused.code >= 500:
+            if refused.busy:
                 raise
             log_event(_log, "a Service is refused", level=logging.WARNING, job=look.job.seen.name, problem=refused)
             return False

@@ -5,14 +5,11 @@ import logging
 from arranger.events.kinds import EffectFailed, PodSeen
 from arranger.kube.cluster import ApiError
 from arranger.logs import log_event
-from arranger.model.text import one_line
 from arranger.projections.jobs.parts import EVICT
-from arranger.workers.applying.creation import LONGEST_DETAIL, LONGEST_REASON
-from arranger.workers.applying.deletions import evict_pod
-from arranger.workers.applying.effects import SETTLE_S, Effects
-from arranger.workers.applying.progress import Look
-from arranger.workers.flow.work_queue import WorkQueue
-from arranger.workers.log.follower import Writer
+from arranger.workers.applying.effects.carrying_out import SETTLE_S
+from arranger.workers.applying.effects.deletions import evict_pod
+from arranger.workers.applying.effects.job_writer import JobWriter, texts_of
+from arranger.workers.applying.effects.progress import Look
 
 _log = logging.getLogger(__name__)
 
@@ -22,14 +19,8 @@ _FIRST_S, _LONGEST_S = 1.0, 20.0
 _BUDGETS = ("disruption budget", "PodDisruptionBudget")
 
 
-class Evictions:
+class Evictions(JobWriter):
     """Evicts pods, and records why the API server refuses that."""
-
-    def __init__(self, effects: Effects, queue: WorkQueue, writer: Writer) -> None:
-        self._effects = effects
-        self._queue = queue
-        self._writer = writer
-        self._clock = effects.parts.time
 
     async def evict(self, look: Look, pod: PodSeen) -> bool:
         """Evict a pod of the job; returns whether it is being deleted."""
@@ -51,16 +42,13 @@ class Evictions:
         """Record a new refusal in the log, and try again after a delay."""
         job, progress = look.job, look.progress
         tries = progress.evictions[pod.uid] = progress.evictions.get(pod.uid, 0) + 1
-        rest_s = min(_FIRST_S * 2.0 ** min(tries - 1, 9), _LONGEST_S)
-        progress.settling[pod.uid] = self._clock.monotonic_s() + rest_s
-        self._queue.look_again(job.uid, rest_s)
-        message = one_line(refused.detail)[:LONGEST_DETAIL]
+        self._settle(look, pod.uid, min(_FIRST_S * 2.0 ** min(tries - 1, 9), _LONGEST_S))
+        reason, message = texts_of(refused)
         known = job.slots.unevicted
         if known is not None and known.message == message:
             return
         told = {"pod": f"{pod.namespace}/{pod.name}", "problem": refused}
         log_event(_log, "the API server refuses an eviction", level=logging.WARNING, job=job.seen.name, **told)
-        reason = one_line(refused.reason)[:LONGEST_REASON]
         failed = EffectFailed(job.uid, job.attempt, EVICT, None, refused.code, reason, message, False, tries)
         await self._writer.append([failed])
 

@@ -15,10 +15,10 @@ from arranger.kube.translate import owned_by
 from arranger.lifecycle.members import has_members_file, members_text
 from arranger.logs import log_event
 from arranger.model.names import members_name
-from arranger.workers.applying.creation import Creation
-from arranger.workers.applying.effects import STALE_S, Effects
-from arranger.workers.applying.progress import Look
-from arranger.workers.flow.work_queue import WorkQueue
+from arranger.workers.applying.effects.carrying_out import STALE_S
+from arranger.workers.applying.effects.creation import Creation
+from arranger.workers.applying.effects.job_writer import JobWriter, Means
+from arranger.workers.applying.effects.progress import Look
 
 _log = logging.getLogger(__name__)
 
@@ -31,15 +31,12 @@ _CHECK_S = 60.0
 _REFUSED_S = 60.0
 
 
-class MembersWriter:
+class MembersWriter(JobWriter):
     """Writes the members files of jobs that request one."""
 
-    def __init__(self, effects: Effects, queue: WorkQueue, creation: Creation) -> None:
-        self._effects = effects
-        self._queue = queue
+    def __init__(self, means: Means, creation: Creation) -> None:
+        super().__init__(means)
         self._creation = creation
-        self._clock = effects.parts.time
-        self._follower = effects.parts.follower
 
     async def stands(self, look: Look) -> bool:
         """Whether this attempt's file exists or isn't requested, and the job wasn't decided on again meanwhile."""
@@ -60,11 +57,8 @@ class MembersWriter:
         job, file = look.job, look.progress.members
         if not (has_members_file(job) and job.bound and look.current()):
             return
-        wait_s = file.due_s - self._clock.monotonic_s()
-        if wait_s > 0:
-            self._queue.look_again(job.uid, wait_s)
-            return
-        await self._bring_up_to_date(look)
+        if not self._waits(look, file.due_s - self._clock.monotonic_s()):
+            await self._bring_up_to_date(look)
 
     async def _bring_up_to_date(self, look: Look) -> None:
         job, file, now_s = look.job, look.progress.members, self._clock.monotonic_s()
@@ -76,17 +70,15 @@ class MembersWriter:
 
     async def _write(self, look: Look, content: str) -> bool:
         job, file = look.job, look.progress.members
-        if not (look.current() and self._effects.allowed()):  # changed while this effect was queued
-            self._queue.look_again(job.uid, STALE_S)
-            return False
+        if not self._counts(look):  # changed while this effect was queued
+            return self._later(look)
         try:
             return await self._store(look, content)
         except Withdrawn:
-            self._queue.look_again(job.uid, STALE_S)
-            return False
+            return self._later(look)
         except ApiError as refused:
             file.version = ""
-            if refused.code == 429 or refused.code >= 500:
+            if refused.busy:
                 raise
             if refused.code in (404, 409):  # deleted or changed meanwhile
                 self._queue.look_again(job.uid, max(file.due_s - self._clock.monotonic_s(), STALE_S))

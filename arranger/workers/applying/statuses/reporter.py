@@ -12,8 +12,6 @@ failure to record one is logged and never delays anything else.
 import logging
 from typing import Any
 
-import msgspec
-
 from arranger.clock import Clock
 from arranger.errors import ClusterError
 from arranger.kube.cluster import EVENTS, PODS, TYJOBS, Cluster
@@ -24,13 +22,13 @@ from arranger.messages.readiness import labels_text, unset_text
 from arranger.messages.shortages import waits_text
 from arranger.model.job import ENDED, ScheduleState, Stage
 from arranger.model.pods_to_place import pod_of
-from arranger.model.reasons import Reason
 from arranger.model.text import one_line, rfc3339
 from arranger.projections.derived.dependencies import awaited_jobs
 from arranger.projections.jobs.parts import STEPS_KEPT
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.observed.priorities import lacks_class
 from arranger.projections.observed.runtime_classes import missing_classes
+from arranger.workers.applying.effects.progress import ToldEvents
 
 _log = logging.getLogger(__name__)
 
@@ -71,43 +69,6 @@ _WITHIN = {
     _WHOLE: 2,
     _BOUND: 2,
 }
-
-
-class ToldEvents(msgspec.Struct):
-    """The Events of one job that this process has recorded."""
-
-    #: `based_on` of the last reported decision on the stage; 0 for the beginning of the job or of its epoch.
-    step: int | None = None
-    waiting: tuple[ScheduleState | Reason, ...] = ()
-    refused: str = ""
-    #: The queue that the job can't use, "" for none: its writer knows the state.
-    queue: str = ""
-    #: The jobs that have to end first, a PriorityClass that isn't known, and that queue.
-    before: tuple[str, ...] = ()
-    #: The pods that this process bound and that aren't reported yet, each with its name, its UID and its node.
-    bound: list[tuple[str, str, str]] = msgspec.field(default_factory=list)
-    #: Of a group of pods that no TYJob owns: the name and the UID of the pod that its Events are on.
-    about: tuple[str, str] = ("", "")
-    #: How many pods such a group lacks, in words; "" if it lacks none.
-    lacking: str = ""
-    lacked: str = ""
-    #: From whom the job takes room, "" for nobody, and what was reported of that.
-    taking: str = ""
-    taken: str = ""
-    #: Which pods hang, "" for none, and what was reported of that.
-    hanging: str = ""
-    hung: str = ""
-    #: Which pod its kubelet can't start, and why, "" for none; and whether that was reported. A kubelet goes on trying,
-    #: and each time gives one of several reasons.
-    stuck: str = ""
-    stuck_told: bool = False
-    #: What was reported of variables that the pods won't have, and of labels that another scheduler reads, by subject.
-    warned: dict[str, str] = msgspec.field(default_factory=dict)
-    replacements: int = 0
-    #: The generation of the TYJob in which its worker sets were last scaled.
-    scaled: int = 0
-    #: How often each updated Event was recorded, by its name.
-    times: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 def step_of(job: JobRecord) -> int:

@@ -12,18 +12,14 @@ from arranger.kube.provisioning import request_manifest, template_manifests
 from arranger.logs import log_event
 from arranger.model.job import Stage
 from arranger.model.provisioning import Provisioning
-from arranger.model.text import one_line
 from arranger.projections.folding.provisioning import name_of, present_request, way_of
 from arranger.projections.jobs.parts import ASK
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import NodesRequest
-from arranger.workers.applying.creation import LONGEST_DETAIL, LONGEST_REASON
-from arranger.workers.applying.deletions import delete_request
-from arranger.workers.applying.effects import SETTLE_S, Effects
-from arranger.workers.applying.progress import Look
-from arranger.workers.applying.templates import Templates
-from arranger.workers.flow.work_queue import WorkQueue
-from arranger.workers.log.follower import Writer
+from arranger.workers.applying.effects.deletions import delete_request
+from arranger.workers.applying.effects.job_writer import JobWriter, Means, texts_of
+from arranger.workers.applying.effects.progress import Look
+from arranger.workers.applying.effects.templates import Templates
 
 _log = logging.getLogger(__name__)
 
@@ -31,17 +27,13 @@ _log = logging.getLogger(__name__)
 TAKE_BACK = "take_back"
 
 
-class Provisioner:
+class Provisioner(JobWriter):
     """Makes the ProvisioningRequests of jobs match the accepted decisions."""
 
-    def __init__(self, effects: Effects, queue: WorkQueue, templates: Templates, writer: Writer) -> None:
-        self._effects = effects
-        self._queue = queue
+    def __init__(self, means: Means, templates: Templates) -> None:
+        super().__init__(means)
         self._templates = templates
-        self._writer = writer
-        self._follower = effects.parts.follower
-        self._clock = effects.parts.time
-        self._default = Provisioning(effects.parts.settings.provisioning)
+        self._default = Provisioning(self._effects.parts.settings.provisioning)
 
     async def look(self, look: Look) -> None:
         """Create what the job's request needs, and delete its other requests."""
@@ -74,7 +66,7 @@ class Provisioner:
     async def _create(self, look: Look, request: NodesRequest, resource: Resource, request_uid: str) -> None:
         """Create the ProvisioningRequest, or its PodTemplates once it has a UID."""
         key = (resource.kind, request.decided.number, request_uid)
-        if not self.due(look, key):
+        if not self._may_repeat(look, key):
             return
         template = await self._templates.of(look)
         if template is None or not self._current(look, request):
@@ -88,7 +80,7 @@ class Provisioner:
             done = done and await self._effects.carry_out(ASK, look.job.seen.namespace, create)
         if done and request_uid:
             look.progress.requested = request_uid
-        self.settle(look, key, SETTLE_S)
+        self._settle(look, key)
 
     async def created(self, look: Look, request: NodesRequest, resource: Resource, body: Object) -> bool:
         """Create an object of a request; returns whether it is there now. A refusal goes into the log."""
@@ -101,7 +93,7 @@ class Provisioner:
         except Withdrawn:
             return False
         except ApiError as refused:
-            if refused.code == 429 or (refused.code >= 500):
+            if refused.busy:
                 raise
             if refused.code == 409:  # of an earlier try: its name has the UID of the job, and its number
                 return True
@@ -114,29 +106,16 @@ class Provisioner:
         job = look.job
         told = {"job": job.seen.name, "kind": resource.kind, "problem": refused}
         log_event(_log, "a request for nodes is refused", level=logging.WARNING, **told)
-        reason, message = one_line(refused.reason)[:LONGEST_REASON], one_line(refused.detail)[:LONGEST_DETAIL]
-        failed = EffectFailed(job.uid, job.attempt, ASK, None, refused.code, reason, message, False, 1)
+        failed = EffectFailed(job.uid, job.attempt, ASK, None, refused.code, *texts_of(refused), False, 1)
         await self._writer.append([failed])
 
     async def _delete(self, look: Look, seen: ProvisioningSeen) -> None:
-        if self.due(look, seen.uid):
+        if self._may_repeat(look, seen.uid):
             delete = partial(delete_request, self._effects.cluster, seen)
             await self._effects.carry_out(TAKE_BACK, seen.namespace, delete)
-            self.settle(look, seen.uid, SETTLE_S)
+            self._settle(look, seen.uid)
 
     def _current(self, look: Look, request: NodesRequest) -> bool:
         """Whether the request wasn't decided on again, answered or given up meanwhile."""
         state = self._follower.state
         return state.jobs.get(look.job.uid) is look.job and state.requests.get(look.job.uid) is request
-
-    def due(self, look: Look, key: object) -> bool:
-        """Whether the effect of this key was not carried out just now."""
-        rest_s = look.progress.settling.get(key, 0.0) - self._clock.monotonic_s()
-        if rest_s > 0:
-            self._queue.look_again(look.job.uid, rest_s)
-        return rest_s <= 0
-
-    def settle(self, look: Look, key: object, for_s: float) -> None:
-        """Don't repeat an effect for a while: the watch is to show it first."""
-        look.progress.settling[key] = self._clock.monotonic_s() + for_s
-        self._queue.look_again(look.job.uid, for_s)

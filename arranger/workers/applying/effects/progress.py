@@ -6,9 +6,47 @@ from typing import Any
 import msgspec
 
 from arranger.kube.cluster import Object
+from arranger.model.job import ScheduleState
+from arranger.model.reasons import Reason
 from arranger.projections.jobs.records import JobRecord
-from arranger.workers.applying.reporter import ToldEvents
 from arranger.workers.log.follower import Follower
+
+
+class ToldEvents(msgspec.Struct):
+    """The Events of one job that this process has recorded."""
+
+    #: `based_on` of the last reported decision on the stage; 0 for the beginning of the job or of its epoch.
+    step: int | None = None
+    waiting: tuple[ScheduleState | Reason, ...] = ()
+    refused: str = ""
+    #: The queue that the job can't use, "" for none: its writer knows the state.
+    queue: str = ""
+    #: The jobs that have to end first, a PriorityClass that isn't known, and that queue.
+    before: tuple[str, ...] = ()
+    #: The pods that this process bound and that aren't reported yet, each with its name, its UID and its node.
+    bound: list[tuple[str, str, str]] = msgspec.field(default_factory=list)
+    #: Of a group of pods that no TYJob owns: the name and the UID of the pod that its Events are on.
+    about: tuple[str, str] = ("", "")
+    #: How many pods such a group lacks, in words; "" if it lacks none.
+    lacking: str = ""
+    lacked: str = ""
+    #: From whom the job takes room, "" for nobody, and what was reported of that.
+    taking: str = ""
+    taken: str = ""
+    #: Which pods hang, "" for none, and what was reported of that.
+    hanging: str = ""
+    hung: str = ""
+    #: Which pod its kubelet can't start, and why, "" for none; and whether that was reported. A kubelet goes on trying,
+    #: and each time gives one of several reasons.
+    stuck: str = ""
+    stuck_told: bool = False
+    #: What was reported of variables that the pods won't have, and of labels that another scheduler reads, by subject.
+    warned: dict[str, str] = msgspec.field(default_factory=dict)
+    replacements: int = 0
+    #: The generation of the TYJob in which its worker sets were last scaled.
+    scaled: int = 0
+    #: How often each updated Event was recorded, by its name.
+    times: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Refusals(msgspec.Struct):
