@@ -36,6 +36,8 @@ from tests.simulation.queue_rules import KEPT, beyond_limits, name_of, way_of
 #: All parts of so few units are tried: there are 31 of five.
 _UNITS = 5
 _WHO = "rules of room"
+#: What the part of a queue's own jobs begins with.
+_OWN = "own jobs of "
 #: The stages in which a guest is asked to leave: one that is itself to get room from others isn't there yet.
 _ASKED = (Stage.STARTING, Stage.RUNNING)
 Decision = k.Placed | k.Preempted
@@ -290,10 +292,31 @@ def _shares(state: State, cycle: k.CycleTaken) -> QueueStanding:
     return QueueStanding(state, jobs, cycle.time_ms)
 
 
+def line_of(state: State, queue: str) -> list[str]:
+    """The way from the jobs of a queue to the root. If other queues are below this one, its own jobs have a part beside
+    theirs, as if they were in one more of them: the first name on their way."""
+    way = way_of(state, queue)
+    divided = any(spec_of(state, name).parent == queue and way_of(state, name) for name in state.queues)
+    return [_OWN + queue, *way] if way and divided else way
+
+
+def _share_of(state: State, standing: QueueStanding, name: str) -> Counter[str]:
+    """What a queue is entitled to, or the own jobs of a queue: all that those below it aren't."""
+    queue = name.removeprefix(_OWN)
+    share = Counter(standing.shares.get(queue, {}))
+    for other in state.queues if name != queue else ():
+        if spec_of(state, other).parent == queue:
+            share.subtract(Counter(standing.shares.get(other, {})))
+    return share
+
+
 def _use(state: State, decisions: Sequence[Decision], *, all_pods: bool) -> dict[str, Counter[str]]:
-    """Queue → what it and those below it use after the first decisions of a cycle: with `all_pods` with all of them,
-    else without those of jobs that took no room. Their further pods may have got nodes only later in the cycle."""
-    used = {name: Counter(amounts) for name, amounts in state.queue_totals.items()}
+    """Queue, or the own jobs of one → what it and those below it use after the first decisions of a cycle: with
+    `all_pods` with all of them, else without those of jobs that took no room. Their further pods may have got nodes
+    only later in the cycle."""
+    used: dict[str, Counter[str]] = {}
+    for holder in state.jobs.values():
+        _count(state, used, holder, holder.placements, 1)
     for of in decisions:
         placed = of.placed if isinstance(of, k.Preempted) else of
         given = [(placed.job_uid, expand(placed.pods), 1)] if all_pods or of is not placed else []
@@ -304,8 +327,8 @@ def _use(state: State, decisions: Sequence[Decision], *, all_pods: bool) -> dict
 
 
 def _count(state: State, used: dict[str, Counter[str]], of: JobRecord, slots: Iterable[SlotKey], sign: int) -> None:
-    """Add what these slots of a job request to the use of all queues on its way."""
-    for name in way_of(state, name_of(state, of)):
+    """Add what these slots of a job request to the use of all that is on its way."""
+    for name in line_of(state, name_of(state, of)):
         for group, _ in slots:
             for resource, amount in of.valid_spec.groups[group].shape.requests:
                 used.setdefault(name, Counter())[resource] += sign * amount
@@ -326,11 +349,11 @@ def _above_its_share(
         queues[name_of(state, of)] = None
         if not victim.kind.of_guest:
             _count(state, used, of, expand(victim.pods), -1)
-    ways = [way_of(state, queue) for queue in queues if queue != own]
-    for name in way_of(state, own):
+    ways = [line_of(state, queue) for queue in queues if queue != own]
+    for name in line_of(state, own):
         if any(name not in way for way in ways):
-            share = standing.shares.get(name, {})
-            over = [of for of in asked if of in standing.total and asked[of] + _in(used, name, of) > share.get(of, 0)]
+            share = _share_of(state, standing, name)
+            over = [of for of in asked if of in standing.total and asked[of] + _in(used, name, of) > share[of]]
             if over:
                 return f"{name} ({over})"
     return ""
@@ -344,11 +367,11 @@ def _not_reclaimable(
     state: State, cycle: k.CycleTaken, job: JobRecord, victim: Victim, before: Sequence[Decision]
 ) -> str:
     """Why nothing may be reclaimed from a victim's queue; empty if something may."""
-    own, way = way_of(state, name_of(state, job)), way_of(state, name_of(state, state.jobs[victim.job_uid]))
+    own, way = line_of(state, name_of(state, job)), line_of(state, name_of(state, state.jobs[victim.job_uid]))
     others, standing = [name for name in way if name not in own], _shares(state, cycle)
     if not others or not [name for name in own if name not in way]:
-        return "one queue is below the other"
-    if kept := [name for name in others if not spec_of(state, name).reclaimable]:
+        return "a queue on one of the ways doesn't lead to the root"
+    if kept := [name for name in others if not spec_of(state, name.removeprefix(_OWN)).reclaimable]:
         return f"queue {kept[0]} isn't reclaimable"
     used = _use(state, before, all_pods=True)
     if victim.kind == PreemptionKind.RECLAIM:
@@ -358,7 +381,7 @@ def _not_reclaimable(
             _count(state, used, of, slots, -1)
     resources = [name for group in job.valid_spec.groups for name, amount in group.shape.requests if amount]
     for of in resources:
-        if all(_in(used, name, of) > standing.shares.get(name, {}).get(of, 0) for name in others):
+        if all(_in(used, name, of) > _share_of(state, standing, name)[of] for name in others):
             return ""
     return f"no queue of {others} is above its share"
 

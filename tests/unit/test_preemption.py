@@ -484,6 +484,25 @@ def test_a_queue_below_the_same_parent_brings_it_down_to_its_share() -> None:
     assert preempted(of) is None
 
 
+def test_a_node_that_jobs_of_the_own_queue_and_another_free_together_is_tried_alone() -> None:
+    """Those of the other queue that lose the least are on a node that can't be freed."""
+    of = World(config=CONFIG)
+    of.watch_queues()
+    of.queue("a")
+    of.queue("b")
+    for node, queues in enumerate(("aabb", "abb")):
+        of.node(f"n{node}", cpu=64, gpus=len(queues), labels={"node": f"n{node}"})
+        for number, queue in enumerate(queues):
+            there = shape(cpu=1, gpus=1, selector={"node": f"n{node}"})
+            of.job(f"{queue}{node}{number}", equals=True, workers=1, min_workers=1, worker=there, of_queue=queue)
+        of.settle()
+        of.pass_time(10)
+    of.job("mine", equals=True, workers=1, min_workers=1, worker=shape(cpu=1, gpus=3), of_queue="a", priority=9)
+    decision = preempted(of)
+    assert decision is not None
+    assert sorted(victim.job_uid[:6] for victim in decision.victims) == ["uid-a0", "uid-a0", "uid-b0"]
+
+
 def test_surplus_that_a_job_gave_is_not_counted_again_when_all_of_it_leaves() -> None:
     """Else a queue would seem to have come down to its share, and a job that is within its own would wait."""
     of = World(config=CONFIG)

@@ -66,16 +66,20 @@ class Line:
         shares = QueueStanding(state, [job], of.now_ms).shares
         self._share = {name: shares.get(name, {}).get(GPU, 0) for name in self._paths}
         self._used = {name: state.queue_totals.get(name, {}).get(GPU, 0) for name in self._paths}
+        for name in [name for name in self._paths if state.queue_tree.children.get(name)]:
+            below = state.queue_tree.children[name]
+            self._share[f"{name} itself"] = self._share[name] - sum(self._share[one] for one in below)
+            self._used[f"{name} itself"] = self._used[name] - sum(self._used[one] for one in below)
+            self._paths = {**self._paths, name: (f"{name} itself", *self._paths[name])}
 
     def allows(self, gives: Mapping[str, int]) -> bool:
         """Whether so many jobs of these queues may give room in one decision."""
         way = self._paths[self._own]
-        below = {name: sum(many for of, many in gives.items() if name in self._paths[of]) for name in self._paths}
+        below = {name: sum(many for of, many in gives.items() if name in self._paths[of]) for name in self._used}
         for queue in [of for of, many in gives.items() if many and of != self._own]:
             others = [name for name in self._paths[queue] if name not in way]
             mine = [name for name in way if name not in self._paths[queue]]
-            if not others or not mine:
-                return False
+            assert others and mine
             if any(self._used[name] + self._asked - below[name] > self._share[name] for name in mine):
                 return False
             if any(self._used[name] - (below[name] - 1) <= self._share[name] for name in others):

@@ -237,7 +237,12 @@ _TAKES_NONE = {
     NoRoomKind.TOO_YOUNG: "kept for the minRuntimeSeconds of the queue, until {until} at the earliest: {who}",
     NoRoomKind.JUST_TOOK: "room that was taken is kept for min_runtime_s, until {until} at the earliest: {who}",
     NoRoomKind.ABOVE_SHARE: "{above} would be above its share of {of}, so nothing is reclaimed from {who}",
+    NoRoomKind.OWN_ABOVE_SHARE: (
+        "the own jobs of its queue, beside those of the queues below it, would be above their part of its share, so "
+        "nothing is reclaimed from {who}"
+    ),
     NoRoomKind.WITHIN_SHARE: "in queues that aren't above their share: {who}",
+    NoRoomKind.OWN_WITHIN_SHARE: "own jobs of a queue, which aren't above their part of its share: {who}",
     NoRoomKind.NOT_RECLAIMABLE: "in queues that aren't reclaimable: {who}",
     NoRoomKind.AWAITED: "the reservation of another job waits for the end of {who}",
     NoRoomKind.TOO_LITTLE: "what others may give isn't enough: {who}",

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from arranger.events.facts import PreemptionKind
 from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP, Stage
-from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode
+from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode, QueueSpec
 from arranger.projections.derived.awaited_room import takes_none
 from arranger.projections.derived.queue_counts import queue_of
 from arranger.projections.derived.queue_membership import most_priority
@@ -32,6 +32,7 @@ from arranger.projections.state import State
 from arranger.scheduling.policies.base import PodPolicy
 from arranger.scheduling.queues.fair_shares import Amounts
 from arranger.scheduling.queues.known_jobs import KnownJob, KnownJobs, Units
+from arranger.scheduling.queues.own_jobs import ShareParts, is_of_own_jobs, queue_itself
 from arranger.scheduling.queues.registry import Policies
 from arranger.scheduling.queues.standing import QueueStanding
 
@@ -166,6 +167,10 @@ class Candidates:
     @cached_property
     def _shares(self) -> QueueStanding:
         return QueueStanding(self._state, self._waiting, self._time_ms)
+
+    @cached_property
+    def _parts(self) -> ShareParts:
+        return ShareParts(self._state, self._shares)
 
     def rules(self, queue: str) -> Preemption | None:
         """How room may be taken for jobs of a queue: as it and the configuration both allow; None for not at all."""
@@ -354,7 +359,9 @@ class Candidates:
     def line(self, job: JobRecord, asked: Amounts, placed: Use) -> "ShareLine":
         """The shares of queues for a quorum that requests `asked`, after `placed` as in `of`."""
         queue = queue_of(self._state, job)
-        return ShareLine(self._state, queue, asked, placed, standing=self._shares, spare=lambda: self._spare)
+        resources = [resource for resource in asked if resource in self._shares.total and asked[resource]]
+        specs = self._state.queue_tree.specs
+        return ShareLine(specs, queue, asked, placed, resources=resources, parts=self._parts, spare=lambda: self._spare)
 
     def line_beyond(self, job: JobRecord, asked: Amounts, placed: Use) -> "ShareLine":
         """As `line`, once all of the quorum's own queue that may give room have done so, and of those that share a
@@ -499,29 +506,31 @@ class ShareLine:
 
     A queue gives surplus while it is above its share, and whole jobs only while it would be without any surplus.
     Otherwise surplus that came into free room would cost a job its quorum, and two queues could take turns for ever.
+    The own jobs of a queue with others below it are one more child of it, as in `own_jobs`: among the names on ways,
+    and with a line of their own.
     """
 
     def __init__(
         self,
-        state: State,
+        specs: Mapping[str, QueueSpec],
         queue: str,
         asked: Amounts,
         placed: Use,
         *,
-        standing: QueueStanding,
+        resources: list[str],
+        parts: ShareParts,
         spare: Callable[[], Use],
     ) -> None:
-        """`asked` is what a quorum of the queue requests, `placed` what this cycle gave to the own jobs of queues, and
-        `spare` what their surplus requests."""
-        tree = state.queue_tree
-        self._paths = tree.paths
-        self._specs = tree.specs
-        self._way = tree.paths.get(queue, ())
-        self._shares = standing.shares
-        self._asked = [resource for resource in asked if resource in standing.total and asked[resource]]
+        """`asked` is what a quorum of the queue requests, of these resources some that is in shares. `placed` is what
+        this cycle gave to the own jobs of queues, and `spare` what their surplus requests."""
+        self._paths = parts.paths
+        self._specs = specs
+        self._way = self._paths.get(queue, ())
+        self._shares = parts.shares
+        self._asked = resources
         more: Use = {name: {one: -amount for one, amount in of.items()} for name, of in placed.items()}
         #: What queues and those below them use, with what this cycle placed.
-        self._used = less(state.queue_totals, more, tree.paths)
+        self._used = less(parts.used(), more, self._paths)
         #: What of that candidates have given: of queues on the quorum's way those whose giving opens others to it.
         self._given: Use = {}
         self._spare = spare
@@ -549,9 +558,10 @@ class ShareLine:
 
     @property
     def above(self) -> Use:
-        """The queues on the way that would be above their share with the quorum, with what they would use of that."""
+        """The queues on the way that would be above their share with the quorum, with what they would use of that. Own
+        jobs aren't among them: no field of a queue gives them more."""
         would: Use = {}
-        for name in self._above:
+        for name in [of for of in self._above if not is_of_own_jobs(of)]:
             used = self._used.get(name, _NOTHING)
             over = [one for one in self._asked if self._over(name, one, self._amounts[one])]
             would[name] = {one: used.get(one, 0) + self._amounts[one] for one in over}
@@ -607,12 +617,14 @@ class ShareLine:
 
     def own_above(self, queue: str) -> bool:
         """Whether a queue on the quorum's way, but not on that of another queue, would be above its share with it."""
-        return bool(self.first_above(queue))
+        way = self._paths.get(queue, ())
+        return any(name not in way for name in self._above)
 
     def first_above(self, queue: str) -> str:
-        """The first such queue, from the quorum's own on; empty if there is none."""
+        """The first such queue, from the quorum's own on; empty if there is none, or only the quorum's queue with its
+        own jobs, as one more child of it."""
         way = self._paths.get(queue, ())
-        return next((name for name in self._way if name in self._above and name not in way), "")
+        return next((name for name in self._above if name not in way and not is_of_own_jobs(name)), "")
 
     def may_reclaim(self, queue: str) -> bool:
         """Whether jobs of a queue may give room: below the first queue that both ways share, every queue on its way is
@@ -631,7 +643,14 @@ class ShareLine:
         others = [name for name in way if name not in self._way]
         if not own or any(name in self._above for name in own):
             return []
-        return others if all(self._specs[name].reclaimable for name in others) else []
+        return others if all(self._specs[queue_itself(name)].reclaimable for name in others) else []
+
+    def spared_by_own(self, queue: str) -> bool:
+        """Whether jobs of a queue, which has others below it, give no room because its own jobs have no more than their
+        part of its share, though it has more than its own, or isn't on that way alone."""
+        own, *others = self._reclaimed_from(queue) or [""]
+        above = [one for one in self._asked if all(self._over(name, one) for name in others)]
+        return is_of_own_jobs(own) and bool(above) and not any(self._over(own, one) for one in above)
 
     @cached_property
     def _by_quorums(self) -> Mapping[str, Mapping[str, int]]:

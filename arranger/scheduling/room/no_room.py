@@ -45,9 +45,10 @@ class NoRoomKind(StrEnum):
     About jobs that run where its pods may run: they don't have a lower priority in its queue, they aren't preemptible,
     they haven't run for as long as their queue says (TOO_YOUNG) or, on nodes that they took, the configuration
     (JUST_TOOK); and of other queues: with the quorum, its own queue or one above it would be above its share, those
-    aren't above theirs, or they aren't reclaimable. AWAITED: the reservation of a job before it waits for their end.
-    TOO_LITTLE: all that others may give isn't enough. NOBODY: no job with some of what it lacks runs there. IN_VAIN:
-    the job took room and didn't start. REFUSED: the API server refused a pod of it in a dry run.
+    aren't above theirs, or they aren't reclaimable; of a queue with others below it, its own jobs would be above their
+    part of its share (OWN_ABOVE_SHARE), or aren't above it (OWN_WITHIN_SHARE). AWAITED: the reservation of a job before
+    it waits for their end. TOO_LITTLE: all that others may give isn't enough. NOBODY: no job with some of what it lacks
+    runs there. IN_VAIN: the job took room and didn't start. REFUSED: the API server refused a pod of it in a dry run.
     """
 
     OFF = "Off"
@@ -63,7 +64,9 @@ class NoRoomKind(StrEnum):
     TOO_YOUNG = "TooYoung"
     JUST_TOOK = "JustTook"
     ABOVE_SHARE = "AboveShare"
+    OWN_ABOVE_SHARE = "OwnAboveShare"
     WITHIN_SHARE = "WithinShare"
+    OWN_WITHIN_SHARE = "OwnWithinShare"
     NOT_RECLAIMABLE = "NotReclaimable"
     AWAITED = "Awaited"
     TOO_LITTLE = "TooLittle"
@@ -294,7 +297,9 @@ def _of_other(state: State, rules: Preemption, line: ShareLine, queue: str) -> N
     if line.may_reclaim(queue):
         return NoRoomKind.TOO_LITTLE
     if line.own_above(queue):
-        return NoRoomKind.ABOVE_SHARE
+        return NoRoomKind.ABOVE_SHARE if line.first_above(queue) else NoRoomKind.OWN_ABOVE_SHARE
+    if line.spared_by_own(queue):
+        return NoRoomKind.OWN_WITHIN_SHARE
     specs = state.queue_tree.specs
     closed = any(name in specs and not specs[name].reclaimable for name in state.queue_tree.paths.get(queue, ()))
     return NoRoomKind.NOT_RECLAIMABLE if closed else NoRoomKind.WITHIN_SHARE

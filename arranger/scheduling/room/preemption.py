@@ -341,7 +341,8 @@ class PreemptionSearch:
         """Who gives room to a quorum that requests `asked`, without the jobs in `taken`; None if nobody does.
 
         What other queues may give ends at their shares, and the first candidates may use that up in vain: on nodes that
-        they can't free. Then the search is repeated with those on helpful nodes, and on some of these alone.
+        they can't free. Then the search is repeated with those on helpful nodes, and on some of these alone, then on
+        some that are helpful with jobs of the quorum's own queue.
 
         If pods that leave change nothing but room, only those on the `helpful` nodes are asked at all.
         """
@@ -351,7 +352,11 @@ class PreemptionSearch:
             return outcome
         others = self._candidates.jobs_of_others(job, asked, self._use, taken)
         free = self._vacating.helpful_nodes(job, others)
-        for nodes in (free, *[[node] for node in free[:_NODES]]) if free else ():
+        _, jobs = self._candidates.every(job, asked, self._use)  # those of its own queue may have some of the room too
+        known = dict.fromkeys(free)
+        more = self._vacating.helpful_nodes(job, [of for of in jobs if of.uid not in taken]) if others else []
+        single = [*free, *[node for node in more if node not in known]][:_NODES]
+        for nodes in (*([free] if free else ()), *[[node] for node in single]):
             outcome = self._once(job, asked, taken, dict.fromkeys(nodes), near_first=near_first)
             if outcome is not None:
                 return outcome
