@@ -24,7 +24,7 @@ from arranger.kube.cluster import TYJOBS
 from arranger.model.config import CycleConfig
 from arranger.model.text import rfc3339
 from arranger.projections import snapshot
-from arranger.projections.derived.awaited_room import refused_by_dry_run
+from arranger.projections.derived.awaited_room import refused_by_dry_run, refused_when_started
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State, Verdict
 from arranger.replay.forecast.starts import Forecast, forecast
@@ -198,7 +198,7 @@ class Forecasts:
             if job is None:
                 continue
             start_ms = 0
-            if not (job.placements or job.ended or refused_by_dry_run(job)):
+            if not (job.placements or job.ended or refused_by_dry_run(job) or refused_when_started(job)):
                 event, reserved = last.get(job.uid), state.reservations.get(job.uid)
                 if event is not None and event.based_on == job.version:
                     start_ms = event.expected_ms
