@@ -7,9 +7,14 @@ import pytest
 from arranger.events import kinds as k
 from arranger.model.job import Stage
 from arranger.projections.jobs.records import JobRecord
+from arranger.projections.state import State
 from arranger.replay.explain.room_words import takes_none_text
 from arranger.replay.explain.taken_room import TakesNone
 from arranger.scheduling import NoRoomKind, why_no_room
+from arranger.scheduling.cycle import take_cycle
+from arranger.scheduling.queues.own_jobs import ShareParts
+from arranger.scheduling.queues.standing import QueueStanding
+from tests.simulation.room_rules import broken
 from tests.unit.test_preemption import preempted, running, waiting, world
 from tests.world import World
 
@@ -112,6 +117,31 @@ def test_an_unrelated_queue_reclaims_from_the_part_that_is_above_its_own() -> No
     assert own.uid not in found
     of.settle()
     assert mine.stage == Stage.RUNNING
+
+
+def test_the_simulation_finds_own_jobs_that_give_room_within_their_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    def undivided(self: ShareParts, state: State, standing: QueueStanding) -> None:
+        self._state, self._parents = state, []
+        self.paths, self.shares = state.queue_tree.paths, standing.shares
+
+    of = family()
+    for number in range(11):
+        running(of, f"k{number}", 1, of_queue="qk")
+    own = running(of, "o1", 1, of_queue="qp", priority=1)
+    waiting(of, "mine", 1, of_queue="other")
+
+    def decided() -> tuple[list[str], list[str]]:
+        events = take_cycle(of.state, of.config, of.now_ms)
+        [taken] = [event for event in events if isinstance(event, k.CycleTaken)]
+        [decision] = [event for event in events if isinstance(event, k.Preempted)]
+        return victims(decision), [problem for _, problem in broken(of.state, taken, events)]
+
+    given, found = decided()
+    assert (own.uid in given, found) == (False, [])
+    monkeypatch.setattr(ShareParts, "__init__", undivided)
+    given, found = decided()
+    assert given == [own.uid]
+    assert "no queue of ['own jobs of qp', 'qp'] is above its share" in found[0]
 
 
 def test_own_jobs_of_a_queue_that_is_not_reclaimable_are_kept() -> None:
