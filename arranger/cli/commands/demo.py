@@ -473,6 +473,8 @@ class _Demo:
             if (found := await self._waited_at(row.uid)) is not None:
                 waited, at, waiting = row, found, True
                 break
+        ran = next((row for row in longest if row.ran_s), None)
+        life = f"its whole life{', and why its pods were where they were' if ran is not None else ''}"
         taken = self._story is not None and self._story.room_taken
         cost = (f"preemptions {log}", "what taking room back cost and gained, and whether it was needless")
         lines = (
@@ -485,9 +487,7 @@ class _Demo:
                 f"explain {waited.name} --at {at} {log}",
                 "why it waited then, what would have helped, and when it starts" if waiting else "how it stood then",
             ),
-            cost
-            if taken
-            else (f"explain {waited.name} {log}", "its whole life, and why its pods were where they were"),
+            cost if taken else (f"explain {(ran or waited).name} {log}", life),
             (f"queue --at {at} {log}", "what each queue used and was entitled to then")
             if self._queues
             else (f"replay --at {at} {log}", "the cluster as it was at that point of the log"),

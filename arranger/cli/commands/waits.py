@@ -25,7 +25,7 @@ from arranger.settings import Settings
 @click.command()
 @log_options
 @point_option("--from", "Count from this point. [default: the first event in the log]")
-@point_option("--to", "Count up to this point. [default: the last event]")
+@point_option("--to", "Count up to this point. [default: the end of the log; of a live log, now]")
 @click.option(
     "--by",
     type=click.Choice(["queue", "user", "namespace", "day", "job"]),
