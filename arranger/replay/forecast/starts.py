@@ -235,11 +235,14 @@ def waits_to_start(job: JobRecord) -> bool:
 
 
 def _departures(state: State, case: EndScenario, time_ms: int) -> list[tuple[int, k.Event]]:
-    """The ends of pods that leave: at once at best, and else at the end of their grace period."""
+    """The ends of pods that leave: at once at best, and else at the end of their grace period. Those that should be gone
+    by then are expected to take as long again as they are late, and at worst twice as long."""
     term, found = state.terms.get(k.Watched.POD, 0), []
     for _, pod in sorted(state.pods.items()):
         if pod.deleting or leaves(state, pod):
-            leaves_ms = time_ms if case == EndScenario.BEST else max(time_ms, _leave_by_ms(state, pod, time_ms))
+            by_ms = _leave_by_ms(state, pod, time_ms)
+            late_ms = max(time_ms - by_ms, 0) * (2 if case == EndScenario.WORST else 1)
+            leaves_ms = time_ms if case == EndScenario.BEST else max(time_ms, by_ms) + late_ms
             found.append((leaves_ms, k.gone(pod, term)))
     return sorted(found, key=lambda of: of[0])
 
