@@ -235,8 +235,8 @@ def waits_to_start(job: JobRecord) -> bool:
 
 
 def _departures(state: State, case: EndScenario, time_ms: int) -> list[tuple[int, k.Event]]:
-    """The ends of pods that leave: at once at best, and else at the end of their grace period. Those that should be gone
-    by then are expected to take as long again as they are late, and at worst twice as long."""
+    """The ends of pods that leave: at once at best, and else at the end of their grace period. Those that should be
+    gone by now are expected to take as long again as they are late, and at worst twice as long."""
     term, found = state.terms.get(k.Watched.POD, 0), []
     for _, pod in sorted(state.pods.items()):
         if pod.deleting or leaves(state, pod):
