@@ -20,25 +20,17 @@ from arranger.scheduling.cycle import VERSIONS, Cycles
 from arranger.scheduling.queues.demand import beyond_limits
 from arranger.scheduling.queues.standing import QueueStanding
 from tests.reasons import lacking_quota
-from tests.world import World, shape
+from tests.unit.test_queue_limits import GPU, ONE_GPU, world
+from tests.unit.test_queue_limits import job as any_job
+from tests.world import World
 
-GPU = "nvidia.com/gpu"
-ONE_GPU = shape(cpu=1, gpus=1)
 PREEMPTING = CycleConfig(versions=VERSIONS, preemption=Preemption(), room_bound_ms=60_000)
 WITHIN = NonPreemptible.WITHIN_DESERVED
 
 
-def world(gpus: int = 32) -> World:
-    made = World()
-    made.node("n1", cpu=256, gpus=gpus)
-    return made
-
-
 def job(there: World, name: str, of_queue: str, workers: int, **more: Any) -> JobRecord:
     """A job whose workers ask for a GPU each, and whose leader for none; it can't be preempted."""
-    quorum = more.pop("min_workers", workers)
-    more = {"preemptible": False} | more
-    return there.job(name, of_queue=of_queue, workers=workers, min_workers=quorum, worker=ONE_GPU, **more)
+    return any_job(there, name, of_queue, workers, **{"preemptible": False} | more)
 
 
 def gpus(of: JobRecord) -> int:

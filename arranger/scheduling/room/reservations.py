@@ -592,9 +592,13 @@ class Reservations:
         guests = {of.uid for uid in free for of in self._guests.get(uid, ())}
         if not guests:
             return None
-        stays = [of.uid for of in self._state.jobs.values() if of.placements and of.uid not in guests]
         before = self._put_back(free)
-        found = make_room(tried, lambda: {**self._awaited(tried, others), **dict.fromkeys(stays)})
+
+        def kept() -> dict[str, None]:
+            stay = [of.uid for of in self._state.jobs.values() if of.placements and of.uid not in guests]
+            return {**self._awaited(tried, others), **dict.fromkeys(stay)}
+
+        found = make_room(tried, kept)
         placed = found is not None and found.quorum_stands
         self._take_out(free, None if placed else before)
         if found is not None and found.preempted is not None:
