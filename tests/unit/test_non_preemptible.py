@@ -76,7 +76,7 @@ def test_without_the_option_they_borrow() -> None:
     there.queue("research", deserved=((GPU, 8),))
     first = job(there, "a", "research", 20)
     there.cycle()
-    assert gpus(first) == 20 and not there.state.queue_use.steady
+    assert gpus(first) == 20 and not there.state.queue_use.non_preemptible
 
 
 def test_resources_that_the_queue_does_not_deserve_are_not_limited() -> None:
@@ -173,17 +173,17 @@ def test_what_is_counted_is_that_of_the_jobs_also_after_a_restore_and_a_queue_th
     job(there, "a", "research", 6)
     job(there, "b", "vision", 6, preemptible=True)
     there.cycle()
-    assert there.state.queue_use.steady == {"research": {f"!{GPU}": 6, "!cpu": 7000}}
+    assert there.state.queue_use.non_preemptible == {"research": {f"!{GPU}": 6, "!cpu": 7000}}
     restored = snapshot.restore(snapshot.encode(there.state))
-    assert restored.queue_use.steady == there.state.queue_use.steady
+    assert restored.queue_use.non_preemptible == there.state.queue_use.non_preemptible
     there.queue_gone("research")
     validate(there.state)
     there.queue("vision")
-    assert there.state.queue_use.steady is None
+    assert there.state.queue_use.non_preemptible is None
     validate(there.state)
     there.queue("research", **deserving(8))
     validate(there.state)
-    assert there.state.queue_use.steady
+    assert there.state.queue_use.non_preemptible
 
 
 def test_no_table_shows_what_is_counted_once_more() -> None:

@@ -69,7 +69,7 @@ FOLLOWS = {
         *("pods_of", "repelling", "deleting", "finished", "named", "dependents", "with_rules", "awaiting", "takers"),
         "placeholders",
     },
-    QueueUse: {"own", "steady", "others", "others_total", "time_ms"},
+    QueueUse: {"own", "non_preemptible", "others", "others_total", "time_ms"},
     DeviceTable: {"holders", "reserved", "own", "of_slots"},
     SlotTable: {"ready", "ready_counts", "not_running", "names"},
 }

@@ -76,23 +76,23 @@ def count_all(state: State, others: Mapping[tuple[str, Requests], int]) -> None:
     found = used(state, others)
     state.queue_use.others, state.queue_use.others_total = found.others, found.others_total
     state.queue_use.replace(found.own)
-    state.queue_use.replace_steady(found.steady)
+    state.queue_use.replace_non_preemptible(found.non_preemptible)
 
 
-def limits_steady(queue: QueueSeen | None) -> bool:
+def limits_non_preemptible(queue: QueueSeen | None) -> bool:
     """Whether a queue limits what its jobs use that can't be preempted."""
     return queue is not None and queue.spec is not None and bool(queue.spec.most_non_preemptible)
 
 
 def follow_limits(state: State) -> None:
     """Begin or end to count what can't be preempted, as soon as some queue limits it, or none does any more."""
-    if any(map(limits_steady, state.queues.values())) != (state.queue_use.steady is not None):
-        state.queue_use.replace_steady(used(state, {}).steady)
+    if any(map(limits_non_preemptible, state.queues.values())) != (state.queue_use.non_preemptible is not None):
+        state.queue_use.replace_non_preemptible(used(state, {}).non_preemptible)
 
 
 def used(state: State, others: Mapping[tuple[str, Requests], int]) -> QueueUse:
     """What all queues use, counted from the jobs, and other programs with these pods."""
-    use = QueueUse(steady={} if any(map(limits_steady, state.queues.values())) else None)
+    use = QueueUse(non_preemptible={} if any(map(limits_non_preemptible, state.queues.values())) else None)
     use.add_others(others)
     for job in state.jobs.values():
         _count_job(use, queue_of(state, job), job, 1)
@@ -137,10 +137,10 @@ def _count_job(use: QueueUse, queue: str, job: JobRecord, sign: int) -> None:
 
 def _count_pods(use: QueueUse, queue: str, job: JobRecord, pods: Mapping[int, int], jobs: int) -> None:
     groups = job.valid_spec.groups
-    steady = use.steady is not None and not job.valid_spec.preemptible
+    non_preemptible = use.non_preemptible is not None and not job.valid_spec.preemptible
     for group, count in pods.items():
         use.add(queue, groups[group].shape.requests, count)
-        if steady:
-            use.add_steady(queue, groups[group].shape.requests, count)
+        if non_preemptible:
+            use.add_non_preemptible(queue, groups[group].shape.requests, count)
     if jobs:
         use.add(queue, ONE_JOB, jobs)

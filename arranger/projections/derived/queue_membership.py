@@ -10,7 +10,7 @@ from arranger.projections.derived.queue_counts import queue_of, sum_of
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.queues.tree import QueueProblem
-from arranger.projections.queues.use import JOBS, NOTHING_FREED, Use, less, resource_of, steady_amounts
+from arranger.projections.queues.use import JOBS, NOTHING_FREED, Use, less, non_preemptible_amounts, resource_of
 from arranger.projections.state import State
 
 #: The stages in which a job holds no nodes.
@@ -111,10 +111,10 @@ def beyond_its_queue(state: State, job: JobRecord, desired: Collection[SlotKey],
     limited = [name for name in tree.paths.get(queue_of(state, job), ()) if tree.specs[name].limited]
     asked = sum_of(job, desired) if limited else {}
     if limited and not job.valid_spec.preemptible:
-        asked.update(steady_amounts(asked.items()))
+        asked.update(non_preemptible_amounts(asked.items()))
     for name in limited:
         spec, used = tree.specs[name], totals.get(name, {})
-        for of, limit in (*spec.capability, *steady_amounts(spec.most_non_preemptible)):
+        for of, limit in (*spec.capability, *non_preemptible_amounts(spec.most_non_preemptible)):
             more, whose = asked.get(of, 0), "" if of == resource_of(of) else " for jobs that can't be preempted"
             if more and used.get(of, 0) + more > limit:
                 return f"queue {name} has too little {resource_of(of)}{whose}: {used.get(of, 0)} + {more} of {limit}"

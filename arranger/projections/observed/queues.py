@@ -10,7 +10,7 @@ from arranger.events.kinds import (
     RuntimeClassSeen,
     Watched,
 )
-from arranger.projections.derived.queue_counts import count_jobs, follow_limits, limits_steady
+from arranger.projections.derived.queue_counts import count_jobs, follow_limits, limits_non_preemptible
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.observed import objects
 from arranger.projections.observed.namespace_terms import select_again
@@ -21,7 +21,7 @@ from arranger.projections.state import Changes, State
 def see_queue(state: State, event: QueueSeen, changes: Changes) -> None:
     old = objects.put(state, event)
     if old is None or (old.spec, old.faults) != (event.spec, event.faults):
-        if limits_steady(old) != limits_steady(event):
+        if limits_non_preemptible(old) != limits_non_preemptible(event):
             follow_limits(state)
         _queues_changed(state, changes)
 

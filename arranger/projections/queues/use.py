@@ -21,7 +21,7 @@ ONE_JOB: Requests = ((JOBS, 1),)
 
 #: What jobs use that can't be preempted is counted once more, as resources with names that begin with this, as no
 #: resource's name does.
-_STEADY = "!"
+_NON_PREEMPTIBLE = "!"
 
 #: Queue → resource → amount in its unit, without zeros. The amounts of a queue are replaced and never modified, so that
 #: copies share them.
@@ -36,8 +36,9 @@ class QueueUse:
     """What queues use. `own` is that of each queue's own jobs, without those of the queues below it."""
 
     own: Use = field(default_factory=dict)
-    #: What jobs use of it that can't be preempted, by the names of `steady_amounts`; None while no queue limits that.
-    steady: Use | None = None
+    #: What jobs use of it that can't be preempted, by the names of `non_preemptible_amounts`; None while no queue
+    #: limits that.
+    non_preemptible: Use | None = None
     #: Node → resource → the amount that pods of other programs have there.
     others: Use = field(default_factory=dict)
     #: Resource → the amount that they have on all nodes together.
@@ -56,9 +57,9 @@ class QueueUse:
         """An independent copy."""
         decayed = {name: DecayedUsage(of.time_ms, of.sums) for name, of in self.decayed.items()}
         own, others, total = dict(self.own), dict(self.others), dict(self.others_total)
-        steady = dict(self.steady) if self.steady is not None else None
+        non_preemptible = dict(self.non_preemptible) if self.non_preemptible is not None else None
         return QueueUse(
-            own, steady, others, total, time_ms=self.time_ms, half_life_ms=self.half_life_ms, decayed=decayed
+            own, non_preemptible, others, total, time_ms=self.time_ms, half_life_ms=self.half_life_ms, decayed=decayed
         )
 
     def add(self, queue: str, requests: Requests, pods: int) -> None:
@@ -70,12 +71,12 @@ class QueueUse:
             for name in self._paths.get(queue, ()):
                 _add(self._totals, name, requests, pods)
 
-    def add_steady(self, queue: str, requests: Requests, pods: int) -> None:
+    def add_non_preemptible(self, queue: str, requests: Requests, pods: int) -> None:
         """Count once more what so many pods request that can't be preempted, if some queue limits that."""
-        if self.steady is None:
+        if self.non_preemptible is None:
             return
-        amounts = steady_amounts(requests)
-        _add(self.steady, queue, amounts, pods)
+        amounts = non_preemptible_amounts(requests)
+        _add(self.non_preemptible, queue, amounts, pods)
         if self._totals is not None:
             for name in self._paths.get(queue, ()):
                 _add(self._totals, name, amounts, pods)
@@ -100,9 +101,9 @@ class QueueUse:
             self._note(name)
         self.own, self._totals = own, None
 
-    def replace_steady(self, steady: Use | None) -> None:
+    def replace_non_preemptible(self, non_preemptible: Use | None) -> None:
         """Replace what of it can't be preempted."""
-        self.steady, self._totals = steady, None
+        self.non_preemptible, self._totals = non_preemptible, None
 
     def averages(self, time_ms: int) -> dict[str, dict[str, int]]:
         """Queue → resource → what its own jobs used on average until a time, in thousandths of the unit; empty without
@@ -139,7 +140,7 @@ class QueueUse:
         """Queue → what it and the queues below it use, for these ways to the root. Don't modify it."""
         if self._totals is None or self._paths is not paths:
             totals: Use = {}
-            for use in (self.own, self.steady or {}):
+            for use in (self.own, self.non_preemptible or {}):
                 for queue, amounts in use.items():
                     for name in paths.get(queue, ()):
                         _add(totals, name, amounts.items(), 1)
@@ -147,19 +148,19 @@ class QueueUse:
         return self._totals
 
 
-def steady_amounts(amounts: Iterable[tuple[str, int]]) -> Requests:
+def non_preemptible_amounts(amounts: Iterable[tuple[str, int]]) -> Requests:
     """These amounts by the names under which they are counted where they can't be preempted."""
-    return tuple([(_STEADY + resource, amount) for resource, amount in amounts])
+    return tuple([(_NON_PREEMPTIBLE + resource, amount) for resource, amount in amounts])
 
 
-def is_steady(name: str) -> bool:
-    """Whether a name is one of `steady_amounts`."""
-    return name.startswith(_STEADY)
+def is_non_preemptible(name: str) -> bool:
+    """Whether a name is one of `non_preemptible_amounts`."""
+    return name.startswith(_NON_PREEMPTIBLE)
 
 
 def resource_of(name: str) -> str:
     """The resource that is counted by a name."""
-    return name.removeprefix(_STEADY)
+    return name.removeprefix(_NON_PREEMPTIBLE)
 
 
 def less(

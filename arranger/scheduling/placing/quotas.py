@@ -16,7 +16,7 @@ from arranger.model.pod import TERMINAL
 from arranger.model.quota import LimitKind, QuotaLack, covers, usage, used_by
 from arranger.projections.derived.queue_counts import queue_of
 from arranger.projections.jobs.records import JobRecord
-from arranger.projections.queues.use import JOBS, steady_amounts
+from arranger.projections.queues.use import JOBS, non_preemptible_amounts
 from arranger.projections.state import State
 from arranger.scheduling.placing.needs import quorum_needs
 from arranger.scheduling.policies.base import PodPolicy
@@ -84,7 +84,7 @@ class Quotas:
         """`limits` are those of the state's tree of queues, if they are known."""
         self._state = state
         self._room = QueueRoom(state, time_ms, limits) if state.queue_tree.limited else None
-        self._counts_steady = self._room is not None and self._room.counts_steady
+        self._counts_non_preemptible = self._room is not None and self._room.counts_non_preemptible
         #: Whether a job is the record of a pod, its namespace, the queue that it names, and whether it counts once more
         #: as one that can't be preempted → its accounts; found on first use.
         self._found: dict[tuple[bool, str, str, bool], Accounts] = {}
@@ -163,10 +163,10 @@ class Quotas:
         """Whether the job's queue has room for all its pods, even if it had none yet."""
         if self._roomy is job or self._room is None:
             return True
-        groups, steady = job.valid_spec.groups, self._counts_steady and not job.valid_spec.preemptible
-        if groups is not self._groups[0] or steady != self._groups[1]:
-            self._groups, self._requests = (groups, steady), _of_all(groups)
-            self._requests.update(steady_amounts(self._requests.items()) if steady else ())
+        groups, non_preemptible = job.valid_spec.groups, self._counts_non_preemptible and not job.valid_spec.preemptible
+        if groups is not self._groups[0] or non_preemptible != self._groups[1]:
+            self._groups, self._requests = (groups, non_preemptible), _of_all(groups)
+            self._requests.update(non_preemptible_amounts(self._requests.items()) if non_preemptible else ())
         enough = self._room.leaves(queue_of(self._state, job), self._requests)
         self._roomy = job if enough else None
         return enough
@@ -184,18 +184,20 @@ class Quotas:
 
     def _of(self, job: JobRecord) -> Accounts:
         """The job's accounts, the queue's last."""
-        steady = self._counts_steady and not job.valid_spec.preemptible
-        key = (job.of_pods, job.seen.namespace, job.valid_spec.queue, steady)
+        non_preemptible = self._counts_non_preemptible and not job.valid_spec.preemptible
+        key = (job.of_pods, job.seen.namespace, job.valid_spec.queue, non_preemptible)
         found = self._found.get(key)
         if found is None:
-            found = self._found[key] = self._find(_namespace_of(job), queue_of(self._state, job), steady=steady)
+            found = self._found[key] = self._find(
+                _namespace_of(job), queue_of(self._state, job), non_preemptible=non_preemptible
+            )
         return found
 
     def counted(self, job: JobRecord, amounts: Mapping[str, int]) -> Iterable[tuple[str, int]]:
         """What its queue counts as the use of these amounts by a job."""
         of_job = amounts.items()
-        steady = self._counts_steady and not job.valid_spec.preemptible
-        return (*of_job, *steady_amounts(of_job)) if steady else of_job
+        non_preemptible = self._counts_non_preemptible and not job.valid_spec.preemptible
+        return (*of_job, *non_preemptible_amounts(of_job)) if non_preemptible else of_job
 
     def _limiting(self, job: JobRecord) -> Accounts:
         """The job's accounts, without a queue that has room for all its pods."""
@@ -203,11 +205,13 @@ class Quotas:
         queue = accounts[-1] if accounts else None
         return accounts[:-1] if isinstance(queue, QueueAccount) and self._has_room(job) else accounts
 
-    def _find(self, namespace: str, queue: str, *, steady: bool) -> Accounts:
+    def _find(self, namespace: str, queue: str, *, non_preemptible: bool) -> Accounts:
         of_namespace: Accounts = tuple(self._accounts.get(namespace, ()))
-        account = self._queues.get((queue, steady))
+        account = self._queues.get((queue, non_preemptible))
         if account is None and self._room is not None:
-            account = self._queues[queue, steady] = QueueAccount(self._room, queue, steady=steady)
+            account = self._queues[queue, non_preemptible] = QueueAccount(
+                self._room, queue, non_preemptible=non_preemptible
+            )
         return (*of_namespace, account) if account is not None and account.limited else of_namespace
 
     def take(self, job: JobRecord, group: int, pods: int) -> None:

@@ -9,7 +9,7 @@ from arranger.events.facts import BeyondLimit
 from arranger.projections.derived.queue_counts import least_requested, queue_of
 from arranger.projections.derived.queue_membership import counted_priority
 from arranger.projections.jobs.records import JobRecord
-from arranger.projections.queues.use import resource_of, steady_amounts
+from arranger.projections.queues.use import non_preemptible_amounts, resource_of
 from arranger.projections.state import State
 from arranger.scheduling.queues.fair_shares import Amounts
 from arranger.scheduling.queues.policies import seniority
@@ -28,27 +28,27 @@ def beyond_limits(state: State, jobs: Iterable[JobRecord]) -> dict[str, None]:
 def _beyond_queues(state: State, waiting: list[JobRecord]) -> dict[str, None]:
     """Those that have no place beside running jobs of at least their priority: others of the queue may give theirs, but
     for those that can't be preempted."""
-    tree, found, steady = state.queue_tree, dict[str, None](), SteadyLeft(state)
+    tree, found, non_preemptible = state.queue_tree, dict[str, None](), NonPreemptibleLeft(state)
     most = {name: spec.max_running for name, spec in tree.specs.items() if spec.max_running is not None}
-    if not most and not steady.limits:
+    if not most and not non_preemptible.limits:
         return found
     running = _priorities_running(state, most)
     for job in sorted(waiting, key=seniority):  # no priority is lower than the next one
         limited = [name for name in tree.paths.get(queue_of(state, job), ()) if name in most]
         full = any(_at_least(running[name], job.valid_spec.priority) >= most[name] for name in limited)
-        if full or not steady.takes(job):
+        if full or not non_preemptible.takes(job):
             found[job.uid] = None
         else:
             most.update({name: most[name] - 1 for name in limited})
     return found
 
 
-class SteadyLeft:
+class NonPreemptibleLeft:
     """What queues leave of what their jobs may use that can't be preempted. These keep it, whoever asks."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        specs = state.queue_tree.specs if state.queue_use.steady is not None else {}
+        specs = state.queue_tree.specs if state.queue_use.non_preemptible is not None else {}
         limited = {name: spec.most_non_preemptible for name, spec in specs.items()}
         #: Queue → resource → amount; maybe less than 0.
         self._left = {name: _left_of(state.queue_totals.get(name, {}), most) for name, most in limited.items() if most}
@@ -86,7 +86,7 @@ class SteadyLeft:
 
 
 def _left_of(used: Amounts, most: Iterable[tuple[str, int]]) -> dict[str, int]:
-    return {resource_of(name): amount - used.get(name, 0) for name, amount in steady_amounts(most)}
+    return {resource_of(name): amount - used.get(name, 0) for name, amount in non_preemptible_amounts(most)}
 
 
 def _priorities_running(state: State, names: Iterable[str]) -> dict[str, list[int]]:

@@ -7,7 +7,7 @@ guarantee and at most its capability. What the queues below the root hold togeth
 takes what is held already, so it is never refused for the sake of another guarantee.
 
 `nonPreemptible: WithinDeserved`: jobs that can't be preempted use at most what the queue deserves. It is as the
-capability of resources that only these jobs use (`steady_amounts`), beside what they request.
+capability of resources that only these jobs use (`non_preemptible_amounts`), beside what they request.
 
 A cycle may look at the limits of a thousand queues for each of their thousands of jobs. So the queues have positions,
 amounts are lists by position, and only those on the way to the root that state an amount of a resource are looked at.
@@ -20,7 +20,7 @@ from arranger.model.job import PodGroup
 from arranger.model.queue import Amounts
 from arranger.model.quota import LimitKind, QuotaLack
 from arranger.projections.queues.tree import QueueTree
-from arranger.projections.queues.use import JOBS, is_steady, resource_of, steady_amounts
+from arranger.projections.queues.use import JOBS, is_non_preemptible, non_preemptible_amounts, resource_of
 from arranger.projections.state import State
 from arranger.scheduling.queues.fair_shares import ROOT
 from arranger.scheduling.queues.offer import offered
@@ -57,7 +57,7 @@ class QueueLimits:
         for at, (name, _) in enumerate(paths):
             spec = tree.specs[name]
             above = self.limited[self.parents[at]] if self.parents[at] != _ROOT else tuple(everywhere)
-            most = (*spec.capability, *steady_amounts(spec.most_non_preemptible))
+            most = (*spec.capability, *non_preemptible_amounts(spec.most_non_preemptible))
             own = [resource for resource, _ in most]
             self.limited.append(above if set(above).issuperset(own) else tuple(dict.fromkeys((*above, *own))))
             for resource, amount in most:
@@ -68,9 +68,9 @@ class QueueLimits:
         self.ways = {resource: self._ways_of(resource) for resource in self.most}
 
     @property
-    def counts_steady(self) -> bool:
+    def counts_non_preemptible(self) -> bool:
         """Whether some queue limits what its jobs use that can't be preempted."""
-        return any(map(is_steady, self.most))
+        return any(map(is_non_preemptible, self.most))
 
     def _ways_of(self, resource: str) -> list[tuple[int, ...]]:
         ways: list[tuple[int, ...]] = [()] * len(self.names)
@@ -118,7 +118,7 @@ class _Resource:
         totals = state.queue_totals
         self._used = [totals[of].get(name, 0) if of in totals else 0 for of in limits.names]
         self._total = total
-        self._kind = LimitKind.NON_PREEMPTIBLE if is_steady(name) else LimitKind.CAPABILITY
+        self._kind = LimitKind.NON_PREEMPTIBLE if is_non_preemptible(name) else LimitKind.CAPABILITY
         #: Whether the guarantees keep nothing, for a while.
         self.lends = False
         self._inside = self._held(name, state) if name in limits.guaranteed else []
@@ -185,7 +185,7 @@ class QueueRoom:
     def __init__(self, state: State, time_ms: int, limits: QueueLimits | None = None) -> None:
         self._limits = limits = QueueLimits(state.queue_tree) if limits is None else limits
         self.counts_jobs, self.guaranteed = limits.counts_jobs, limits.guaranteed
-        self.counts_steady = limits.counts_steady
+        self.counts_non_preemptible = limits.counts_non_preemptible
         total = offered(state, time_ms)
         self._resources = {name: _Resource(limits, name, state, total.get(name, 0)) for name in limits.most}
         totals = state.queue_totals
@@ -263,12 +263,12 @@ _NOTHING: Mapping[str, int] = {}
 class QueueAccount:
     """The limits for the jobs of one queue, as an account of `Quotas`."""
 
-    def __init__(self, room: QueueRoom, name: str, *, steady: bool = False) -> None:
-        """`steady`: of those of its jobs that can't be preempted."""
+    def __init__(self, room: QueueRoom, name: str, *, non_preemptible: bool = False) -> None:
+        """`non_preemptible`: of those of its jobs that can't be preempted."""
         self._room = room
         self._name = name
-        self._limited = tuple([of for of in room.limited(name) if steady or not is_steady(of)])
-        self._steady = any([is_steady(of) for of in self._limited])
+        self._limited = tuple([of for of in room.limited(name) if non_preemptible or not is_non_preemptible(of)])
+        self._non_preemptible = any([is_non_preemptible(of) for of in self._limited])
         #: The last group whose pods were asked for, and what one of them uses.
         self._group: PodGroup | None = None
         self._uses: dict[str, int] = {}
@@ -292,7 +292,7 @@ class QueueAccount:
         if group is not self._group:
             self._group = group
             requests = group.shape.requests
-            amounts = (*requests, *steady_amounts(requests)) if self._steady else requests
+            amounts = (*requests, *non_preemptible_amounts(requests)) if self._non_preemptible else requests
             self._uses = {name: value for name, value in amounts if value and name in self._limited}
         return self._uses
 

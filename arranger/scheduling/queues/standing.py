@@ -13,7 +13,7 @@ from arranger.projections.derived.queue_membership import submitter_of
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.queues.tree import QueueTree
 from arranger.projections.state import State
-from arranger.scheduling.queues.demand import SteadyLeft, beyond_limits
+from arranger.scheduling.queues.demand import NonPreemptibleLeft, beyond_limits
 from arranger.scheduling.queues.dominant_shares import PlacedPiece
 from arranger.scheduling.queues.fair_shares import OWN_WEIGHT, Amounts, Claims, Division, QueueClaims
 from arranger.scheduling.queues.offer import offered
@@ -84,8 +84,8 @@ class QueueStanding:
         #: be preempted, each with its line.
         self._groups: dict[str, _Groups] = {}
         self._begun: list[tuple[str, JobRecord]] = []
-        beyond, self._steady = beyond_limits(state, jobs), SteadyLeft(state)
-        limited = self._steady.limited(jobs)
+        beyond, self._non_preemptible = beyond_limits(state, jobs), NonPreemptibleLeft(state)
+        limited = self._non_preemptible.limited(jobs)
         for job in jobs:
             name = job.valid_spec.queue or queue_of(state, job)
             line = self._line(name, job) if self._fair else name
@@ -203,7 +203,7 @@ class QueueStanding:
         parts = [(self.used.get(name, _NOTHING), requests.get(name, _NOTHING)) for name in names]
         demand = {one: [used.get(one, 0) + more.get(one, 0) for used, more in parts] for one in self.total}
         for line, job in self._begun:
-            for resource, amount in self._steady.take(job, _lacking(job)).items():
+            for resource, amount in self._non_preemptible.take(job, _lacking(job)).items():
                 if resource in demand:
                     demand[resource][self._claims.at[line]] += amount
         return demand

@@ -22,7 +22,7 @@ from arranger.projections.queues.tree import QueueProblem, QueueProblemKind, Que
 from arranger.projections.queues.use import JOBS
 from arranger.projections.state import State
 from arranger.projections.verdicts.preemption import leaves
-from arranger.scheduling.queues.demand import SteadyLeft, beyond_limits
+from arranger.scheduling.queues.demand import NonPreemptibleLeft, beyond_limits
 from arranger.scheduling.queues.standing import QueueStanding
 from arranger.scheduling.queues.waiting import considered, waiting_jobs
 
@@ -212,9 +212,11 @@ def _own(state: State, demanding: Iterable[JobRecord]) -> dict[str, _Own]:
             denial = kept_out(state, job)
             if denial is not None:
                 own.denials[denial.kind] = own.denials.get(denial.kind, 0) + 1
-    steady = SteadyLeft(state)
+    non_preemptible = NonPreemptibleLeft(state)
     for job in demanding:
-        _add(found.setdefault(queue_of(state, job), _Own({})).demand, steady.take(job, _sum(job, _lacking(job))))
+        _add(
+            found.setdefault(queue_of(state, job), _Own({})).demand, non_preemptible.take(job, _sum(job, _lacking(job)))
+        )
     known = frozenset(state.nodes.columns)
     for own in found.values():
         own.demand = {name: of for name, of in own.demand.items() if name in own.used or not _misspelt(name, known)}

@@ -92,7 +92,7 @@ class Bars(NamedTuple):
     shares with it, each with what it would use of these resources, and the jobs (UIDs) that aren't preemptible."""
 
     above: Mapping[str, Amounts] = {}
-    steady: tuple[str, ...] = ()
+    non_preemptible: tuple[str, ...] = ()
 
 
 #: A job by UID, what forbids to take its room, and from when that is over, 0 if that isn't known.

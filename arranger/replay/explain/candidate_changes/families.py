@@ -106,7 +106,7 @@ def _beyond_quota(case: WaitingCase) -> Iterator[Family]:
 def _by_rules(case: WaitingCase) -> Iterator[Family]:
     """Let others give room to the job, or let it have its turn before them."""
     kept = bars(case.state, case.job, case.config, case.state.time_ms, policies=case.policies)
-    yield Family(list(preemptible(case, kept.steady)), join_all("occupant", "preemptible true of "))
+    yield Family(list(preemptible(case, kept.non_preemptible)), join_all("occupant", "preemptible true of "))
     yield from _in_turn(case, kept)
 
 

@@ -21,7 +21,7 @@ from arranger.replay.what_if import hypothesis
 from arranger.scheduling import attracts, keeps_away
 
 #: So many jobs that aren't preemptible are tried.
-_STEADY = 8
+_MOST_NON_PREEMPTIBLE = 8
 
 
 def other_pods(case: WaitingCase) -> list[Change]:
@@ -175,13 +175,13 @@ def _counts(job: JobRecord, told: QuotaLack | None) -> bool:
     return bool(job.placements) and (of_all or not job.valid_spec.preemptible)
 
 
-def preemptible(case: WaitingCase, steady: Iterable[str]) -> Iterator[Change]:
+def preemptible(case: WaitingCase, non_preemptible: Iterable[str]) -> Iterator[Change]:
     """Let jobs give room that nothing else forbids to, those that began last first."""
     lack, state = case.lack, case.state
     assert lack is not None
-    jobs = [state.jobs[uid] for uid in steady]
+    jobs = [state.jobs[uid] for uid in non_preemptible]
     jobs = [of for of in jobs if not of.of_pods and (lack.quota is not None or _holds_any(of, lack))]
-    for other in sorted(jobs, key=lambda of: (-of.began_ms, of.uid))[:_STEADY]:
+    for other in sorted(jobs, key=lambda of: (-of.began_ms, of.uid))[:_MOST_NON_PREEMPTIBLE]:
         seen = hypothesis.job_seen(other, state, msgspec.structs.replace(other.valid_spec, preemptible=True))
         text = f"preemptible true of {label(other)}"
         yield Change("occupant", text, (seen,), subject=label(other), taking=f"{text} would let it")

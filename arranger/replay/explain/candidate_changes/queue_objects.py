@@ -15,7 +15,7 @@ from arranger.projections.derived.queue_counts import queue_of
 from arranger.projections.derived.queue_membership import Denial, DenialKind, kept_out
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.queues.tree import QueueProblemKind
-from arranger.projections.queues.use import JOBS, is_steady, resource_of, steady_amounts
+from arranger.projections.queues.use import JOBS, is_non_preemptible, non_preemptible_amounts, resource_of
 from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, Family, reverting
@@ -83,8 +83,8 @@ def usable(case: WaitingCase) -> Iterator[Change]:
 
 class _Limit(NamedTuple):
     """A limit of a queue to be raised: of its capability of a resource, of what it deserves where that limits some jobs
-    (`steady_amounts`), or of the number of its jobs (`JOBS`). `values` begin with the present one; with the last one,
-    nobody else needs to give back what counts there."""
+    (`non_preemptible_amounts`), or of the number of its jobs (`JOBS`). `values` begin with the present one; with the
+    last one, nobody else needs to give back what counts there."""
 
     queue: str
     resource: str
@@ -122,9 +122,9 @@ def _raised(state: State, limits: Sequence[_Limit], values: Sequence[int]) -> Ch
             specs[name] = msgspec.structs.replace(spec, max_running=value)
             words.append(f"raise maxRunning of queue {name} to {value}")
         else:
-            field, of = "deserved" if is_steady(resource) else "capability", resource_of(resource)
+            field, of = "deserved" if is_non_preemptible(resource) else "capability", resource_of(resource)
             specs[name] = msgspec.structs.replace(spec, **{field: _with(getattr(spec, field), of, value)})
-            what = "what queue {} deserves" if is_steady(resource) else "the capability of queue {}"
+            what = "what queue {} deserves" if is_non_preemptible(resource) else "the capability of queue {}"
             words.append(f"raise {of} of {what.format(name)} to {amount_text(of, value)}")
     events = tuple(hypothesis.queue_seen(state, name, spec) for name, spec in specs.items())
     return Change("queue", " and ".join(words), events)
@@ -136,14 +136,14 @@ def _limits(case: WaitingCase) -> Iterator[_Limit]:
     job, state = case.job, case.state
     lacks = (case.lack.quota, *quorum_lacks(state, job, case.policies.pod_policy(job, case.config), case.lack.group))
     needed = _needed(lacks, LimitKind.CAPABILITY)
-    needed |= steady_amounts(_needed(lacks, LimitKind.NON_PREEMPTIBLE).items())
+    needed |= non_preemptible_amounts(_needed(lacks, LimitKind.NON_PREEMPTIBLE).items())
     begins = any(lack.limit == LimitKind.MAX_RUNNING for lack in lacks)
     for name in state.queue_tree.paths.get(queue_of(state, job), ()):
         seen = state.queues.get(name)
         if seen is None or seen.spec is None:
             continue
         used = state.queue_totals.get(name, {})
-        for resource, limit in (*seen.spec.capability, *steady_amounts(seen.spec.most_non_preemptible)):
+        for resource, limit in (*seen.spec.capability, *non_preemptible_amounts(seen.spec.most_non_preemptible)):
             most = used.get(resource, 0) + needed.get(resource, 0)
             if resource in needed and most > limit:
                 yield _Limit(name, resource, _values(limit, most, _part(state, job, resource_of(resource))))
