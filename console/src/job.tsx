@@ -217,7 +217,7 @@ export function Waiting({ waiting, placed }: { waiting: NonNullable<Explained["w
       {[true, false].map((gives) => (
         <Sentences key={gives} title={gives ? `What would give it ${nodes}` : "What would put it into the queue"}>
           {waiting.remedies
-            .filter((one) => (one.pods > 0 || one.thenFeasible) === gives)
+            .filter((one) => (one.pods > 0 || one.thenFeasible || one.thenReserved) === gives)
             .map((one) => (
               <>
                 {shown(one.text)}

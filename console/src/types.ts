@@ -278,8 +278,17 @@ export interface Explained {
     blockers: { offset: number; text: string }[];
     /** As `blockers`, of before the job was created. */
     earlier: { offset: number; text: string }[];
-    /** What helps; with one that is `thenFeasible` and has no pods, the job only waits for room that could come. */
-    remedies: { kind: string; text: string; pods: number; undoes: number; several: boolean; thenFeasible: boolean }[];
+    /** What helps; with one that is `thenFeasible` and has no pods, the job only waits for room that could come;
+     * with one that is `thenReserved`, room is reserved for it. */
+    remedies: {
+      kind: string;
+      text: string;
+      pods: number;
+      undoes: number;
+      several: boolean;
+      thenFeasible: boolean;
+      thenReserved: boolean;
+    }[];
     /** How many changes cycles tried to find the remedies. */
     tried: number;
     /** How many of its pods a cycle would place now. */

@@ -761,7 +761,7 @@ def test_looking_for_remedies_leaves_the_state_as_it_is_and_each_one_undoes_what
             assert offsets == sorted(offsets, reverse=True)
             assert all(0 <= remedy.undoes <= state.offset for remedy in answer.waiting.remedies)
             assert all(remedy.undone for remedy in answer.waiting.remedies if remedy.undoes), "each event has words"
-            gives = [remedy.pods > 0 or remedy.then_feasible for remedy in answer.waiting.remedies]
+            gives = [remedy.gives for remedy in answer.waiting.remedies]
             assert all(gives) or not answer.waiting.position
             config = job_histories.around.config
             tries = turns_to(state, uid, config, state.time_ms, further=True)

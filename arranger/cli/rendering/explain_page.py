@@ -306,12 +306,12 @@ class ExplanationPrinter:
     def _changes(self, shown: Sequence[Remedy], what: str) -> None:
         """Print changes with which the job gets `what` it waits for now or once there is room, then those that only put
         it into the queue."""
-        if some := [one for one in shown if one.pods or one.then_feasible]:
+        if some := [one for one in shown if one.gives]:
             when = "" if any(one.pods for one in some) else " once there is room"
             heading(f"What would give it {what}{when}, each tried by a cycle at this point")
             rows = [(f"+{one.pods}" if one.pods else "-", *_remedy_cells(one)) for one in some]
             self._table(("pods", "undoes", "change"), rows, right=("pods",))
-        if none := [one for one in shown if not one.pods and not one.then_feasible]:
+        if none := [one for one in shown if not one.gives]:
             heading("What would put it into the queue, each tried by a cycle at this point")
             self._table(("undoes", "change"), map(_remedy_cells, none))
 

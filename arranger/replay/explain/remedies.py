@@ -43,7 +43,7 @@ class Remedy(msgspec.Struct, frozen=True):
     has, as it didn't have before. `undoes` is the offset of the event that it reverts, 0 if none is known, and `undone`
     describes it. `several`: it reverts several events, of which `undoes` is the newest, and reverting that one alone
     doesn't help. `room_from`: the jobs from which the cycle takes the room, in words; the text names the first of them.
-    `lost_ms`: the work that those lose, in GPU-milliseconds."""
+    `lost_ms`: the work that those lose, in GPU-milliseconds. `then_reserved`: the job only gets a reservation."""
 
     kind: str
     text: str
@@ -54,6 +54,12 @@ class Remedy(msgspec.Struct, frozen=True):
     room_from: tuple[str, ...] = ()
     then_feasible: bool = False
     lost_ms: int = 0
+    then_reserved: bool = False
+
+    @property
+    def gives(self) -> bool:
+        """Whether the job gets nodes with the change, now or once there is room, and not only a place in the queue."""
+        return self.pods > 0 or self.then_feasible or self.then_reserved
 
 
 class Blocker(msgspec.Struct, frozen=True):
@@ -77,8 +83,8 @@ def remedies(case: WaitingCase) -> Sought:
     search = _Search(case)
     of_kinds: list[tuple[list[Remedy], Sequence[Change]]] = []
     for family in families(case):
-        if family.least:
-            of_kinds.append((search.least(family), ()))
+        if family.least or family.reserves:
+            of_kinds.append((search.reserving(family) if family.reserves else search.least(family), ()))
             continue
         found = search.alone(family.alone[:_ALONE])
         of_kinds.append((found, family.alone[_ALONE:] if found else ()))
@@ -211,6 +217,22 @@ class _Search:
 
         at, feasible = self._least(family.alone, family.early, tried)
         return feasible if at != helps else []
+
+    def reserving(self, family: Family) -> list[Remedy]:
+        """The first change of a list with which a cycle reserves room for the job."""
+        case = self._case
+
+        def tried(change: Change) -> list[Remedy]:
+            if self._left <= 0:
+                return []
+            self._left -= 1
+            self.tried += 1
+            events = take_cycle(case.state, change.config or case.config, case.state.time_ms, policies=case.policies)
+            if not any(isinstance(of, k.Reserved) and of.job_uid == case.job.uid and of.pods for of in events):
+                return []
+            return [Remedy(change.kind, change.text, 0, 0, "", then_reserved=True)]
+
+        return self._least(family.alone, helping=tried)[1]
 
     def together(self, changes: Sequence[Change], join: Join) -> list[Remedy]:
         """Join as many changes as needed, from the first on, and leave out those that aren't needed."""

@@ -83,6 +83,8 @@ class Family:
     #: With `least`, of a job that no cluster of these nodes could hold: the first change with which one could is
     #: desired too.
     feasible: bool = False
+    #: The changes grow from first to last; desired is the first one with which the job only gets a reservation.
+    reserves: bool = False
 
 
 def reverting(

@@ -26,7 +26,14 @@ from arranger.replay.explain.candidate_changes.occupants import (
     users_of_quota,
 )
 from arranger.replay.explain.candidate_changes.other_queues import other_queues
-from arranger.replay.explain.candidate_changes.queue import ahead, configurations, edits_ahead, out_of_queue, priorities
+from arranger.replay.explain.candidate_changes.queue import (
+    ahead,
+    configurations,
+    edits_ahead,
+    more_reservations,
+    out_of_queue,
+    priorities,
+)
 from arranger.replay.explain.candidate_changes.queue_objects import (
     borrowing,
     less_usage,
@@ -67,6 +74,7 @@ def families(case: WaitingCase) -> Iterator[Family]:
     yield Family(reverted(case))
     yield Family(list(edits_ahead(case)))
     yield Family(list(configurations(case)))
+    yield Family(more_reservations(case), reserves=True)
     yield Family(list(other_queues(case)))
     yield Family(list(other_pods(case)), join_all("pod", "when these are gone: "))
     yield Family(list(departed(case)))

@@ -17,6 +17,8 @@ from arranger.replay.what_if import hypothesis
 
 #: The highest priority that a TYJob may have.
 _HIGHEST = 10
+#: The highest value of the setting `reservations`.
+_MOST_RESERVATIONS = 100
 
 
 def _after_back_off(job: JobRecord, left_ms: int) -> str:
@@ -102,6 +104,22 @@ def configurations(case: WaitingCase) -> Iterator[Change]:
             yield Change(
                 "config", what, (), configured.offset, f"the configuration of cycles changed: {what}", config=usable
             )
+
+
+def more_reservations(case: WaitingCase) -> Sequence[Change]:
+    """Let more jobs have reservations, where all present ones may last for ever: one waits for jobs without an expected
+    end."""
+    known, config = case.state.reservations, case.config
+    unknown = any(of.decided.awaits and not of.decided.start_ms for of in known.values())
+    if not (config.reservations and unknown) or case.job.uid in known:
+        return ()
+
+    def with_more(number: int) -> Change:
+        more = config.reservations + 1 + number
+        what = f"the setting reservations {more} instead of {config.reservations}; then room is reserved for it"
+        return Change("config", what, config=msgspec.structs.replace(config, reservations=more))
+
+    return ChangeSteps(min(len(case.ahead) + 1, _MOST_RESERVATIONS - config.reservations), with_more)
 
 
 def priorities(case: WaitingCase) -> Sequence[Change]:
