@@ -129,6 +129,16 @@ def test_two_points_of_a_log_are_compared(tmp_path: Path, capsys: pytest.Capture
     assert gone["changes"][0] == {"what": "it", "before": "there", "after": "not there"}
 
 
+def test_a_time_before_now_is_no_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = to_file(crowded().entries, tmp_path / "run.log")
+    for flags in (["-2h30m", "-1.5h"], ["-1h", "end"], ["2h ago", "1h ago"]):
+        status, out, err = run(capsys, "diff", *flags, *log)
+        assert status == 0 and out.startswith("before  offset 52, "), err
+    status, _, err = run(capsys, "diff", "-5y", "end", *log)
+    assert status == 2 and "'5y ago' is not a point in the log" in err
+    assert "No such option '-x'" in run(capsys, "diff", "-x", "end", *log)[2]
+
+
 def test_a_state_without_anything_can_be_compared_too() -> None:
     world = crowded()
     found = difference(picture(State(), world.config), picture(world.state, world.config), {})

@@ -1,6 +1,7 @@
 """`arranger diff`: show the changes between two points of a log, or between two plans."""
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,9 +32,18 @@ from arranger.settings import Settings
 
 #: The number of names shown of a group of jobs or nodes, and of a queue.
 _NAMED = 6
+#: A time before now, which begins like a flag.
+_AGO = re.compile(r"-\d[\d.a-z]*")
 
 
-@click.command()
+class _Diff(click.Command):
+    """Takes -5m for a point in time, as options do, and not for flags."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [f"{of[1:]} ago" if _AGO.fullmatch(of) else of for of in args])
+
+
+@click.command(cls=_Diff)
 @click.argument("one", metavar="A")
 @click.argument("other", metavar="B")
 @log_options
@@ -53,6 +63,7 @@ def command(target: str | None, settings: Settings, one: str, other: str, output
     \b
       arranger diff 1000 2000 --log run.log
       arranger diff "2h ago" "1h ago" -o json
+      arranger diff -2h -1h                               the same times
       arranger diff before.json after.json                two plans
     """
     files = [Path(name) for name in (one, other)]
