@@ -1,8 +1,14 @@
 """Where a command begins to read a log of which the beginning was trimmed."""
 
+from pathlib import Path
+
+import pytest
+
 from arranger.cli.inputs.reading import begin_early, feed, position_before
 from arranger.events.kinds import Watched
 from arranger.replay.reading.history import Point
+from tests.commands import Run, to_file
+from tests.unit.replay_worlds import crowded
 from tests.unit.test_maintenance import Scene
 
 
@@ -22,3 +28,12 @@ async def test_a_snapshot_behind_which_events_were_trimmed_is_no_beginning() -> 
         assert set(state.terms) == set(Watched)
     for point in (None, Point(offset=marks[0]), Point(offset=marks[-1])):
         assert (await position_before(scene.log, point)).offset >= start.offset
+
+
+def test_an_unknown_job_may_be_in_the_log_of_the_demo_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = to_file(crowded().entries, tmp_path / "log")
+    assert "log.before" not in Run(capsys, "explain", "nobody", *log).err
+    (tmp_path / "log.before").touch()
+    assert f"; the log before this one is {tmp_path / 'log.before'})" in Run(capsys, "explain", "nobody", *log).err

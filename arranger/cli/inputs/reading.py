@@ -8,6 +8,7 @@ import gc
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -125,9 +126,18 @@ async def opened(target: str | None, settings: Settings) -> AsyncIterator[Copyab
         say(f"arranger: the last entry of {log.read_from()} is cut off, and isn't read", err=True)
     try:
         yield log
+    except NotFound as problem:
+        hint = problem.hint + (_earlier_log(target) if isinstance(log, FileLog) else "")
+        raise NotFound(problem.message, hint=hint) from problem
     finally:
         gc.set_threshold(*thresholds)
         await log.close()
+
+
+def _earlier_log(target: str | None) -> str:
+    """The log of the demo before, which `arranger demo` keeps beside the new one, as a part of a hint."""
+    earlier = Path(f"{target}.before")
+    return f"; the log before this one is {earlier}" if earlier.is_file() else ""
 
 
 def is_torn(log: Copyable) -> bool:
