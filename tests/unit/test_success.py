@@ -16,6 +16,7 @@ from arranger.projections.consistency import validate
 from arranger.projections.jobs.records import JobRecord
 from arranger.replay.explain.awaited import What, awaited
 from arranger.replay.explain.causes import budget_text
+from tests.unit.replay_worlds import explained
 from tests.unit.tyjob_table import GONE, SETS, tyjob_with
 from tests.world import Edited, World, shape
 
@@ -416,3 +417,14 @@ def test_a_quorum_without_a_leader_may_need_the_last_pod_of_a_node() -> None:
     job = world.job("j", equals=True, workers=2, min_workers=2, worker=shape(cpu=1))
     world.cycle()
     assert job.waits is not None and not job.waits.shortage.infeasible
+
+
+def test_the_row_of_a_restart_tells_of_the_worker_that_restarted_and_not_of_the_one_with_the_most() -> None:
+    world = World()
+    world.node("n1", cpu=16)
+    job = world.job("j", workers=2, min_workers=1, equals=True)
+    world.settle()
+    for index, restarts in ((0, 2), (1, 1)):
+        world.change_pod(job.bound[1, index], restarts=restarts)
+    rows = [one.budget for one in explained(world.entries, "j").consequences if one.what == "Restarted"]
+    assert rows == ["actors-0 2 of 3", "actors-1 1 of 3"]

@@ -161,7 +161,7 @@ class PodHistories:
             found += self._next_pod(offset, time_ms, pod, key, job=job if fills else None, state=state)
         history.node = pod.node or history.node
         if fills and pod.restarts > history.restarts:
-            budget = budget_text(job, state, (number,))
+            budget = budget_text(job, state, (number,), told=key[1])
             found.append(Consequence(offset, time_ms, "Restarted", RESTARTED, _restarted(pod), (), budget))
         self._keep_cause(offset, time_ms, pod, history)
         return found
@@ -521,17 +521,28 @@ def _most_charged(job: JobRecord, number: int) -> tuple[int, int]:
     return max(counts, key=lambda of: of[1], default=(0, 0))
 
 
-def budget_text(job: JobRecord | None, state: State, about: Collection[int] | None = ()) -> str:
+def _worker(job: JobRecord, number: int, told: SlotKey | None) -> tuple[int, int]:
+    """The worker that stands for its set, and its restarts that count."""
+    if told is not None and told[0] == number and told in job.slots.charged:
+        return told[1], job.slots.charged[told][0]
+    return _most_charged(job, number)
+
+
+def budget_text(
+    job: JobRecord | None, state: State, about: Collection[int] | None = (), *, told: SlotKey | None = None
+) -> str:
     """The used part of the restart budget in words: of the leader, of worker sets with restarts, and of the groups with
-    the numbers `about` (None: all groups)."""
+    the numbers `about` (None: all groups). A set is told of by its worker with the most restarts, but that of the slot
+    `told` by this one."""
     if job is None or job.spec is None:
         return ""
     parts = []
-    for number, (name, count) in enumerate(restarts_used(job, state).items(), start=not job.spec.has_leader):
-        limit = job.spec.restart_of(number).limit
+    for number, (name, used) in enumerate(restarts_used(job, state).items(), start=not job.spec.has_leader):
+        limit, count = job.spec.restart_of(number).limit, used
         who = "leader" if number == LEADER_GROUP else name
         if count and number != LEADER_GROUP and job.spec.groups[number].restart is not None:
-            who = f"{name}-{_most_charged(job, number)[0]}"
+            index, count = _worker(job, number, told)
+            who = f"{name}-{index}"
         if count or number == LEADER_GROUP or about is None or number in about:
             parts.append(f"{who} {count} of {limit}" if count <= limit else f"{who} {count} (limit {limit})")
     parts += [f"{len(job.slots.given_up)} given up"] if job.slots.given_up else []
