@@ -284,3 +284,14 @@ def test_a_stage_that_there_is_not_is_refused(server: Server) -> None:
     message = refusal(lambda: server.change("job", {"status": {"stage": "Lost"}}, subresource="status"))
     assert names(message, "status.stage")
     assert "Unsupported value" in message
+
+
+@pytest.mark.parametrize("counts", [0, -1])
+def test_counts_that_are_too_low_are_refused_by_one_sentence(server: Server, counts: int) -> None:
+    for more in ({}, {"spec/workerSets/0/minCount": 1}, {"spec/minWorkersNum": 5}):
+        with pytest.raises(Refused) as refused:
+            server.apply(tyjob_with({"spec/workerSets/0/counts": counts, **more}))
+        assert str(refused.value).endswith(
+            f"spec.workerSets[0].counts: Invalid value: {counts}: spec.workerSets[0].counts in body should be greater "
+            "than or equal to 1"
+        ), refused.value
