@@ -212,7 +212,9 @@ def test_wrong_usage_says_what_is_allowed_and_whose_help_to_read(
 
 def test_every_setting_comes_with_its_meaning_and_what_is_allowed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["settings", "--lease-s", "20"], prog_name="arranger") == 0
-    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    *rows, note = capsys.readouterr().out.splitlines()
+    assert note == "These are the settings of a process started here. Processes of a cluster may have others."
+    lines = {line.split()[0]: line for line in rows}
     assert "seconds after which another process takes over" in lines["lease_s"]
     assert lines["lease_s"].endswith("Allowed: a whole number from 2 to 600")
     assert "flag --lease-s" in lines["lease_s"]

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from arranger.cli.inputs.flags import setting_flags, value_text
-from arranger.cli.rendering.output import output_option, print_json_lines, print_table
+from arranger.cli.rendering.output import output_option, print_json_lines, print_table, print_text
 from arranger.settings import SETTINGS, load, shown
 
 
@@ -46,3 +46,4 @@ def command(flags: dict[str, Any], output: str) -> None:
         row["default"] = "" if row["origin"] == "default" else row["default"]
         row["meaning"] += f". Allowed: {row['allowed']}" if row["allowed"] != "text" else ""
     print_table(columns, [[value_text(row[column]) for column in columns] for row in rows])
+    print_text("These are the settings of a process started here. Processes of a cluster may have others.")
