@@ -130,7 +130,7 @@ def _choice(values: type[Stage] | type[ScheduleState]) -> click.Choice[str]:
     "--free-gpu", metavar="'<N'", help="… the node has this many free GPUs, as in '<2'; the signs are < <= = >= >."
 )
 @click.option("--free", metavar="'RESOURCE<N'", help="… the node has this much of a resource free, as in 'memory<4Gi'.")
-@click.option("--gone", is_flag=True, help="… the job or node no longer exists.")
+@click.option("--gone", is_flag=True, help="… the job or node doesn't exist: it isn't there any more, or not yet.")
 @click.option("--not", "negated", is_flag=True, help="Find where the condition stops holding.")
 @click.option("--last", is_flag=True, help="Find the last event at which the condition starts to hold, not the first.")
 @click.option(
