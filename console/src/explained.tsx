@@ -149,7 +149,7 @@ const KEPT_BY: Record<string, string> = {
 const TAKES_NONE: Record<string, string> = {
   Off: "the setting preemption is Never",
   QueueNever: "its queue takes no room back: spec.preemption or the setting is Never",
-  Quota: "others can't give what it lacks",
+  Quota: "nobody is preempted for the quota or limit that it lacks",
   Infeasible: "not even an empty cluster would have room",
   Reserved: "the room that it would have is reserved for a job before it",
   Comes: "it has room once the pods have left that leave anyway",

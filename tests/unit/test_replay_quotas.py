@@ -17,6 +17,7 @@ from arranger.model.validation import TYJOB
 from arranger.projections import snapshot
 from arranger.projections.jobs.records import JobRecord
 from arranger.replay.bisect.cycle_conditions import QuorumFits, WouldBePlaced
+from arranger.replay.explain.room_words import takes_none_text
 from arranger.replay.reading.describe import describe
 from arranger.replay.what_if import hypothesis
 from arranger.replay.what_if.one_cycle import Variation, vary
@@ -25,7 +26,7 @@ from arranger.replay.what_if.quota_account import accounted
 from arranger.replay.what_if.simulation import Simulation
 from arranger.scheduling.cycle import VERSIONS, take_cycle
 from tests.reasons import lacking_quota
-from tests.unit.replay_worlds import explained, verified
+from tests.unit.replay_worlds import ROOM, explained, verified
 from tests.unit.test_pseudonyms import renamed
 from tests.world import World, shape
 
@@ -170,3 +171,19 @@ def test_without_names_quotas_say_the_same_and_every_cycle_is_taken_again() -> N
     waits = [event for entry in told for event in entry.batch.events if isinstance(event, k.Waits)]
     text = "0 of 3 required pods fit; quota q-0001 has too little pods (needs 3, 1 left)"
     assert shortage_text(waits[0].shortage) == text
+
+
+def test_a_quota_that_a_job_of_a_lower_priority_uses_up_is_no_reason_to_preempt_it_and_explain_says_so() -> None:
+    world = World(config=ROOM)
+    world.node("n1", cpu=64)
+    low = world.job("low", workers=2, min_workers=2, leader=shape(cpu=1), priority=1)
+    world.settle()
+    world.quota("few", {"pods": 4}, {"pods": 3})
+    world.job("high", workers=2, min_workers=2, leader=shape(cpu=1), priority=9)
+    world.cycle()
+    assert low.placements
+    waiting = explained(world.entries, "high").waiting
+    assert waiting is not None
+    said = [takes_none_text(one, str) for one in waiting.takes_none]
+    assert said == ["nobody is preempted for the quota or limit that it lacks"]
+    assert "when default/low ends" in [one.text for one in waiting.remedies]

@@ -226,7 +226,7 @@ def _who(jobs: Iterable[str]) -> str:
 _TAKES_NONE = {
     NoRoomKind.OFF: "the setting preemption is Never",
     NoRoomKind.QUEUE_NEVER: "the setting or spec.preemption of its queue is Never",
-    NoRoomKind.QUOTA: "others can't give what it lacks",
+    NoRoomKind.QUOTA: "nobody is preempted for the quota or limit that it lacks",
     NoRoomKind.INFEASIBLE: "not even an empty cluster would have room",
     NoRoomKind.RESERVED: "the room that it would have is reserved for a job before it",
     NoRoomKind.COMES: "it has room once the pods have left that leave anyway",
