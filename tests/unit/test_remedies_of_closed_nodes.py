@@ -202,3 +202,42 @@ def test_a_closed_node_keeps_a_job_waiting_that_fills_all_others_by_itself() -> 
     world.job("j", workers=3, worker=shape(cpu=48), min_workers=3, equals=True)
     world.cycle()
     assert _kept_by(world) == KeptBy.CLOSED_NODES and _causes(world) == [Cause.CLOSED]
+
+
+def _full_and_cordoned(jobs: int) -> World:
+    """The only node is cordoned, and `jobs` jobs of a CPU fill it."""
+    world = World()
+    world.node("n1", cpu=jobs)
+    for number in range(jobs):
+        world.job(f"held-{number}", leader=shape(cpu=1))
+        world.settle()
+        world.pass_time(1)
+    world.node("n1", cpu=jobs, cordoned=True)
+    return world
+
+
+@pytest.mark.parametrize(
+    ("asked", "when"),
+    [(1, "default/held-2 ends, which has"), (2, "default/held-2 and default/held-1 end, which have")],
+)
+def test_a_node_that_is_cordoned_and_full_is_offered_with_the_end_of_those_on_it(asked: int, when: str) -> None:
+    world = _full_and_cordoned(3)
+    world.job("j", leader=shape(cpu=asked))
+    world.cycle()
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    assert [of.text for of in waiting.remedies if of.kind == "uncordon"] == [f"uncordon n1, and when {when} pods there"]
+
+
+def test_ends_beside_a_repair_are_offered_only_where_ends_alone_cannot_help() -> None:
+    world = _full_and_cordoned(2)
+    world.node("n2", cpu=1)
+    world.job("held", leader=shape(cpu=1))
+    world.settle()
+    world.job("j", leader=shape(cpu=1))
+    world.cycle()
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    assert [of.text for of in waiting.remedies if of.kind in ("uncordon", "capacity")] == [
+        "when default/held (1 cpu on n2) ends"
+    ]

@@ -23,7 +23,7 @@ from arranger.replay.explain.candidate_changes.node_labels import (
 )
 from arranger.replay.explain.candidate_changes.unknown_resources import respelt, unknown_text
 from arranger.replay.explain.cluster_context import Turn
-from arranger.replay.reading.describe import amounts_text
+from arranger.replay.reading.describe import amounts_text, label
 from arranger.replay.what_if import hypothesis
 from arranger.scheduling import ClusterView
 
@@ -32,6 +32,8 @@ _CORDON_TAINTS = ("node.kubernetes.io/unschedulable",)
 _HEALTH_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 #: The maximum number of added nodes.
 _NODES_MORE = 1024
+#: The maximum number of jobs whose end is supposed beside the repair of their node.
+_EMPTIED = 4
 _HOSTNAME = "kubernetes.io/hostname"
 _NODE_KINDS = ("uncordon", "taint", "label", "ready")
 _NODES_TOGETHER = {
@@ -80,7 +82,8 @@ def node_families(case: WaitingCase) -> Iterator[Family]:
             first, further = further, None
         if first is None:
             continue
-        first = replace(first, further=further if further != first else None)
+        emptied = _emptied(first, case) if not free else None
+        first = replace(first, further=replace(further, further=emptied) if further not in (first, None) else emptied)
         steps = len(repair.words) or 1
         mended.setdefault(first.kind, []).append(((steps, not free, -first.undoes, name), first))
     for of_kind in mended.values():
@@ -89,6 +92,23 @@ def node_families(case: WaitingCase) -> Iterator[Family]:
         yield Family([change for _, change in mended[kind]], _nodes_together(kind))
     yield Family(_latest_first(_lost_nodes(case)), _nodes_together("node"))
     yield Family(_latest_first(_shrunk_nodes(case)), _nodes_together("capacity"))
+
+
+def _emptied(repaired: Change, case: WaitingCase) -> Change | None:
+    """The repair of a full node, with the end of one, two … of the jobs there, the latest first. None where pods could
+    go to other nodes once these are less full: their jobs' ends are tried alone."""
+    assert case.lack is not None
+    if case.lack.candidates:
+        return None
+    jobs = [job for job in case.state.jobs.values() if repaired.subject in job.placements.values()]
+    jobs = sorted(jobs, key=lambda job: (-job.began_ms, job.uid))[:_EMPTIED]
+    change: Change | None = None
+    for count in range(len(jobs), 0, -1):
+        gone = [event for job in jobs[:count] for event in hypothesis.job_gone(job, case.state)]
+        ends = f"{names_text([label(job) for job in jobs[:count]])} {'ends' if count == 1 else 'end'}"
+        text = f"{repaired.text}, and when {ends}, which {'has' if count == 1 else 'have'} pods there"
+        change = Change(repaired.kind, text, (*repaired.events, *gone), subject=repaired.subject, further=change)
+    return change
 
 
 def _latest_first(changes: Iterable[Change]) -> list[Change]:
