@@ -339,6 +339,23 @@ def test_a_job_that_runs_when_the_log_ends_is_assumed_to_succeed_and_not_to_be_d
     assert second(world, found.starts["uid-next", 0], timeline) == 100
 
 
+@pytest.mark.parametrize(("ends", "starts_s"), [(False, 60), (True, 200)])
+def test_pods_of_others_without_an_end_in_the_log_last_as_long_as_one_says(*, ends: bool, starts_s: int) -> None:
+    world = World()
+    world.node("n1", gpus=2)
+    world.pod_to_place("other", of=shape(gpus=2))
+    world.cycle()
+    world.pod_to_place("other", "n1", of=shape(gpus=2))
+    began_ms, offset = world.now_ms, world.state.offset
+    world.job("next", leader=shape(gpus=1))
+    world.pass_time(200)
+    told: dict[str, Any] = {"phase": "Succeeded"} if ends else {"priority": 1}
+    world.pod_asking("other", "n1", of=shape(gpus=2), **told)
+    found, _ = utilisation(world, offset, until_ms=began_ms + 600_000, lasting_ms=60_000)
+    assert found.starts["uid-next", 0] == began_ms + 1000 * starts_s
+    assert found.waiting_at_end == 0 and found.endless == 0
+
+
 def test_the_horizon_cuts_everything_off() -> None:
     timeline = one_node()
     world = timeline.play()

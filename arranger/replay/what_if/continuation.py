@@ -133,6 +133,8 @@ class Continuation:
         self._preempted: dict[str, None] = {}
         #: Jobs that were deleted in this variant: later observations of them are ignored.
         self._gone: dict[str, None] = {}
+        #: Pods of others whose end the log doesn't show, and which ended in this variant: likewise.
+        self._ended_pods: dict[str, None] = {}
 
     def run(self, moved: Callable[[int], object] | None = None, *, cycle_first: bool = False) -> Utilisation:
         """Continue to the end. `moved` is called with the number of observations since its last call.
@@ -236,7 +238,7 @@ class Continuation:
         """The observation in this variant: itself under the present term, or nothing."""
         if k.seen_or_gone(event, k.NodeSeen) and event.name in self._without_nodes:
             return []
-        if isinstance(event, k.PodSeen) and event.node in self._without_nodes:
+        if isinstance(event, k.PodSeen) and (event.node in self._without_nodes or event.uid in self._ended_pods):
             return []
         if k.seen_or_gone(event, k.QueueSeen) and event.name in self._other_queues:
             return []
@@ -287,8 +289,10 @@ class Continuation:
         if job is None or attempt < 0 or job.ended or job.attempt != attempt or not job.placements:
             return Changes()
         if job.of_pods and job.bound:
-            if self._future.lasts is None:
+            interval = self._length_of(uid, attempt) if self._future.lasts is None else None
+            if interval is not None and interval.released_ms:
                 return Changes()  # its observations say when it ends
+            self._ended_pods.update(dict.fromkeys(job.bound.values()))
             return self._say(pods_gone(self.state, [self.state.pods[pod] for pod in job.bound.values()]))
         decided = _end_of(job, self._repeated(uid, attempt))
         pods = pods_gone(self.state, self.state.pods_of.get(uid, {}).values())
