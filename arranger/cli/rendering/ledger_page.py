@@ -183,7 +183,7 @@ def _print_sums(found: list[PreemptionLine], within_ms: int) -> None:
         f"{counted(len(found), 'preemption')}, {needless or 'none'} of them needless. Needless means: without "
         f"it, the job would have got nodes within {duration(within_ms)}, and the wait would have cost no more GPU time "
         "than the victims lost. That is an estimate: victims end when their deadline or expectedRuntimeSeconds says, "
-        "and all other jobs when they did."
+        "and all other jobs, and those that somebody deleted, when they did."
     )
     for name, times, why in _in_vain(found):
         print_text(f"{name} took room in vain, {counted(times, 'time')}: {why}")
