@@ -46,10 +46,11 @@ def command(target: str | None, settings: Settings, output: str, **options: Any)
     says so, with the reason. FREE BY ITSELF is the time after which the job would have got nodes without the
     preemption, and without those after it: a scheduling cycle is asked, with its limits, guarantees and reservations,
     for at most an hour ahead. It is an estimate: a job that gave all its room would have ended when its deadline or its
-    expectedRuntimeSeconds said, and all other jobs end when they did, as does one that somebody deletes, if only because
-    it was preempted. Of many preemptions at once, each is looked at in larger steps, so the time may be too long, up to
-    3.5 times. A preemption was needless if that came within ten minutes (or --within), and the job's GPUs would have
-    waited for it no longer than the GPU time that was lost. To find all this, the command reads the log to its end.
+    expectedRuntimeSeconds said, and all other jobs end when they did, as does one that somebody deletes, also if that
+    was because of the preemption. Of many preemptions at once, each is looked at in larger steps, so the time may be
+    too long, up to 3.5 times. A preemption was needless if that came within ten minutes (or --within), and the job's
+    GPUs would have waited for it no longer than the GPU time that was lost. To find all this, the command reads the log
+    to its end.
 
     A second list has the guests: jobs that used room which was reserved for others, until these could start (Left), the
     guest ended (Ended), or nobody had the room reserved any more (Stays).
