@@ -92,16 +92,17 @@ def _in_the_way(
         return
     # A job that gets its first reservation in this cycle has this room from its turn on. So has one whose reservation
     # moves; that its turn was before shows where it is a host on nodes that only the new reservation has.
-    on, first = {pods.node for pods in placed.pods}, list[k.Event]()
+    on, first, moved = {pods.node for pods in placed.pods}, list[k.Event](), list[k.Event]()
     for of in every:
         if isinstance(of, k.Reserved) and of.pods:
             known = state.reservations.get(of.job_uid)
             had = {pods.node for pods in known.decided.pods} if known is not None else set[str]()
-            if known is None or (of.job_uid in placed.hosts and on.isdisjoint(had)):
-                first.append(of)
-    after = folded(state, (cycle, *first, *before)) if hosts else state
+            its_turn_was = known is None or (of.job_uid in placed.hosts and on.isdisjoint(had))
+            (first if its_turn_was else moved).append(of)
+    # Nothing shows whether the turns of the others whose reservations move were before: either may be so.
+    afters = [folded(state, (cycle, *first, *more, *before)) for more in ([], moved)[: 1 + bool(moved)] if hosts]
     for uid in hosts:
-        if uid in after.reservations and _may_start(after, cycle, after.jobs[uid], alone=False):
+        if all(uid in of.reservations and _may_start(of, cycle, of.jobs[uid], alone=False) for of in afters):
             yield uid, f"{placed.job_uid} becomes a guest of {uid}, which can start without its guests"
 
 

@@ -15,7 +15,6 @@ from arranger.kube.cluster import NODES, PODS, TYJOBS, ApiError, Object
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.desired import desired_status
 from arranger.model.job import PREEMPTED, Stage
-from arranger.model.stages import StageReason
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.sandbox.store import ApiRefusal, DeleteOptions
@@ -145,7 +144,7 @@ class Starts:
             if held_s > _HOLDS_S:
                 raise Violation(f"a quorum that can't start holds its nodes for {held_s:.0f} s", job=uid)
         job = self._job(uid)
-        gave_room = job is not None and job.decided is not None and job.decided.reason == StageReason.PREEMPTED
+        gave_room = job is not None and PREEMPTED in job.times.turned
         if job is not None and job.attempt and not job.back_offs.attempt.times and not gave_room:
             raise Violation("a quorum that couldn't start doesn't back off", job=uid)
         self._world.store.delete(TYJOBS, "default", "unable")
@@ -187,7 +186,7 @@ class Starts:
             self._world.faults.hit(BACK_UNSEEN)
             await asyncio.sleep(_LATE_S + 5.0)
             job = self._job(uid)
-            if job is not None and job.bound.get((1, 0)) != pod:
+            if job is not None and job.bound.get((1, 0)) != pod and PREEMPTED not in job.times.turned:
                 raise Violation(f"a job lost its pod on {node}, which was back in time", job=uid)
         self._world.store.delete(TYJOBS, "default", "stays")
 
