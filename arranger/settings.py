@@ -245,7 +245,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "Guests"
     reservations: Annotated[int, _about("how many of the first waiting jobs get a reservation", 0, 100)] = 1
     reservation_refresh_s: Annotated[
-        int, _about("least time in seconds between two revisions of a reservation", 1, 86_400)
+        int,
+        _about(
+            "least time in seconds between two revisions of a reservation while no room comes or leaves otherwise than "
+            "was known",
+            1,
+            86_400,
+        ),
     ] = 30
     runtime_quantiles: Annotated[
         bool, _about("whether jobs without an expected end are expected to run as long as earlier ones of their kind")

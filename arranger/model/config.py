@@ -33,7 +33,8 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `preemption` says how room may be taken back in the whole cluster, whatever the queues allow; None for not at all.
     A job for which room is taken back has that room for `room_bound_ms` longer than the longest grace period of the
     pods that leave it. So many of the first waiting jobs as `reservations` get a reservation, which is revised after
-    `reservation_refresh_ms` at the earliest; without reservations, any job may start before others.
+    `reservation_refresh_ms` at the earliest if there is no news of room; without reservations, any job may start before
+    others.
     `learned_runtimes`: a job that says nothing of its end is expected to end as earlier ones of its kind did.
     `qos_order`: among jobs of the same priority, those whose pods have the better QoS class come first.
     `scheduled_failed` says whether jobs fail after the grace, where their queue doesn't say it, and `provisioning`

@@ -60,6 +60,7 @@ def apply_entry(state: State, entry: Entry, changes: Changes) -> None:
     if state.awaiting and used != state.nodes.changes:
         changes.jobs.update(state.awaiting)
     state.offset = entry.last
+    state.room_news = min(state.room_news, entry.last)
     state.time_ms = fold.time_ms
 
 
@@ -77,6 +78,7 @@ def apply_by_event(state: State, entry: Entry, changes: Changes) -> Iterator[int
     for offset, event in enumerate(entry.batch.events, start=entry.first):
         _APPLY[type(event)](fold, offset, event)
         state.offset, state.time_ms = offset, fold.time_ms
+        state.room_news = min(state.room_news, entry.last)
         yield offset
 
 
@@ -145,6 +147,7 @@ class _Fold(JobLife):
         before = nodes.facts_of(name)
         if nodes.see(name, event.uid, event.resource_version, facts, time_ms=self.time_ms):
             self.changes.schedulable = True
+            self.state.note_room()
             if before is None or before.ready != facts.ready:
                 self.changes.nodes.add(name)
             node_changed(self.state, name, self.changes)
@@ -156,6 +159,7 @@ class _Fold(JobLife):
     def node_gone(self, _offset: int, event: k.ObjectGone) -> None:
         if self.state.nodes.forget(event.name, event.uid, time_ms=self.time_ms):
             self.changes.schedulable = True
+            self.state.note_room()
             self.changes.nodes.add(event.name)
             node_changed(self.state, event.name, self.changes)
 
@@ -204,8 +208,7 @@ class _Fold(JobLife):
         """Replace the old usage of a pod by the new one; most observations don't change it."""
         held, holding = old is not None and holds(old), holds(new)
         if old is not None and held and holding and same_use(old, new):
-            if old.deleting != new.deleting or (old.traits is not new.traits and old.traits != new.traits):
-                self.state.job_changes += 1  # placements of jobs with rules about other pods may change
+            self._stays(old, new)
             return
         if holding:
             hold_pod(self.state, new)
@@ -215,6 +218,13 @@ class _Fold(JobLife):
             pod_left(self.state, old.node, self.changes)
         elif not holding and new.namespace in self.state.quotas:
             self.state.job_changes += 1  # a pod without a node holds nothing, but it may use the quotas
+
+    def _stays(self, old: k.PodSeen, new: k.PodSeen) -> None:
+        """A pod uses what it used before."""
+        if old.deleting != new.deleting or (old.traits is not new.traits and old.traits != new.traits):
+            self.state.job_changes += 1  # placements of jobs with rules about other pods may change
+        if old.deleting != new.deleting and is_other(new):
+            self.state.note_room()
 
     def pod_gone(self, offset: int, event: k.ObjectGone) -> None:
         state = self.state
@@ -255,6 +265,8 @@ class _Fold(JobLife):
         if (before.spec, before.faults, before.deleting) != (event.spec, event.faults, event.deleting):
             job.version = offset
             self.state.job_changes += 1
+            if job.placements:
+                self.state.note_room()
             if event.spec is not None:
                 self._change_spec(job, event.spec, edited=before.generation != event.generation)
             self.changes.schedulable = True
@@ -297,6 +309,8 @@ class _Fold(JobLife):
             self.state.queue_use.change_half_life(event.config.half_life_ms)
             self.state.queue_use.forget_deleted(self.state.queues.keys())
             _confirmed(self, event)
+            if self.state.room_news <= event.base:
+                self.state.room_news = 0
         self._judge(offset, "CycleTaken", self.cycle_refused)
 
     def placed(self, offset: int, event: k.Placed) -> None:
@@ -464,10 +478,12 @@ def _of_groups(apply: Callable[[_Fold, int, Any], None]) -> Callable[[_Fold, int
 
 
 def _confirmed(fold: _Fold, event: k.CycleTaken) -> None:
-    """A cycle has revised the reservations that were old enough. Those of which it says nothing else are as before."""
+    """A cycle has revised all reservations if it knew news of room, else those that were old enough. Those of which it
+    says nothing else are as before."""
     reservations, refresh_ms = fold.state.reservations, event.config.reservation_refresh_ms
+    every = 0 < fold.state.room_news <= event.base
     for uid, known in reservations.items():
-        if event.time_ms - known.time_ms >= refresh_ms:
+        if every or event.time_ms - known.time_ms >= refresh_ms:
             reservations[uid] = msgspec.structs.replace(known, time_ms=fold.time_ms)
 
 

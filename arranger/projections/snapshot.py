@@ -115,6 +115,7 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     unread: tuple[str, ...]
     heard: dict[str, int]
     orphaned: dict[str, int]
+    room_news: int = 0
 
 
 #: An unchanged worker set, which isn't written.
@@ -123,7 +124,7 @@ _UNTOUCHED = SetRecord()
 #: What a snapshot has as the state does.
 _SAME = (
     "epoch", "offset", "time_ms", "last_cycle", "terms", "listed", "verdicts", "unwatched", "cluster", "with_volumes",
-    "with_devices", "heard", "orphaned",
+    "with_devices", "heard", "orphaned", "room_news",
 )  # fmt: skip
 
 #: The index of the state's time in a snapshot.

@@ -186,6 +186,9 @@ class State:
     awaiting: dict[str, None] = field(default_factory=dict)
     #: The jobs that took room and haven't been Running with it (`JobRecord.taken`); it follows from the jobs too.
     takers: dict[str, None] = field(default_factory=dict)
+    #: The offset of the last entry by which room comes or leaves otherwise than was known before, if no cycle knows it
+    #: yet, else 0: what is reserved is to be sought again.
+    room_news: int = 0
     #: By the UID of the job.
     reservations: dict[str, Reservation] = field(default_factory=dict)
     #: By the UID of the job; a forecast of an earlier version of the job doesn't count.
@@ -251,6 +254,10 @@ class State:
     def queue_totals(self) -> Mapping[str, Mapping[str, int]]:
         """Queue → what its jobs and those of the queues below it use, as in `QueueUse`. Don't modify it."""
         return self.queue_use.totals(self.queue_tree.paths)
+
+    def note_room(self) -> None:
+        """Note that room comes or leaves otherwise than was known before the present entry."""
+        self.room_news = _FOREVER
 
     def tree_changed(self) -> None:
         """Note that a queue has changed."""

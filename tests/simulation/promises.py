@@ -27,7 +27,9 @@ from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.node import NodeFacts
 from arranger.projections.derived.deadlines import deadline_left_ms
+from arranger.projections.derived.departing import ends_by_itself
 from arranger.projections.derived.expected_ends import expected_end, expected_runtime_ms
+from arranger.projections.derived.queue_counts import is_other
 from arranger.projections.jobs.records import JobRecord, holds
 from arranger.projections.state import State, Verdict
 from arranger.projections.verdicts.ownership import attributed
@@ -153,7 +155,7 @@ class Promises:
             if state.time_ms < promise.start_ms or not state.synced:
                 continue
             why = _outlived(state, promise) or (ASSUMED if state.assumed else "")
-            if not why and leaving(state):  # they were expected to leave within their grace period
+            if not why and _still_there(state):
                 why = OUTLIVED
             if why:
                 self._let_go(uid, why)
@@ -304,3 +306,11 @@ def _takes_room(state: State, uid: str) -> bool:
     waits = state.jobs[uid].waits
     guests = any(uid in job.slots.hosts and job.placements for job in state.jobs.values())
     return guests or (waits is not None and waits.shortage.untried)
+
+
+def _still_there(state: State) -> bool:
+    """Whether pods haven't left yet that were expected to leave within their grace periods."""
+    others = any(is_other(state.pods[uid]) for uid in state.deleting)
+    return (
+        others or bool(leaving(state)) or any(of.placements and ends_by_itself(state, of) for of in state.jobs.values())
+    )

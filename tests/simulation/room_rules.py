@@ -79,6 +79,17 @@ def broken(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -> Iter
             before.append(event)
 
 
+def waits_in_vain(state: State, events: Sequence[k.Event]) -> Iterator[tuple[str, str]]:
+    """(UID of the job, the problem) of each reservation that waits for a job which had no nodes any more when a cycle
+    with these events looked at `state`."""
+    revised = {of.job_uid: of for of in events if isinstance(of, k.Reserved)}
+    begun = {(of if isinstance(of, k.Placed) else of.placed).job_uid for of in events if isinstance(of, Decision)}
+    for uid, known in state.reservations.items():
+        for awaited in revised.get(uid, known.decided).awaits if uid not in begun else ():
+            if awaited not in state.jobs or not state.jobs[awaited].placements:
+                yield uid, f"the reservation of {uid} waits for {awaited}, which has no nodes"
+
+
 def _in_the_way(
     state: State, cycle: k.CycleTaken, event: Decision, before: Sequence[Decision], every: Sequence[k.Event]
 ) -> Iterator[tuple[str, str]]:

@@ -1,5 +1,7 @@
 """Reservations of the first waiting jobs, and who may go before them."""
 
+from collections.abc import Callable
+
 import msgspec
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
+from arranger.model.pod import PodTimes
 from arranger.model.queue import Preemption, PreemptionMode
 from arranger.model.reasons import ReasonKind
 from arranger.model.stages import StageReason
@@ -17,6 +20,7 @@ from arranger.scheduling.cycle import VERSIONS, Cycles
 from arranger.scheduling.queues.registry import BUILT_IN
 from arranger.scheduling.room.bound import RoomBound
 from arranger.scheduling.room.no_room import NoRoomKind, why_no_room
+from arranger.scheduling.room.reservations import Reservations
 from arranger.scheduling.search.placer import Placer
 from tests.world import World, shape
 
@@ -204,7 +208,7 @@ def test_a_job_that_never_fits_leaves_reservations_to_others() -> None:
     assert {low.uid: promised} == {uid: known.decided for uid, known in of.state.reservations.items()}
 
 
-def test_a_reservation_is_revised_once_a_job_that_it_waits_for_has_gone_though_nothing_else_changes() -> None:
+def test_a_reservation_is_revised_at_once_when_a_job_that_it_waits_for_has_gone() -> None:
     """It waited for an unknown end. Without that, it has a start, before which another job ends."""
     of = world(nodes=4)
     running(of, "holds", 12, preemptible=False, expected_s=240)
@@ -216,13 +220,7 @@ def test_a_reservation_is_revised_once_a_job_that_it_waits_for_has_gone_though_n
     for pod in [pod for pod in of.state.pods.values() if pod.owner is not None and pod.owner.job_uid == unknown.uid]:
         of.pod_gone(pod.uid)
     short = submit(of, "short", 2, preemptible=False, expected_s=10)
-    cycles = Cycles(BUILT_IN)
-    for _ in range(2):  # the second time, it says what changed reasons are told only after a while
-        while events := cycles.take(of.state, of.config, of.now_ms):
-            of.say(*events)
-        assert not short.placements
-        of.pass_time(15)
-    of.say(*cycles.take(of.state, of.config, of.now_ms))
+    of.cycle()
     assert of.state.reservations[large.uid].decided.start_ms > of.now_ms and short.placements
 
 
@@ -392,3 +390,124 @@ def test_what_is_reserved_for_a_job_is_kept_from_none_before_it(way: str) -> Non
     assert way == "taken" or wants.taken is None
     assert all(of.placements for of in stay) and not (wants.placements and large.placements)
     validate(of.state)
+
+
+def _gang_beside_a_known_end(large_pods: int = 12) -> tuple[World, JobRecord, JobRecord]:
+    """A gang on three nodes of which no end is known, and a job that is promised the room of another one instead."""
+    of = world(nodes=6)
+    gang = running(of, "gang", 12)
+    running(of, "known", 12, expected_s=600)
+    large = submit(of, "large", large_pods, priority=9)
+    of.cycle()
+    assert large.uid in of.state.reservations
+    return of, gang, large
+
+
+def _is_deleted(of: World, gang: JobRecord) -> None:
+    """With `--cascade=foreground`: its pods are deleted while the TYJob is still there."""
+    submit(of, "gang", 12, terminating=True)
+    assert gang.placements
+
+
+def _is_gone(of: World, gang: JobRecord) -> None:
+    of.job_gone(gang)
+
+
+def _is_suspended(of: World, gang: JobRecord) -> None:
+    submit(of, "gang", 12, suspend=True, generation=2)
+
+
+def _has_ended(of: World, gang: JobRecord) -> None:
+    of.say(k.StageDecided(gang.uid, gang.version, gang.attempt, Stage.SUCCEEDED, StageReason.TERMINATED))
+
+
+@pytest.mark.parametrize("begin", [_is_deleted, _is_gone, _is_suspended, _has_ended])
+def test_a_reservation_follows_a_gang_that_begins_to_leave(begin: Callable[[World, JobRecord], None]) -> None:
+    """A small job doesn't get the first GPU that the gang leaves, because the one with the reservation can have it."""
+    of, gang, large = _gang_beside_a_known_end()
+    pods = [pod.uid for _, pod in sorted(of.pods_of(gang).items())]
+    of.pass_time(1)
+    begin(of, gang)
+    small = submit(of, "small", 1, priority=1)
+    for uid in pods[:6]:
+        of.change_pod(uid, deleting=True, times=PodTimes(leave_by_ms=of.now_ms + 20_000))
+    of.cycle()
+    decided = of.state.reservations[large.uid].decided
+    assert {pods.node for pods in decided.pods} == {"n0", "n1", "n2"}
+    assert decided.start_ms == of.now_ms + 30_000  # those that are still to be deleted have all of their grace period
+    for uid in pods:
+        of.pod_gone(uid)
+        of.pass_time(1)
+        of.cycle()
+        assert not small.placements
+    if gang.uid in of.state.jobs:
+        of.job_gone(gang)
+        of.pass_time(30)  # no pod of it may come any more
+    of.cycle()
+    assert large.placements and not small.placements
+
+
+def test_a_reservation_follows_pods_of_others_that_begin_to_leave() -> None:
+    of = world(nodes=4, room_bound_ms=60_000)
+    others = [of.pod(f"other-{number}", f"n{number // 4}", gpus=1) for number in range(8)]
+    known = running(of, "known", 8, expected_s=600)
+    large = submit(of, "large", 8, priority=9)
+    of.cycle()
+    assert of.state.reservations[large.uid].decided.awaits == (known.uid,)
+    small = submit(of, "small", 1, priority=1)
+    of.pass_time(1)
+    for uid in others:
+        of.change_pod(uid, deleting=True, times=PodTimes(leave_by_ms=of.now_ms + 20_000))
+    of.cycle()
+    decided = of.state.reservations[large.uid].decided
+    assert (decided.awaits, decided.start_ms) == ((), of.now_ms + 20_000)
+    for uid in others:
+        of.pod_gone(uid)
+        of.cycle()
+        assert not small.placements
+    assert large.placements
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda of: of.node("n9", cpu=64, gpus=12),
+        lambda of: of.node("n0", cpu=64, gpus=12),
+        lambda of: submit(of, "gang", 12, deadline_s=100, generation=2),
+    ],
+)
+def test_a_reservation_follows_what_its_start_rests_on(change: Callable[[World], object]) -> None:
+    of, _, large = _gang_beside_a_known_end(16)
+    before = of.state.reservations[large.uid].decided
+    of.pass_time(1)
+    change(of)
+    of.cycle()
+    assert of.state.reservations[large.uid].decided != before
+
+
+def test_a_reservation_is_sought_again_only_when_something_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches, search = [], Reservations._search
+
+    def counted(self: Reservations, job: JobRecord) -> object:
+        searches.append(job.uid)
+        return search(self, job)
+
+    monkeypatch.setattr(Reservations, "_search", counted)
+    of, gang, large = _gang_beside_a_known_end()
+    pods = [pod.uid for pod in of.pods_of(gang).values()]
+    assert searches == [large.uid]
+    for number in range(5):
+        submit(of, f"small-{number}", 1, priority=1)
+        of.cycle()
+    assert len(searches) == 1
+    of.job_gone(gang)
+    of.cycle()
+    assert len(searches) == 2
+    for uid in pods:  # as expected
+        of.change_pod(uid, deleting=True, times=PodTimes(leave_by_ms=of.now_ms + 20_000))
+        of.pass_time(1)
+        of.cycle()
+        of.pod_gone(uid)
+        of.cycle()
+    assert len(searches) == 2 and large.placements
+    assert snapshot.restore(snapshot.encode(of.state)).room_news == of.state.room_news

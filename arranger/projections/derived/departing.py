@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 from arranger.events.kinds import PodSeen
-from arranger.model.job import LEADER_GROUP, Stage
+from arranger.model.job import DEFAULT_GRACE_S, LEADER_GROUP, Stage
 from arranger.model.pod import TERMINAL
 from arranger.projections.jobs.records import JobRecord, ended_well
 from arranger.projections.state import State
@@ -25,6 +25,21 @@ def gone_by_ms(pod: PodSeen, bound_ms: int) -> float:
     """Until when a pod that is being deleted is expected to be gone, in milliseconds since 1970: infinite for other
     pods, and for those of which it isn't known when they are to be gone."""
     return pod.times.leave_by_ms + bound_ms if pod.deleting and pod.times.leave_by_ms else math.inf
+
+
+def leave_by_ms(state: State, pod: PodSeen, time_ms: int) -> int:
+    """The end of a pod's grace period, which begins at `time_ms` unless the pod is being deleted already."""
+    if pod.deleting and pod.times.leave_by_ms:
+        return pod.times.leave_by_ms
+    return time_ms + grace_of(state, pod) * 1000
+
+
+def grace_of(state: State, pod: PodSeen) -> int:
+    """The grace period of a pod, in seconds."""
+    job = state.jobs.get(pod.owner.job_uid) if pod.owner is not None else None
+    groups = job.spec.groups if job is not None and job.spec is not None else ()
+    of_group = (of.grace_s for of in groups if pod.owner is not None and of.name == pod.owner.group_name)
+    return next(of_group, DEFAULT_GRACE_S)
 
 
 def hanging(state: State, time_ms: int, bound_ms: int) -> frozenset[str]:

@@ -28,6 +28,8 @@ def count_pods(state: State, job: JobRecord, pods: Mapping[int, int], jobs: int)
     """Count pods of a job, by group, that have got nodes (or have lost them: negative), and 1 if these are the first of
     the job (-1 if they were the last)."""
     _count_pods(state.queue_use, queue_of(state, job), job, pods, jobs)
+    if min(pods.values(), default=0) < 0:
+        state.note_room()
 
 
 def count_jobs(state: State, jobs: Iterable[JobRecord], sign: int) -> None:
@@ -52,6 +54,8 @@ def count_other(state: State, pod: PodSeen, sign: int) -> None:
     """Count what a pod has on its node if it is another program's; with the sign -1 no longer."""
     if is_other(pod):
         state.queue_use.add_other(pod, sign)
+        if sign < 0 and not pod.deleting:
+            state.note_room()
 
 
 def same_use(one: PodSeen, other: PodSeen) -> bool:

@@ -59,6 +59,7 @@ def end_reservation(state: State, uid: str, changes: Changes) -> None:
     """A job has no reservation any more, and so no guests: who uses that room wasn't told of a later reservation."""
     if state.reservations.pop(uid, None) is None:
         return
+    state.note_room()
     for job in state.jobs.values():
         slots = job.slots
         if uid in slots.hosts or slots.lent_by(uid):

@@ -18,9 +18,10 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.facts import BeyondLimit, Objected
 from arranger.model.config import CycleConfig
-from arranger.model.job import DEFAULT_GRACE_S, Stage
+from arranger.model.job import Stage
 from arranger.model.quota import LimitKind
 from arranger.projections.derived.awaited_room import refused_by_dry_run, refused_when_started
+from arranger.projections.derived.departing import leave_by_ms
 from arranger.projections.derived.queue_membership import kept_out
 from arranger.projections.jobs.records import JobRecord, has_started
 from arranger.projections.state import State
@@ -240,21 +241,11 @@ def _departures(state: State, case: EndScenario, time_ms: int) -> list[tuple[int
     term, found = state.terms.get(k.Watched.POD, 0), []
     for _, pod in sorted(state.pods.items()):
         if pod.deleting or leaves(state, pod):
-            by_ms = _leave_by_ms(state, pod, time_ms)
+            by_ms = leave_by_ms(state, pod, time_ms)
             late_ms = max(time_ms - by_ms, 0) * (2 if case == EndScenario.WORST else 1)
             leaves_ms = time_ms if case == EndScenario.BEST else max(time_ms, by_ms) + late_ms
             found.append((leaves_ms, k.gone(pod, term)))
     return sorted(found, key=lambda of: of[0])
-
-
-def _leave_by_ms(state: State, pod: k.PodSeen, time_ms: int) -> int:
-    """The end of a pod's grace period, which begins now unless the pod is being deleted already."""
-    if pod.deleting and pod.times.leave_by_ms:
-        return pod.times.leave_by_ms
-    job = state.jobs.get(pod.owner.job_uid) if pod.owner is not None else None
-    groups = job.spec.groups if job is not None and job.spec is not None else ()
-    of_group = (of.grace_s for of in groups if pod.owner is not None and of.name == pod.owner.group_name)
-    return time_ms + 1000 * next(of_group, DEFAULT_GRACE_S)
 
 
 def _why(state: State, job: JobRecord, config: CycleConfig, otherwise: Unknown) -> Unknown:

@@ -25,7 +25,7 @@ from arranger.projections.derived.queue_counts import queue_of, sum_by_group, su
 from arranger.projections.derived.queue_membership import counted_priority
 from arranger.projections.folding.slots import may_come
 from arranger.projections.jobs.parts import SlotKey
-from arranger.projections.jobs.records import JobRecord, compact, expand, holds
+from arranger.projections.jobs.records import JobRecord, compact, expand
 from arranger.projections.state import State
 from arranger.scheduling.placing.needs import pods_of, quorum_needs
 from arranger.scheduling.placing.placement_try import Piece, PlacementTry, Shortage
@@ -216,22 +216,9 @@ class PreemptionSearch:
     def _ending(self) -> list[Vacated]:
         """What comes by itself: what those jobs leave that give up their nodes, whoever wants them, and what other pods
         leave that are being deleted."""
-        state, known = self._state, self._placer.placing.jobs
-        jobs = [job for job in state.jobs.values() if job.placements and known.of(job).ends]
-        found = [*map(self._vacating.of_whole, jobs)]
-        found += self._vacating.of_assumed()
-        found.append(self._vacating.of_pods(self._deleted([*self._vacating.leaving, *self._departing], jobs)))
-        return found
-
-    def _deleted(self, counted: list[PodSeen], ending: list[JobRecord]) -> list[PodSeen]:
-        """The pods that are being deleted, but those that are counted and those of jobs that end. Pods of others may
-        have any grace period: only those count that are to be gone soon."""
-        if not self._state.deleting:
-            return []
-        without = {pod.uid for pod in counted}.union(self._vacating.hanging, *(job.bound.values() for job in ending))
-        pods = [self._state.pods[uid] for uid in self._state.deleting if uid not in without]
-        soon_ms = self._time_ms + self._bound_ms
-        return [pod for pod in pods if holds(pod) and (pod.owner is not None or 0 < pod.times.leave_by_ms <= soon_ms)]
+        vacating = self._vacating
+        deleted = vacating.of_pods(vacating.deleted([*vacating.leaving, *self._departing]))
+        return [*map(vacating.of_whole, vacating.ending), *vacating.of_assumed(), deleted]
 
     def comes_by_itself(self, job: JobRecord, before: Iterable[JobRecord]) -> bool:
         """Whether a quorum that fits nowhere fits once those have left who leave anyway, so nobody gives it room. A

@@ -19,15 +19,17 @@ room.)
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from itertools import chain
+from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from msgspec.structs import replace
 
-from arranger.events.kinds import Reserved
+from arranger.events.kinds import PodSeen, Reserved
 from arranger.model.config import CycleConfig
 from arranger.model.job import PlacedPods
 from arranger.model.pod import PodShape
@@ -36,7 +38,7 @@ from arranger.projections.cluster.nodes import Amounts
 from arranger.projections.cluster.openness import closed_to_new
 from arranger.projections.derived.awaited_room import takes_none
 from arranger.projections.derived.expected_ends import expected_end, expected_runtime_ms, leaves_by_ms
-from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.derived.queue_counts import is_other, queue_of
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Reservation, State
@@ -45,7 +47,7 @@ from arranger.scheduling.placing.placement_try import Piece, PlacementTry, Short
 from arranger.scheduling.queues.known_jobs import RowRooms
 from arranger.scheduling.queues.policies import Rank, seniority
 from arranger.scheduling.room.departures import Departures
-from arranger.scheduling.room.vacating import Departing, Vacated, Vacating, grace_ms
+from arranger.scheduling.room.vacating import Departing, Vacated, Vacating, grace_ms, held_by
 from arranger.scheduling.search.placer import Placer
 
 #: `Preemption.make_room`.
@@ -324,17 +326,16 @@ class Reservations:
             self.due_ms = min(self.due_ms, max(decided.start_ms, refresh_ms))
 
     def _note_changes(self, decided: Reserved, time_ms: int) -> None:
-        """A reservation is revised as soon as it may be if the room of nodes has changed since, or a job that it waits
-        for has no nodes any more."""
-        awaited = (self._state.jobs.get(uid) for uid in decided.awaits)
-        changed = self._sought.get(decided.job_uid) != self._state.nodes.changes
-        if changed or any(job is None or not job.placements for job in awaited):
+        """A reservation is revised as soon as it may be if the room of nodes has changed since."""
+        if self._sought.get(decided.job_uid) != self._state.nodes.changes:
             self.due_ms = min(self.due_ms, time_ms + self._config.reservation_refresh_ms)
 
     def _outdated(self, job: JobRecord, known: Reservation) -> bool:
-        """Whether a reservation is to be revised: it is old enough, the job was edited, its nodes closed, or another
-        job of the queue has one now."""
+        """Whether a reservation is to be revised: it is old enough, room comes or leaves otherwise than was known, the
+        job was edited, its nodes closed, or another job of the queue has one now."""
         nodes, decided = self._state.nodes, known.decided
+        if self._state.room_news:
+            return True
         if decided.based_on != job.version or not all(nodes.has(of.node) for of in decided.pods):
             return True
         if closed_to_new(nodes, job.valid_spec, decided.pods):
@@ -373,7 +374,7 @@ class Reservations:
         self._hold_all(1)
         ends = self._ends(job)
         lent = {of.uid: slots for _, of in ends if (slots := of.slots.lent_by(job.uid))}
-        first = [self._vacating.of_pods(self._vacating.leaving)]
+        first = [self._vacating.of_pods(self._going)]
         first += self._vacating.of_assumed()
         first += [self._part(of, lent[of.uid], whole=False) for _, of in ends if of.uid in lent]
         rest = (self._without(of, lent[of.uid]) if of.uid in lent else self._vacating.of_whole(of) for _, of in ends)
@@ -391,6 +392,12 @@ class Reservations:
         placing.observer = observer
         return found
 
+    @cached_property
+    def _going(self) -> list[PodSeen]:
+        """The pods that leave anyway and aren't of jobs with nodes: of others only those that are to be gone soon."""
+        leaving = self._vacating.leaving
+        return [*leaving, *(pod for pod in self._vacating.deleted(leaving) if is_other(pod))]
+
     def _part(self, job: JobRecord, slots: Iterable[SlotKey], *, whole: bool) -> Vacated:
         """What these slots of a job leave; with `whole` it has no nodes any more."""
         return self._vacating.of_job(job, tuple(sorted(slots)), whole=whole)
@@ -406,13 +413,22 @@ class Reservations:
             self._placer.view.hold(held.rooms.rows, held.left, content, sign=sign)
 
     def _ends(self, host: JobRecord) -> list[tuple[float, JobRecord]]:
-        """The jobs with nodes, and when they are expected to end, in that order; the unknown ends are infinite. Guests
-        of the job that is to get their room leave when they are asked to."""
-        found = []
+        """As `_ends_of_all`, but guests of the job that is to get their room leave when they are asked to."""
+        if host.uid not in self._hosting:
+            return self._ends_of_all
+        guests = [job for _, job in self._ends_of_all if host.uid in job.slots.hosts]
+        others = [(end_ms, job) for end_ms, job in self._ends_of_all if host.uid not in job.slots.hosts]
+        at = bisect_right(others, self._time_ms, key=itemgetter(0))
+        return [*others[:at], *((self._time_ms, job) for job in guests), *others[at:]]
+
+    @cached_property
+    def _ends_of_all(self) -> list[tuple[float, JobRecord]]:
+        """The jobs with nodes, and when they are expected to end, in that order; the unknown ends are infinite, and who
+        ends by itself leaves now."""
+        found, ending = [], {job.uid for job in self._vacating.ending}
         for job in self._state.jobs.values():
             if job.placements:
-                end_ms = self._time_ms if host.uid in job.slots.hosts else self._end_ms(job)
-                found.append((end_ms, job.began_ms, job.uid, job))
+                found.append((self._time_ms if job.uid in ending else self._end_ms(job), job.began_ms, job.uid, job))
         found.sort()  # no two have the same UID
         return [(end_ms, job) for end_ms, _, _, job in found]
 
@@ -431,15 +447,24 @@ class Reservations:
     def _as_found(self, host: JobRecord, tried: PlacementTry, before: list[tuple[float, JobRecord]]) -> _Found:
         pods = self._placer.placed_pods(tried)
         nodes = {of.node for of in pods}
-        awaited = [(end_ms, job) for end_ms, job in before if not nodes.isdisjoint(job.placements.values())]
         # Guests leave when they are asked to, and they come and go.
-        awaited = [(end_ms, job) for end_ms, job in awaited if host.uid not in job.slots.hosts]
-        lent = [(of, slot) for of in self._state.jobs.values() for slot in of.slots.lent_by(host.uid)]
-        last_ms = before[-1][0] if before else self._time_ms + grace_ms(self._state, lent, self._vacating.leaving)
-        kept = (of.until_ms for of in self._state.assumed.values() if of.node in nodes)
-        last_ms = max(last_ms, *kept, self._time_ms)
-        start_ms = int(last_ms) if last_ms < math.inf else 0
-        return _Found(start_ms, pods, tuple(job.uid for _, job in awaited))
+        jobs = [job for _, job in before if host.uid not in job.slots.hosts]
+        awaited = {job.uid: None for job in jobs if not nodes.isdisjoint(job.placements.values())}
+        last_ms = max(before[-1][0] if before else 0, self._left_ms(host, nodes, awaited, lent=not before))
+        return _Found(int(last_ms) if last_ms < math.inf else 0, pods, tuple(awaited))
+
+    def _left_ms(self, host: JobRecord, nodes: Collection[str], awaited: Collection[str], *, lent: bool) -> int:
+        """When those have left these nodes who leave now: pods that leave anyway, jobs of those awaited that end by
+        themselves, with `lent` the pods that were lent room of the host, and what is kept for pods that may come."""
+        going = [*self._going]
+        for job in self._vacating.ending:
+            going += held_by(self._state, job, job.placements) if job.uid in awaited else ()
+        slots = [(of, slot) for of in self._state.jobs.values() for slot in of.slots.lent_by(host.uid) if lent]
+        return max(
+            self._time_ms + (grace_ms(self._state, slots, ()) if slots else 0),
+            self._vacating.left_by_ms(pod for pod in going if pod.node in nodes),
+            *(of.until_ms for of in self._state.assumed.values() if of.node in nodes),
+        )
 
     def hold(self, job: JobRecord, decided: Reserved) -> None:
         """Take out of the view what the reservation needs of what is free now: all but what those leave who end

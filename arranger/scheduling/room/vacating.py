@@ -14,7 +14,7 @@ import numpy as np
 from arranger.events.kinds import PodSeen
 from arranger.model.job import DEFAULT_GRACE_S
 from arranger.projections.cluster.nodes import Amounts, Requests
-from arranger.projections.derived.departing import hanging, next_hanging_ms
+from arranger.projections.derived.departing import grace_of, hanging, leave_by_ms, next_hanging_ms
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord, holds, requests_of
 from arranger.projections.queues.use import JOBS
@@ -121,6 +121,26 @@ class Vacating:
         """The pods that leave anyway in this cycle."""
         found = leaving(self._state)
         return [pod for pod in found if pod.uid not in self.hanging] if self.hanging else found
+
+    @cached_property
+    def ending(self) -> list[JobRecord]:
+        """The jobs that give up all their nodes, whoever wants them."""
+        known = self._placing.jobs
+        return [job for job in self._state.jobs.values() if job.placements and known.of(job).ends]
+
+    def deleted(self, counted: Iterable[PodSeen]) -> list[PodSeen]:
+        """The pods that are being deleted, but those that are counted and those of jobs that end. Pods of others may
+        have any grace period: only those count that are to be gone soon."""
+        if not self._state.deleting:
+            return []
+        without = {pod.uid for pod in counted}.union(self.hanging, *(job.bound.values() for job in self.ending))
+        pods = [self._state.pods[uid] for uid in self._state.deleting if uid not in without]
+        soon_ms = self._placing.time_ms + self._placing.config.room_bound_ms
+        return [pod for pod in pods if holds(pod) and (pod.owner is not None or 0 < pod.times.leave_by_ms <= soon_ms)]
+
+    def left_by_ms(self, pods: Iterable[PodSeen]) -> int:
+        """When the grace periods of these pods are over if they leave now, in milliseconds since 1970; 0 of none."""
+        return max((leave_by_ms(self._state, pod, self._placing.time_ms) for pod in pods), default=0)
 
     def of_whole(self, job: JobRecord) -> Vacated:
         """What a job leaves that has no nodes any more."""
@@ -273,19 +293,11 @@ class Vacating:
 
 
 def grace_ms(state: State, slots: Iterable[tuple[JobRecord, SlotKey]], pods: Iterable[PodSeen]) -> int:
-    """The longest grace period, in milliseconds, of pods in these slots and of pods that leave anyway."""
+    """The longest grace period, in milliseconds, of pods in these slots and of pods that leave anyway. A pod that is
+    being deleted has begun its own, which isn't longer."""
     seconds = [job.valid_spec.groups[slot[0]].grace_s for job, slot in slots]
-    seconds += [_grace_of(state, pod) for pod in pods]
+    seconds += [grace_of(state, pod) for pod in pods]
     return max(seconds, default=DEFAULT_GRACE_S) * 1000
-
-
-def _grace_of(state: State, pod: PodSeen) -> int:
-    """The grace period of a pod that leaves, in seconds. One that is being deleted has begun its own, which isn't
-    longer."""
-    job = state.jobs.get(pod.owner.job_uid) if pod.owner is not None else None
-    groups = job.spec.groups if job is not None and job.spec is not None else ()
-    of_group = (of.grace_s for of in groups if pod.owner is not None and of.name == pod.owner.group_name)
-    return next(of_group, DEFAULT_GRACE_S)
 
 
 def held_by(state: State, job: JobRecord, slots: Iterable[SlotKey]) -> list[PodSeen]:
