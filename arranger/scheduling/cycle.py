@@ -256,7 +256,7 @@ class _Room(NamedTuple):
             return found
         if self.too_large is not None and not self.too_large.may_take_room(self.state, tried.job):
             return None
-        found = self.preemption.make_room(tried, lambda: self.reservations.awaited(tried, self.preemption))
+        found = self.reservations.beside_borrowers(tried, self.preemption, self.preemption.make_room)
         if found is None and self.preemption.may_make_room(tried.job):
             found = self.reservations.among_guests(tried, self.preemption, self.preemption.make_room)
         return found

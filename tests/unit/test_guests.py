@@ -10,12 +10,13 @@ from arranger.events.facts import PreemptionKind, TakenBy
 from arranger.lifecycle.desired import desired_status
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import Slot, Stage
+from arranger.model.pod import PodTimes
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
 from arranger.projections.jobs.parts import TakenRoom
 from arranger.projections.jobs.records import JobRecord
-from arranger.scheduling import NoRoomKind, why_no_room
+from arranger.scheduling import NoRoom, NoRoomKind, why_no_room
 from arranger.scheduling.cluster import view
 from arranger.scheduling.cycle import Cycles, take_cycle
 from arranger.scheduling.room.reservations import Reservations
@@ -586,3 +587,46 @@ def test_nobody_takes_room_from_jobs_that_are_no_guests_to_become_one() -> None:
     assert above.uid in of.state.reservations
     high = small(of, "high", 7, of_queue="qc", priority=7)
     assert not high.placements and {of.state.jobs[f"uid-{name}"].attempt for name in ("l1", "l2")} == {0}
+
+
+def leaving_beside_a_borrower() -> tuple[World, JobRecord]:
+    """A gang of all nodes has a reservation, above the share of its queue. Five jobs run, and the pod of a sixth one is
+    being deleted."""
+    of = six_nodes()
+    for number in range(6):
+        of.job(f"r{number}", of_queue="third", workers=1, worker=NODE, min_workers=1, equals=True)
+    of.settle()
+    of.job("big", of_queue="borrows", workers=6, worker=NODE, min_workers=6, equals=True)
+    of.settle()
+    assert "uid-big" in of.state.reservations
+    leaves = of.job("r5", of_queue="third", workers=1, worker=NODE, min_workers=1, equals=True, terminating=True)
+    [pod] = of.pods_of(leaves).values()
+    of.change_pod(pod.uid, deleting=True, times=PodTimes(leave_by_ms=of.now_ms + 20_000))
+    return of, leaves
+
+
+def test_who_comes_first_by_shares_waits_for_room_that_pods_leave_in_a_borrowers_reservation() -> None:
+    """It took a whole job's room, though the room that it would have got seconds later was enough."""
+    of, leaves = leaving_beside_a_borrower()
+    within = of.job("within", of_queue="deserves", workers=8, worker=GPU, min_workers=8, equals=True, created=9)
+    assert not [event for event in of.cycle() if isinstance(event, k.Preempted)]
+    assert [one.kind for one in why_not(of, within)] == [NoRoomKind.COMES]
+    pods = list(of.pods_of(leaves).values())
+    of.job_gone(leaves)
+    for pod in pods:
+        of.pod_gone(pod.uid)
+    of.settle()
+    assert within.stage == Stage.RUNNING and {of.state.jobs[f"uid-r{number}"].attempt for number in range(5)} == {0}
+
+
+def test_room_that_pods_leave_does_not_come_for_whom_a_reservation_keeps_out() -> None:
+    of, _ = leaving_beside_a_borrower()
+    behind = of.job(
+        "behind", of_queue="borrows", workers=8, worker=GPU, min_workers=8, equals=True, created=9, preemptible=False
+    )
+    of.cycle()
+    assert not behind.placements and NoRoomKind.COMES not in [one.kind for one in why_not(of, behind)]
+
+
+def why_not(of: World, job: JobRecord) -> tuple[NoRoom, ...]:
+    return why_no_room(of.state, job, of.config, of.now_ms, lacks=None, infeasible=False)

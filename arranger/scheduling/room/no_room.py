@@ -25,7 +25,7 @@ from arranger.scheduling.queues.registry import BUILT_IN, Policies
 from arranger.scheduling.queues.waiting import in_order, waiting_jobs
 from arranger.scheduling.room.candidates import Candidates, ShareLine, least_runtime_ms
 from arranger.scheduling.room.preemption import PreemptionSearch as Preempting
-from arranger.scheduling.room.reservations import with_reservation
+from arranger.scheduling.room.reservations import Reservations, with_reservation
 from arranger.scheduling.search.placer import Placer
 
 _BEGUN = (Stage.STARTING, Stage.RUNNING)
@@ -207,7 +207,15 @@ def _comes(state: State, job: JobRecord, config: CycleConfig, time_ms: int, poli
     placer = Placer(state, config, policies, time_ms=time_ms)
     order = in_order(state, config, policies, time_ms=time_ms)
     before = list(takewhile(lambda of: of is not job, order))[:_BEFORE]
-    return Preempting(state, config, placer, [], policies=policies, time_ms=time_ms).comes_by_itself(job, before)
+    preempting = Preempting(state, config, placer, [], policies=policies, time_ms=time_ms)
+    reservations = Reservations(state, config, placer, [], time_ms=time_ms)
+    guest = config.guests and job.valid_spec.preemptible and not job.of_pods
+
+    def hold(of: JobRecord) -> None:
+        if not guest and not preempting.comes_first(job, None, with_reservation(state, of.uid)):
+            reservations.hold(of, state.reservations[of.uid].decided, ended=True)
+
+    return preempting.comes_by_itself(job, before, hold)
 
 
 def _line(candidates: Candidates, preempting: Preempting, job: JobRecord, asked: Amounts) -> ShareLine:

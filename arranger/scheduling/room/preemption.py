@@ -220,25 +220,18 @@ class PreemptionSearch:
         deleted = vacating.of_pods(vacating.deleted([*vacating.leaving, *self._departing]))
         return [*map(vacating.of_whole, vacating.ending), *vacating.of_assumed(), deleted]
 
-    def comes_by_itself(self, job: JobRecord, before: Iterable[JobRecord]) -> bool:
+    def comes_by_itself(self, job: JobRecord, before: Iterable[JobRecord], hold: Callable[[JobRecord], None]) -> bool:
         """Whether a quorum that fits nowhere fits once those have left who leave anyway, so nobody gives it room. A
-        cycle looks at the jobs `before` it first: those that fit have their nodes, and those with reservations theirs.
-        """
-        marked = [(of, *self._marked(of)) for of in before]
-        reserved = [of for of, tried, _ in marked if tried is None and of.uid in self._state.reservations]
-        comes = self._fits_without(job, [self._vacating.of_pods(self._vacating.leaving), *self._ending], reserved)
-        self._unmark([(tried, mark) for _, tried, mark in marked])
-        return comes
-
-    def _marked(self, job: JobRecord) -> tuple[PlacementTry | None, tuple[int, int]]:
-        """A quorum that is placed, None if it doesn't fit, and where it can be undone."""
-        mark = self._placer.placing.mark()
-        return self._placer.without_memory(job), mark
-
-    def _unmark(self, marked: list[tuple[PlacementTry | None, tuple[int, int]]]) -> None:
-        for tried, mark in reversed(marked):
-            if tried is not None:
-                self._placer.placing.undo(tried, mark)
+        cycle looks at the jobs `before` it first: those that fit have their nodes, and those with reservations theirs,
+        now or once the others have left, or what `hold` keeps for them. Nothing is undone: the placer is for this."""
+        place, state = self._placer.without_memory, self._state
+        reserved = [of for of in before if place(of) is None and of.uid in state.reservations]
+        for vacated in (self._vacating.of_pods(self._vacating.leaving), *self._ending):
+            self._vacating.release(vacated)
+        for of in reserved:
+            if place(of) is None:
+                hold(of)
+        return self._placer.fits(job)
 
     def fits_without_candidates(self, job: JobRecord, asked: Amounts) -> bool:
         """Whether a quorum that requests `asked` fits once all have left who might give it room, however much their
@@ -277,15 +270,13 @@ class PreemptionSearch:
             ) and self._candidates.line(host, sum_by_group(host, dict(of_host)), self._use).exceeds(queue)
         return self._first[key]
 
-    def _fits_without(self, job: JobRecord, vacated: list[Vacated], before: Iterable[JobRecord] = ()) -> bool:
-        """Whether the quorum fits once these pods have left, and these jobs have what they find then."""
+    def _fits_without(self, job: JobRecord, vacated: list[Vacated]) -> bool:
+        """Whether the quorum fits once these pods have left."""
         placing = self._placer.placing
         observer, placing.observer = placing.observer, None
         for of in vacated:
             self._vacating.release(of)
-        marked = [self._marked(of) for of in before]
         fits = self._placer.fits(job)
-        self._unmark(marked)
         for of in vacated:
             self._vacating.take_again(of)
         placing.observer = observer

@@ -466,15 +466,17 @@ class Reservations:
             *(of.until_ms for of in self._state.assumed.values() if of.node in nodes),
         )
 
-    def hold(self, job: JobRecord, decided: Reserved) -> None:
+    def hold(self, job: JobRecord, decided: Reserved, *, ended: bool = False) -> None:
         """Take out of the view what the reservation needs of what is free now: all but what those leave who end
         before, or are guests. What pods leave that are on their way out isn't free yet, but it is held too, because a
-        job behind counts on it when it takes room: a node then has less than nothing free."""
+        job behind counts on it when it takes room: a node then has less than nothing free. With `ended`, jobs that end
+        by themselves have left."""
         view = self._placer.view
         rows, groups = view.node_index.rows(), job.valid_spec.groups
         each = [view.amounts(group.shape.requests) for group in groups]
         pods = [each[of.group] * sum(last - first + 1 for first, last in of.indices) for of in decided.pods]
-        leave = {uid: self._state.jobs[uid] for uid in decided.awaits if uid in self._state.jobs}
+        gone = {of.uid for of in self._vacating.ending} if ended else ()
+        leave = {uid: self._state.jobs[uid] for uid in decided.awaits if uid in self._state.jobs and uid not in gone}
         leave |= {guest.uid: guest for guest in self._guests.get(job.uid, ())}
         needed, on = np.zeros_like(view.free), np.array([rows[of.node] for of in decided.pods], np.int64)
         if pods:
@@ -605,6 +607,18 @@ class Reservations:
             tried.shortage = known
         self._take_out(free, None if placed else before)
         return more
+
+    def beside_borrowers(self, tried: PlacementTry, others: Others, make_room: MakeRoom) -> PlacementTry | None:
+        """The quorum of a failed try, where others give it room; None if they don't. What is reserved for those before
+        which it comes by the shares of their queues is free for it, also as pods leave it. Jobs for whose ends others
+        wait that have a reservation give no room."""
+        against = self._held_against(tried, others)
+        free = {uid: of for uid, of in self._held.items() if uid not in against}
+        before = self._put_back(free) if free else None
+        found = make_room(tried, lambda: self.awaited(tried, others))
+        if free:
+            self._take_out(free, None if found is not None and found.quorum_stands else before)
+        return found
 
     def among_guests(self, tried: PlacementTry, others: Others, make_room: MakeRoom) -> PlacementTry | None:
         """The quorum of a failed try as a guest, where guests give it their room; None if they don't. Between guests,
