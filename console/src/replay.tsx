@@ -265,10 +265,12 @@ function Job() {
       <h2>
         {job.job} {step?.stage && <Stage job={{ stage: step.stage }} />}
       </h2>
-      <p class="faint">
-        Queue {job.queue}, priority {priority(job)}
-        {step && step.gpus > 0 && `, ${amount(step.gpus)} GPUs`}
-      </p>
+      {step && (
+        <p class="faint">
+          Queue {step.queue}, priority {priority(step)}
+          {step.gpus > 0 && `, ${amount(step.gpus)} GPUs`}
+        </p>
+      )}
       {!step ? (
         <p>It wasn't there yet.</p>
       ) : !step.stage ? (

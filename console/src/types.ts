@@ -115,6 +115,8 @@ export interface Bar {
   nodes: string[];
   /** The stage in which the waiting or the run ended; empty: it lasts, the job then ran, or it was deleted. */
   outcome?: string;
+  /** The queue of then; empty: the job's last one. */
+  queue?: string;
 }
 export interface Gantt {
   jobs: { job: string; queue: string; bars: Bar[]; user?: string }[];
