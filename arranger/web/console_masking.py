@@ -14,7 +14,7 @@ Json = dict[str, Any]
 #: What of a job in another namespace is shown, as in `replay`.
 _OPEN_OF_A_JOB = (
     *("priority", "ownPriority", "stage", "since", "submitted", "attempt"),
-    *("podsPlaced", "podsRunning", "podsFailed", "podsWanted"),
+    *("podsPlaced", "podsRunning", "podsReady", "podsFailed", "podsWanted"),
 )
 _OPEN_OF_A_BAR = ("from", "to", "kind", "attempt", "outcome")
 _TOTALS_OF_JOBS = ("jobsWaiting", "jobsRunning", "jobsEnded")
