@@ -330,6 +330,10 @@ function Chart(props: {
     const first = Math.floor(top / rowPx);
     lines(pen, height);
     const text = colour("--text");
+    const full = drawn.filter((row) => row.bars.length).map((row) => row.name);
+    const longest = full.reduce((one, other) => (other.length > one.length ? other : one), "");
+    // Where one has no room with its namespace, none has it, unless two jobs would look alike.
+    const short = pen.measureText(longest).width > names - 16 && new Set(full.map(bare)).size === new Set(full).size;
     for (let number = first; number < Math.min(drawn.length, first + height / rowPx + 1); number++) {
       const row = drawn[number]!;
       const y = number * rowPx - top + AXIS_PX;
@@ -351,7 +355,8 @@ function Chart(props: {
       }
       pen.fillStyle = text;
       const left = row.swatch ? 10 : 2;
-      pen.fillText(shortened(pen, shown(row.name), names - left - 6), left, y + rowPx / 2);
+      const name = shown(row.name);
+      pen.fillText(shortened(pen, short ? bare(name) : name, names - left - 6), left, y + rowPx / 2);
     }
     axis(pen, height);
   }
@@ -538,9 +543,12 @@ const isDrag = (span: readonly [number, number] | null): span is readonly [numbe
 /** Names differ most at their ends, so the middle is left out. */
 const TAIL = 6;
 
+/** The name of a job without its namespace. */
+const bare = (name: string): string => name.slice(name.indexOf("/") + 1);
+
 function shortened(pen: Pen, text: string, width: number): string {
   if (pen.measureText(text).width <= width) return text;
-  const name = text.slice(text.indexOf("/") + 1);
+  const name = bare(text);
   const [head, tail] = [name.slice(0, -TAIL), name.slice(-TAIL)];
   let end = head.length;
   const cut = (): string => (end < head.length ? `${head.slice(0, end)}…${tail}` : name);

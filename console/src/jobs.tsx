@@ -152,7 +152,7 @@ export function Jobs() {
 /** Those with nodes of those wanted, and how many of them run, are ready or failed, unless all that are wanted are ready. */
 function podsOf(job: Row): string {
   const { podsPlaced = 0, podsRunning = 0, podsReady = podsRunning, podsWanted = 0 } = job;
-  const now = podsReady === podsWanted ? "" : podsNow(job);
+  const now = podsReady === podsWanted ? "" : podsRunning === podsWanted ? `${count(podsReady)} ready` : podsNow(job);
   return `${count(podsPlaced)}/${count(podsWanted)}${now && `: ${now}`}`;
 }
 

@@ -128,6 +128,21 @@ def test_a_link_to_a_job_that_is_not_there_says_so(offline: _Offline) -> None:
     expect(page.get_by_text("There is no job default/never-fitz in this replay.")).to_be_visible()
 
 
+def test_a_link_to_what_the_replay_does_not_have_says_so_until_another_moment_is_chosen(offline: _Offline) -> None:
+    for words, said in (
+        ("#/nosuch", "There is no view named nosuch in a replay"),
+        ("#/gantt?at=abc", "There is no event abc"),
+        ("#/gantt?at=99999", "The replay ends with event 229: this is its end."),
+    ):
+        page = offline(PAGE, words)
+        expect(page.get_by_text(said)).to_be_visible()
+        page.keyboard.press("Home")
+        expect(page.get_by_text(said)).to_have_count(0)
+    page = offline(PAGE, "#/gantt?at=100@5")
+    expect(page.get_by_text("There is no")).to_have_count(0)
+    assert "at=100" in page.url
+
+
 def test_a_failed_job_says_what_helps(offline: _Offline) -> None:
     page = offline(PAGE, "#/gantt?at=229&job=default/never-fits")
     job = page.get_by_label("The chosen job")

@@ -371,7 +371,7 @@ def test_a_job_that_crashes_within_its_pods_looks_ill_in_every_view(tmp_path: Pa
     page = opened(f"{address}/#/jobs?at=end")
     rows = page.get_by_role("table", name="Jobs").get_by_role("row")
     expect(rows.nth(1)).to_contain_text("default/crashes")
-    expect(rows.nth(1)).to_contain_text("5/5: 5 running, 1 ready")
+    expect(rows.nth(1)).to_contain_text("5/5: 1 ready")
     expect(rows.nth(1)).to_contain_text(words)
     expect(rows.nth(2)).to_contain_text("1/1")
     expect(rows.nth(2)).not_to_contain_text("ready")
