@@ -79,11 +79,16 @@ function draw(pen: CanvasRenderingContext2D, log: Timeline, x: (time: number) =>
     pen.fillStyle = pen.strokeStyle = colour(`--mark-${mark.kind}`);
     const middle = x(mark.time);
     pen.beginPath();
+    if (mark.kind === "belowQuorum") {
+      pen.arc(middle, 4, 3, 0, 7);
+      pen.stroke();
+      continue;
+    }
     if (mark.kind === "nodeLost") pen.rect(middle - 3, 1, 6, 6);
     else if (mark.kind === "nodeCordoned") pen.strokeRect(middle - 3, 1, 6, 6);
     else if (mark.kind === "preempted" || mark.kind === "podFailed") pen.arc(middle, 4, 3.5, 0, 7);
     else if (mark.kind === "jobRescheduled") path(pen, [middle - 4, 4], [middle, 0], [middle + 4, 4], [middle, 8]);
-    else if (mark.kind === "workersReplaced" || mark.kind === "belowQuorum") path(pen, [middle - 4, 0], [middle, 8], [middle + 4, 0]);
+    else if (mark.kind === "workersReplaced") path(pen, [middle - 4, 0], [middle, 8], [middle + 4, 0]);
     else path(pen, [middle - 4, 8], [middle, 0], [middle + 4, 8]);
     pen.fill();
   }
