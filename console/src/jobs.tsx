@@ -56,7 +56,7 @@ export function Jobs() {
           <input
             type="search"
             value={search.value}
-            placeholder="name, queue, user, cause or trouble"
+            placeholder="name, queue, user or cause"
             onInput={(event) => (search.value = event.currentTarget.value)}
           />
         </label>

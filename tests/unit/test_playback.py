@@ -112,6 +112,7 @@ def moved() -> World:
     # The edits of a queue and of a namespace touch no job that has nodes.
     world.pass_time(1)
     world.namespace("default", queue="b")
+    world.pass_time(1)
     world.queue("b", max_priority=3)
     world.pass_time(1)
     world.namespace("default", queue="a")

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from arranger.cli.rendering.playback_page import document, facts, facts_of
 from tests.e2e.console.pages import AXE, SLIDER
 from tests.servers import REPOSITORY
-from tests.unit.test_playback import play
+from tests.unit.test_playback import moved, play
 from tests.world import World, shape
 
 PAGE = REPOSITORY / "docs" / "replay.html"
@@ -164,6 +164,23 @@ def test_everybody_can_use_it_on_a_telephone_too(width: int, scheme: str, offlin
     page.evaluate(AXE.read_text())
     report = json.loads(page.evaluate("axe.run().then((report) => JSON.stringify(report.violations))"))
     assert [(one["id"], one["nodes"][0]["html"]) for one in report if one["impact"] in ("serious", "critical")] == []
+
+
+def test_a_job_has_the_queue_and_the_priority_of_the_moment(offline: _Offline, tmp_path: Path) -> None:
+    playback, told = play(moved().entries)
+    file = tmp_path / "moved.html"
+    file.write_bytes(document(facts(playback, told)))
+    page = offline(file, "#/gantt?job=default/train")
+    job = page.get_by_label("The chosen job")
+    page.keyboard.press("Home")
+    expect(job).to_contain_text("It wasn't there yet.")
+    expect(job).not_to_contain_text("Queue")
+    of = playback.texts
+    said = {f"Queue {of[step.queue]}, priority {step.priority}": step for step in playback.jobs[0].steps}
+    assert {"Queue a, priority 5", "Queue a, priority 6", "Queue b, priority 2"} <= said.keys()
+    for words, step in said.items():
+        page.goto(f"{file.as_uri()}#/gantt?at={step.at}&job=default/train")
+        expect(job).to_contain_text(words)
 
 
 def test_names_are_text_whatever_they_are(offline: _Offline, tmp_path: Path) -> None:
