@@ -14,7 +14,7 @@ Json = dict[str, Any]
 #: What of a job in another namespace is shown, as in `replay`.
 _OPEN_OF_A_JOB = (
     *("priority", "ownPriority", "stage", "since", "submitted", "attempt"),
-    *("podsPlaced", "podsRunning", "podsFailed", "podsWanted"),
+    *("podsPlaced", "podsRunning", "podsReady", "podsFailed", "podsWanted"),
 )
 _OPEN_OF_A_BAR = ("from", "to", "kind", "attempt", "outcome")
 _TOTALS_OF_JOBS = ("jobsWaiting", "jobsRunning", "jobsEnded")
@@ -94,7 +94,8 @@ def _gantt(answer: Json, sight: Sight) -> Json:
             jobs.append({**job, "bars": bars})
         else:
             closed: Json = {"cause": None, "gpus": 0, "nodes": []}
-            bars = [{**{name: bar[name] for name in _OPEN_OF_A_BAR}, **closed} for bar in job["bars"]]
+            names = (*_OPEN_OF_A_BAR, "queue") if sight.queues else _OPEN_OF_A_BAR
+            bars = [{**{name: bar[name] for name in names}, **closed} for bar in job["bars"]]
             jobs.append({**_other(job, sight, ()), "bars": bars})
     deleted = [job if sight.sees(job["job"]) else _other(job, sight, ("at",)) for job in answer["deleted"]]
     left = {name: answer[name] for name in ("left", "complete", "deletedLeft")}

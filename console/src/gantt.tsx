@@ -105,6 +105,8 @@ const words = (): string[] => find.value.toLowerCase().split(/\s+/).filter(Boole
 /** The bar that a job has at a time; bars that last end with the answer. */
 const barAt = (job: OfJob, now: number): Bar | undefined =>
   job.bars.find((bar, place) => bar.from <= now && (now < bar.to || (place === job.bars.length - 1 && lasts(bar))));
+/** The queue that a job was in then. */
+const queueOf = (job: OfJob, bar?: Bar): string => bar?.queue || job.queue;
 const lasts = (bar: Bar): boolean => !bar.outcome && bar.to >= (timeline.value?.lastTime ?? 0);
 /** The end of a bar; one that lasts goes on to now while the clock runs. */
 const lasting = ({ to, end }: Ended, now: number): number => (!end && to >= (timeline.value?.lastTime ?? Infinity) ? Math.max(to, now) : to);
@@ -114,7 +116,8 @@ function wanted(job: OfJob, now: number): boolean {
   if (only.value === "waited" && !job.bars.some((bar) => bar.kind === "waiting")) return false;
   if (only.value === "failed" && !job.bars.some((bar) => bar.outcome === "Failed")) return false;
   const causes = job.bars.map((bar) => (bar.kind === "waiting" ? awaited(causeOf(bar)) : "")).join(" ");
-  const text = `${job.job} ${job.queue} ${job.user ?? ""} ${causes}`.toLowerCase();
+  const queues = job.bars.map((bar) => queueOf(job, bar)).join(" ");
+  const text = `${job.job} ${job.queue} ${queues} ${job.user ?? ""} ${causes}`.toLowerCase();
   return words().every((word) => text.includes(word));
 }
 
@@ -123,8 +126,9 @@ function grouped(jobs: readonly OfJob[], now: number): [string, OfJob[]][] {
   const groups = new Map<string, OfJob[]>();
   const rest: OfJob[] = [];
   for (const job of jobs) {
-    const key = order.value === "start" ? "" : order.value === "user" ? person(job.user || "user unknown") : shown(job.queue || "no queue");
-    if (!barAt(job, now)) rest.push(job);
+    const bar = barAt(job, now);
+    const key = order.value === "start" ? "" : order.value === "user" ? person(job.user || "user unknown") : shown(queueOf(job, bar) || "no queue");
+    if (!bar) rest.push(job);
     else if (!groups.get(key)?.push(job)) groups.set(key, [job]);
   }
   const begun = (job: OfJob): number => job.bars[0]?.from ?? 0;
@@ -203,14 +207,16 @@ const said = (bar: Bar): string =>
     ? `waits: ${awaited(causeOf(bar))}${bar.outcome ? `, then ${ENDS[bar.outcome] ?? bar.outcome}` : ""}`
     : `runs, ${bar.attempt ? `attempt r${bar.attempt}` : "first attempt"}${bar.outcome ? `, ${ENDS[bar.outcome] ?? bar.outcome}` : ""}`;
 
-function rowOfJob({ job, bars, queue, user }: OfJob): Row {
+function rowOfJob(of: OfJob): Row {
+  const { job, bars, user } = of;
   const drawn = bars.map((bar): Drawn => {
     const [ofCause, shape] = causeLook(causeOf(bar));
     const thin = bar.kind === "waiting" ? shape : undefined;
     const gpus = bar.gpus > 0 ? [`${amount(bar.gpus)} GPUs on ${many(bar.nodes.length, "node")}`] : [];
     const fill = thin ? () => ofCause : () => colour(END_COLOURS[bar.outcome ?? ""] ?? "--runs");
-    const of = [queue && `queue ${shown(queue)}`, user && person(user)].filter(Boolean).join(", ");
-    return { from: bar.from, to: bar.to, job, thin, fill, about: [said(bar), ...gpus, ...(of ? [of] : [])], end: bar.outcome ?? "" };
+    const queue = queueOf(of, bar);
+    const whose = [queue && `queue ${shown(queue)}`, user && person(user)].filter(Boolean).join(", ");
+    return { from: bar.from, to: bar.to, job, thin, fill, about: [said(bar), ...gpus, ...(whose ? [whose] : [])], end: bar.outcome ?? "" };
   });
   return { name: job, bars: drawn, lanes: 1, swatch: jobColours.of(job) };
 }
@@ -324,6 +330,10 @@ function Chart(props: {
     const first = Math.floor(top / rowPx);
     lines(pen, height);
     const text = colour("--text");
+    const full = drawn.filter((row) => row.bars.length).map((row) => row.name);
+    const longest = full.reduce((one, other) => (other.length > one.length ? other : one), "");
+    // Where one has no room with its namespace, none has it, unless two jobs would look alike.
+    const short = pen.measureText(longest).width > names - 16 && new Set(full.map(bare)).size === new Set(full).size;
     for (let number = first; number < Math.min(drawn.length, first + height / rowPx + 1); number++) {
       const row = drawn[number]!;
       const y = number * rowPx - top + AXIS_PX;
@@ -345,7 +355,8 @@ function Chart(props: {
       }
       pen.fillStyle = text;
       const left = row.swatch ? 10 : 2;
-      pen.fillText(shortened(pen, shown(row.name), names - left - 6), left, y + rowPx / 2);
+      const name = shown(row.name);
+      pen.fillText(shortened(pen, short ? bare(name) : name, names - left - 6), left, y + rowPx / 2);
     }
     axis(pen, height);
   }
@@ -532,9 +543,12 @@ const isDrag = (span: readonly [number, number] | null): span is readonly [numbe
 /** Names differ most at their ends, so the middle is left out. */
 const TAIL = 6;
 
+/** The name of a job without its namespace. */
+const bare = (name: string): string => name.slice(name.indexOf("/") + 1);
+
 function shortened(pen: Pen, text: string, width: number): string {
   if (pen.measureText(text).width <= width) return text;
-  const name = text.slice(text.indexOf("/") + 1);
+  const name = bare(text);
   const [head, tail] = [name.slice(0, -TAIL), name.slice(-TAIL)];
   let end = head.length;
   const cut = (): string => (end < head.length ? `${head.slice(0, end)}…${tail}` : name);

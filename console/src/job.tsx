@@ -148,7 +148,7 @@ function Why({ life, at }: { life: Life; at: string }) {
           <>
             <dt>Submitted</dt>
             <dd>
-              {stamp(life.submitted)}, {duration(until(life.time) - life.submitted)} ago, to queue {shown(life.queue)} with priority{" "}
+              {stamp(life.submitted)}, {duration(until(life.time) - life.submitted)} ago; in queue {shown(life.queue)} with priority{" "}
               {life.priority}
               {(life.ownPriority ?? life.priority) !== life.priority && `, because of maxPriority of its queue: the job has ${life.ownPriority}`}
             </dd>

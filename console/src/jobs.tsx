@@ -15,17 +15,17 @@ const deleted = signal(false);
 type Row = Pick<Job, "job" | "queue" | "stage"> & Partial<Job> & { standing?: Standing | undefined; deletedAt?: number };
 
 /** The order without another choice: jobs that wait in the queue, as they stand there, other waiting ones, those that run,
- * those that ended, the latest first, and those that were deleted. */
+ * those with troubled pods first, those that ended, the latest first, and those that were deleted. */
 function rank(job: Row): number {
-  if (job.stage === "Deleted") return 4;
-  if (job.stage === "Failed" || job.stage === "Succeeded") return 3;
-  return job.standing?.position ? 0 : job.waitCause ? 1 : 2;
+  if (job.stage === "Deleted") return 5;
+  if (job.stage === "Failed" || job.stage === "Succeeded") return 4;
+  return job.standing?.position ? 0 : job.waitCause ? 1 : job.trouble ? 2 : 3;
 }
 /** The place in the queue; jobs without one come after all others. */
 const position = (job: Row): number => job.standing?.position || Number.MAX_SAFE_INTEGER;
 const inOrder = (one: Row, other: Row): number =>
   rank(one) - rank(other) ||
-  (rank(one) === 3 ? (other.since ?? 0) - (one.since ?? 0) : position(one) - position(other));
+  (rank(one) === 4 ? (other.since ?? 0) - (one.since ?? 0) : position(one) - position(other));
 const age = (job: Row, now: number): number => now - (job.submitted ?? now);
 
 export function Jobs() {
@@ -43,7 +43,7 @@ export function Jobs() {
     return (jobs ?? []).filter(
       (one) =>
         (!stage.value || one.stage === stage.value) &&
-        words.every((word) => `${one.job} ${one.queue} ${person(one.standing?.user ?? "")} ${one.waitCause ? awaited(one.waitCause) : ""}`.toLowerCase().includes(word)),
+        words.every((word) => `${one.job} ${one.queue} ${person(one.standing?.user ?? "")} ${waitsFor(one)}`.toLowerCase().includes(word)),
     );
   }, [jobs, search.value, stage.value]);
   if (!now) return <Missing problem={problem.value} busy={!problem.value} none="" />;
@@ -142,17 +142,17 @@ export function Jobs() {
             key: (job) => age(job, now.time),
             number: true,
           },
-          { name: "Waits for", cell: (job) => waitsFor(job), key: waitsFor },
+          { name: "Waits for, or lacks", cell: (job) => waitsFor(job), key: waitsFor },
         ]}
       />
     </>
   );
 }
 
-/** Those with nodes of those wanted, and how many of them run or failed, unless all that are wanted run. */
+/** Those with nodes of those wanted, and how many of them run, are ready or failed, unless all that are wanted are ready. */
 function podsOf(job: Row): string {
-  const { podsPlaced = 0, podsRunning = 0, podsWanted = 0 } = job;
-  const now = podsRunning === podsWanted ? "" : podsNow(job);
+  const { podsPlaced = 0, podsRunning = 0, podsReady = podsRunning, podsWanted = 0 } = job;
+  const now = podsReady === podsWanted ? "" : podsRunning === podsWanted ? `${count(podsReady)} ready` : podsNow(job);
   return `${count(podsPlaced)}/${count(podsWanted)}${now && `: ${now}`}`;
 }
 
@@ -184,11 +184,11 @@ export function Stage({ job }: { job: Pick<Job, "stage"> }) {
   return <span class={`stage ${job.stage}`}>{job.stage}</span>;
 }
 
-/** What a job waits for; one that runs may still lack pods. */
+/** What a job waits for, and what is wrong with its pods; one that runs may still lack pods. */
 function waitsFor(job: Row): string {
-  if (job.waitCause) return awaited(job.waitCause);
   const lacks = job.stage === "Running" ? (job.podsWanted ?? 0) - (job.podsPlaced ?? 0) : 0;
-  return lacks > 0 ? many(lacks, "more pod") : "–";
+  const further = job.waitCause ? awaited(job.waitCause) : lacks > 0 ? many(lacks, "more pod") : "";
+  return [shown(job.trouble ?? ""), further].filter(Boolean).join("; ") || "–";
 }
 
 /** The priority that counts in its queue, and that of the job if it has another. */

@@ -2,11 +2,11 @@
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { VICTIMS } from "./explained";
-import { useDeleted } from "./jobs";
+import { Stage, useDeleted } from "./jobs";
 import { AsOf, Figure, JobLink, Missing, Note, Point, Table } from "./parts";
 import { see } from "./seen";
 import { ended, live, moment, problem, settledPoint, timeline } from "./store";
-import type { Mark, Preemptions, Timeline, Waits } from "./types";
+import type { Job, Mark, Preemptions, Timeline, Waits } from "./types";
 import { useAnswer } from "./use";
 import { awaited, clock, count, duration, hours, many, person, plain, shown, stamp } from "./words";
 
@@ -39,11 +39,33 @@ export function Overview() {
           </>
         )}
       </dl>
+      <Troubled jobs={now.jobs.filter((one) => one.trouble)} />
       <h3>What disturbed nodes and jobs</h3>
       <Marks marks={marks} />
       <Waited to={settledPoint.value} />
       <h3>Who gave room to whom</h3>
       <Preempted to={settledPoint.value} />
+    </>
+  );
+}
+
+/** The jobs whose pods are in trouble at the point, those with the most GPUs first. */
+function Troubled({ jobs }: { jobs: readonly Job[] }) {
+  if (!jobs.length) return null;
+  return (
+    <>
+      <h3>Jobs whose pods are in trouble</h3>
+      <Table
+        caption="Jobs whose pods are in trouble at this point"
+        rows={[...jobs].sort((one, other) => (other.gpus ?? 0) - (one.gpus ?? 0))}
+        rowsInSight={8}
+        columns={[
+          { name: "Job", cell: (one) => <JobLink job={one.job} />, key: (one) => one.job },
+          { name: "Stage", cell: (one) => <Stage job={one} />, key: (one) => one.stage },
+          { name: "Pods ready", cell: (one) => `${count(one.podsReady ?? 0)} of ${count(one.podsWanted)}`, key: (one) => one.podsReady ?? 0, number: true },
+          { name: "What is wrong", cell: (one) => shown(one.trouble ?? "") },
+        ]}
+      />
     </>
   );
 }
@@ -66,7 +88,7 @@ function Marks({ marks }: { marks: readonly Mark[] }) {
         caption="What disturbed nodes and jobs, the latest first"
         rows={[...marks].reverse()}
         rowsInSight={8}
-        none="No node was lost or cordoned, and no job was preempted, had a pod that failed, lost workers, started again or failed up to this point."
+        none="No node was lost or cordoned, and no job was preempted, had a pod that failed, fell below its quorum, lost workers, started again or failed up to this point."
         columns={[
           { name: "Event", cell: (one) => <Point at={one.at} />, number: true },
           { name: "Time", cell: (one) => clock(one.time), number: true },

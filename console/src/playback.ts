@@ -1,8 +1,9 @@
 // What a page without a server plays: facts of `arranger export --html`, and what was so at a time.
 import type { Explained, Gantt, NodeGantt, Series, Timeline } from "./types";
 
-/** At, time in ms, stage, waits for, message (numbers of texts), pods placed, pods desired, GPUs. */
-type Row = [number, number, number, number, number, number, number, number];
+/** At, time in ms, stage, waits for, message (numbers of texts), pods placed, pods desired, GPUs, queue (number of a text),
+ * the priority that counts there, the job's own. */
+type Row = [number, number, number, number, number, number, number, number, number, number, number];
 /** At, time in ms, kind, words (numbers of texts), numbers of jobs, subject (number of a text). */
 type Event = [number, number, number, number, number[], number];
 export type Told = Omit<Explained, "intervals" | "placementExplanations"> & { offset: number };
@@ -19,7 +20,7 @@ export interface Facts {
     series: Series;
     gantt: Gantt;
     nodes: NodeGantt;
-    jobs: { job: string; queue: string; priority: number; ownPriority?: number; steps: Row[] }[];
+    jobs: { job: string; steps: Row[] }[];
     happenings: Event[];
     texts: string[];
   };
@@ -36,6 +37,10 @@ export interface Step {
   placed: number;
   desired: number;
   gpus: number;
+  queue: string;
+  /** The one that counts in its queue. */
+  priority: number;
+  ownPriority: number;
 }
 
 export interface Happening {
@@ -49,11 +54,6 @@ export interface Happening {
 
 export interface Played {
   job: string;
-  queue: string;
-  /** The one that counts in its queue. */
-  priority: number;
-  /** The job's own, if it may be another. */
-  ownPriority?: number;
   steps: Step[];
   told: Told[];
 }
@@ -85,8 +85,9 @@ export class Playback {
     const text = (number: number): string => texts[number] ?? "";
     this.jobs = jobs.map(({ steps, ...of }) => ({
       ...of,
-      steps: steps.map(([at, timeMs, stage, waitingFor, message, placed, desired, gpus]) => ({
+      steps: steps.map(([at, timeMs, stage, waitingFor, message, placed, desired, gpus, queue, priority, ownPriority]) => ({
         at, timeMs, stage: text(stage), waitingFor: text(waitingFor), message: text(message), placed, desired, gpus,
+        queue: text(queue), priority, ownPriority,
       })),
       told: (facts.explanations[of.job] ?? []).sort((one, other) => one.offset - other.offset),
     }));

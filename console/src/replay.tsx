@@ -28,7 +28,11 @@ const SPEEDS = [0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600];
 const speed = signal(SPEEDS.find((one) => one >= (log.lastMs - log.firstMs) / 60_000) ?? 3600);
 const shownAt = computed(() => log.offsetAt(now.value));
 
+/** What the address names and the page doesn't have, until another moment is chosen. */
+const astray = signal("");
+
 function seek(timeMs: number): void {
+  astray.value = "";
   now.value = Math.max(log.firstMs, Math.min(timeMs, log.lastMs));
   reveal(now.peek() / 1000);
 }
@@ -265,10 +269,12 @@ function Job() {
       <h2>
         {job.job} {step?.stage && <Stage job={{ stage: step.stage }} />}
       </h2>
-      <p class="faint">
-        Queue {job.queue}, priority {priority(job)}
-        {step && step.gpus > 0 && `, ${amount(step.gpus)} GPUs`}
-      </p>
+      {step && (
+        <p class="faint">
+          Queue {step.queue}, priority {priority(step)}
+          {step.gpus > 0 && `, ${amount(step.gpus)} GPUs`}
+        </p>
+      )}
       {!step ? (
         <p>It wasn't there yet.</p>
       ) : !step.stage ? (
@@ -347,6 +353,7 @@ function Page() {
             This page plays {duration((log.lastMs - log.firstMs) / 1000)} of a scheduler's log. Press Play, drag the line of time,
             or choose a job to read why it waits.
           </p>
+          {astray.value && <Note>{astray.value}</Note>}
           <Figures />
           <Gantt steady />
         </div>
@@ -368,9 +375,17 @@ function Page() {
 
 /** The moment and the job that the address names, as in the console: #/gantt?at=120&job=default/train. */
 function readAddress(): void {
-  const given = new URLSearchParams(location.hash.split("?")[1] ?? "");
-  const offset = Number(given.get("at"));
-  if (offset > 0) seek(log.timeOf(offset));
+  const [name = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const given = new URLSearchParams(query);
+  const asked = given.get("at") ?? "";
+  const offset = asked === "end" ? playback.last : Number(/^(\d{1,15})(?:@\d{1,15})?$/.exec(asked)?.[1] ?? 0);
+  if (offset) seek(log.timeOf(offset));
+  astray.value = [
+    name && name !== "gantt" && `There is no view named ${name} in a replay: this is all of it.`,
+    asked && !offset && `There is no event ${asked}: this is another moment.`,
+    offset > playback.last && `The replay ends with event ${count(playback.last)}: this is its end.`,
+    offset && offset < playback.first && `The replay begins with event ${count(playback.first)}: this is its beginning.`,
+  ].filter(Boolean).join(" ");
   const job = given.get("job") ?? "";
   if (job) chosen.value = job;
   readOthers(given, "gantt");

@@ -79,6 +79,11 @@ function draw(pen: CanvasRenderingContext2D, log: Timeline, x: (time: number) =>
     pen.fillStyle = pen.strokeStyle = colour(`--mark-${mark.kind}`);
     const middle = x(mark.time);
     pen.beginPath();
+    if (mark.kind === "belowQuorum") {
+      pen.arc(middle, 4, 3, 0, 7);
+      pen.stroke();
+      continue;
+    }
     if (mark.kind === "nodeLost") pen.rect(middle - 3, 1, 6, 6);
     else if (mark.kind === "nodeCordoned") pen.strokeRect(middle - 3, 1, 6, 6);
     else if (mark.kind === "preempted" || mark.kind === "podFailed") pen.arc(middle, 4, 3.5, 0, 7);

@@ -38,11 +38,14 @@ export interface Job {
   /** Of those that have nodes; an older record has neither number. */
   podsRunning?: number;
   podsFailed?: number;
+  podsReady?: number;
   podsWanted: number;
   // Left out for jobs of namespaces whose jobs the reader may not see.
   podsMinimum?: number;
   gpus?: number;
   waitCause?: string | null;
+  /** What is wrong with its pods, in the words of its status; empty: nothing. */
+  trouble?: string;
 }
 /** Where a job stands: 0 is no position, and null isn't known. */
 export interface Standing {
@@ -115,6 +118,8 @@ export interface Bar {
   nodes: string[];
   /** The stage in which the waiting or the run ended; empty: it lasts, the job then ran, or it was deleted. */
   outcome?: string;
+  /** The queue of then; empty: the job's last one. */
+  queue?: string;
 }
 export interface Gantt {
   jobs: { job: string; queue: string; bars: Bar[]; user?: string }[];

@@ -97,9 +97,11 @@ export const amounts = (of: readonly [string, number][]): string =>
 /** `1 job`, `2 jobs` */
 export const many = (value: number, word: string): string => `${count(value)} ${word}${value === 1 ? "" : "s"}`;
 
-/** How many pods of a job run and how many failed: `7 running, 1 failed`; empty if none does. */
-export function podsNow({ podsRunning = 0, podsFailed = 0 }: { podsRunning?: number; podsFailed?: number }): string {
-  const running = podsRunning ? `${count(podsRunning)} running` : "";
+/** How many pods of a job run, how many of them are ready unless all are, and how many failed: `7 running, 5 ready, 1
+ * failed`; empty if none does. */
+export function podsNow(of: { podsRunning?: number; podsReady?: number; podsFailed?: number }): string {
+  const { podsRunning = 0, podsReady = podsRunning, podsFailed = 0 } = of;
+  const running = podsRunning ? `${count(podsRunning)} running${podsReady < podsRunning ? `, ${count(podsReady)} ready` : ""}` : "";
   const failed = podsFailed ? `${count(podsFailed)} failed` : "";
   return [running, failed].filter(Boolean).join(", ");
 }

@@ -1,13 +1,10 @@
 """The priority that counts in a job's queue (`maxPriority`) is what people are told, with the job's own beside it, also
 of jobs that run, of what a page plays, and where the queue changed last."""
 
-import json
-
 from arranger.cli.rendering.overview_page import _job_cells
-from arranger.cli.rendering.playback_page import facts
 from arranger.model.config import CycleConfig
 from arranger.projections.state import State
-from arranger.replay.console.playback import PlaybackIndex, PlayedJob
+from arranger.replay.console.playback import PlaybackIndex, Step
 from arranger.replay.reading.difference import picture
 from arranger.replay.reading.overview import overview
 from arranger.replay.what_if.one_cycle import take_plan
@@ -28,13 +25,12 @@ def interns() -> World:
 PRIORITIES = {"runs": (2, 9), "waits": (2, 8), "low": (1, 1)}
 
 
-def played(world: World) -> list[PlayedJob]:
+def played(world: World) -> list[Step]:
     index = PlaybackIndex(State())
     for entry in world.entries:
         index.feed(entry)
     playback = index.playback()
-    assert json.loads(facts(playback, []))["playback"]["jobs"][0]["ownPriority"] == 9
-    return list(playback.jobs)
+    return [job.steps[-1] for job in playback.jobs]
 
 
 def test_the_played_page_has_the_priority_that_counts() -> None:

@@ -11,6 +11,7 @@ from arranger.cli.rendering.overview_page import _job_cells
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.job import LEADER_GROUP
+from arranger.model.pod import ContainerEnd
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs.records import JobRecord
@@ -18,6 +19,7 @@ from arranger.projections.state import Changes, State
 from arranger.replay.bisect.job_conditions import facts_of_job
 from arranger.replay.console.moment import moment
 from arranger.replay.console.timeline import Mark, TimelineIndex
+from arranger.replay.reading.describe import message_of
 from arranger.replay.reading.difference import picture
 from arranger.replay.reading.overview import overview
 from tests.unit.replay_worlds import explained
@@ -97,6 +99,59 @@ def test_a_pod_that_is_taken_away_or_is_no_trouble_isnt_marked(how: str) -> None
     else:
         world.change_pod(uid, deleting=how == "deleting", phase="Failed" if how == "deleting" else "Succeeded")
     assert marks(world.entries) == []
+
+
+def crash(world: World, job: JobRecord, times: int, *indices: int) -> None:
+    """The containers of these workers fail once more, and their kubelets start them again in the same pods."""
+    killed = ContainerEnd("main", 137, 0, "OOMKilled")
+    for index in indices:
+        world.change_pod(job.bound[1, index], restarts=times, ended=killed, ready=False)
+
+
+def test_a_job_that_crashes_within_its_pods_is_told_as_its_status_tells_it() -> None:
+    world, job = running(min_workers=2)
+    [healthy] = moment(world.state).jobs
+    assert (healthy.pods_ready, healthy.trouble) == (4, "")
+    crash(world, job, 1, 0, 1)
+    [shown] = moment(world.state).jobs
+    assert (shown.stage, shown.pods_running, shown.pods_ready) == ("Running", 4, 2)
+    assert shown.trouble and shown.trouble == message_of(world.state, job)
+    assert shown.trouble.startswith(
+        "running below its quorum: 1 of 2 workers is ready; pod ppo-actors-0 and 1 more on "
+    )
+    world.change_pod(job.bound[1, 0], ready=True)
+    [shown] = moment(world.state).jobs
+    assert shown.trouble.startswith("pod ppo-actors-1 on ") and "was restarted 1 time, after" in shown.trouble
+    world.change_pod(job.bound[1, 1], ready=True)
+    assert moment(world.state).jobs[0] == healthy
+
+
+def test_a_job_that_falls_below_its_quorum_is_marked_and_a_loop_of_crashes_once() -> None:
+    world, job = running(min_workers=2)
+    for times in range(1, 5):
+        crash(world, job, times, 0)
+        assert not job.below_quorum
+        crash(world, job, times, 1)
+        assert job.below_quorum
+        for index in (0, 1):
+            world.pass_time(3)
+            world.change_pod(job.bound[1, index], ready=True)
+    assert [(one.kind, one.subjects) for one in marks(world.entries)] == [("belowQuorum", ("default/ppo",))]
+    first = next(entry for entry in world.entries if entry.last == marks(world.entries)[0].at)
+    assert isinstance(first.batch.events[-1], k.PodSeen) and first.batch.events[-1].restarts == 1
+    world.pass_time(600)
+    crash(world, job, 5, 0, 1)
+    there, began = snapshot.encode(world.state), len(world.entries)
+    assert len(marks(world.entries)) == 2
+    world.change_pod(job.bound[1, 0], restarts=6)
+    assert marks(world.entries[began:], snapshot.restore(there)) == [], "it was below it before"
+
+
+def test_a_job_that_ends_is_not_marked_as_below_its_quorum() -> None:
+    world, job = running(min_workers=2)
+    world.change_pod(job.bound[LEADER], phase="Succeeded", ready=False)
+    crash(world, job, 1, 0, 1)
+    assert job.below_quorum and marks(world.entries) == [] and not moment(world.state).jobs[0].trouble.count("quorum")
 
 
 def test_what_a_snapshot_has_is_no_news_after_it() -> None:

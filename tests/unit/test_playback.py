@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 
 from arranger.cli.rendering.playback_page import document, facts, facts_of, shown
 from arranger.events.log import Entry
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.derived.queue_membership import counted_priority
 from arranger.projections.state import State
 from arranger.replay.console.playback import Playback, PlaybackIndex, PointExplainer, TooLong
 from arranger.replay.explain.answer import Explanation
@@ -94,6 +97,57 @@ def test_no_change_of_a_job_is_missed(make: Callable[[], World]) -> None:
         steps = {job.job: job.steps[-1] for job in index.playback().jobs}
         for job in index.state.jobs.values():
             assert steps[label(job)][2:] == index._step(job)[2:]
+
+
+def moved() -> World:
+    """A job gets another priority and another queue, its queues change, and a later one has its name."""
+    world = World()
+    world.node("n1", gpus=1)
+    world.queue("a")
+    world.queue("b", max_priority=4)
+    for priority, queue in ((5, "a"), (6, "a"), (6, "b"), (6, "")):
+        world.pass_time(1)
+        world.job("train", leader=shape(gpus=1), priority=priority, of_queue=queue)
+        world.settle()
+    # The edits of a queue and of a namespace touch no job that has nodes.
+    world.pass_time(1)
+    world.namespace("default", queue="b")
+    world.pass_time(1)
+    world.queue("b", max_priority=3)
+    world.pass_time(1)
+    world.namespace("default", queue="a")
+    world.pass_time(1)
+    world.job_gone(world.state.jobs["uid-train"])
+    world.pass_time(1)
+    world.job("train", uid="uid-later", leader=shape(gpus=1), priority=2, of_queue="b")
+    return world
+
+
+def test_at_every_point_a_job_has_the_queue_and_the_priority_of_then() -> None:
+    index, told = PlaybackIndex(State()), dict[int, tuple[str, int, int]]()
+    for entry in moved().entries:
+        index.feed(entry)
+        for job in index.state.jobs.values():
+            of = queue_of(index.state, job), counted_priority(index.state, job), job.valid_spec.priority
+            told[entry.last] = of
+    assert len(set(told.values())) == 6
+    playback = index.playback()
+    [train] = playback.jobs
+    for at, of in told.items():
+        step = [step for step in train.steps if step.at <= at][-1]
+        assert (playback.texts[step.queue], step.priority, step.own_priority) == of
+    gone = next(step for step in train.steps if not playback.texts[step.stage])
+    assert (playback.texts[gone.queue], gone.priority, gone.own_priority) == ("a", 6, 6)
+    # Its bars too: a queue is told of a bar where it isn't the job's last one.
+    later, first = playback.gantt.jobs
+    assert {bar.queue or later.queue for bar in later.bars} == {"b"}
+    assert [queue for queue, _ in groupby(bar.queue or first.queue for bar in first.bars)] == [
+        "a",
+        "b",
+        "default",
+        "b",
+        "a",
+    ]
 
 
 def test_longest_waits_are_explained_first() -> None:

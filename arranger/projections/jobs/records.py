@@ -244,6 +244,11 @@ class JobRecord:
         return [counts.get(group, 0) for group in range(len(self.valid_spec.groups))]
 
     @property
+    def pods_ready(self) -> int:
+        """How many of its pods are ready."""
+        return len(self.slots.ready)
+
+    @property
     def ready_or_finished(self) -> list[int]:
         """How many pods of each group count towards a ready quorum, the leader's first: of worker groups those that are
         ready or have finished as a whole."""

@@ -23,7 +23,8 @@ class Bar(msgspec.Struct, frozen=True, rename="camel"):
     """A time (seconds since 1970) in which a job was waiting for one main `cause`, or running. `nodes` names at most 50
     of its nodes. `outcome` is the stage in which the waiting or the run ended: Succeeded, Failed, or Rescheduling if
     the job ran and had to start again; Suspended if its user suspended it; empty while it lasts, if the job then got
-    its nodes, and if it was deleted. All bars of a run, which differ by the pods with nodes, have the same."""
+    its nodes, and if it was deleted. All bars of a run, which differ by the pods with nodes, have the same. `queue` is
+    the one of then, empty if it is the job's last."""
 
     begin: float = msgspec.field(name="from")
     end: float = msgspec.field(name="to")
@@ -33,6 +34,7 @@ class Bar(msgspec.Struct, frozen=True, rename="camel"):
     attempt: int
     nodes: tuple[str, ...]
     outcome: str = ""
+    queue: str = ""
 
 
 class GanttJob(msgspec.Struct, frozen=True, rename="camel"):
@@ -65,10 +67,15 @@ class Gantt(msgspec.Struct, frozen=True, rename="camel"):
     deleted_left: int = 0
 
 
+#: Kind, cause, GPUs, attempt and nodes of a bar.
+_What = tuple[str, str | None, int, int, tuple[str, ...]]
+
+
 class _Phase(msgspec.Struct):
     """A bar in the making; `end_ms` is -1 while it lasts."""
 
-    what: tuple[str, str | None, int, int, tuple[str, ...]]
+    what: _What
+    queue: str
     begin_ms: int
     end_ms: int = -1
     outcome: str = ""
@@ -128,9 +135,9 @@ class GanttIndex:
             self._bars -= len(self._rows.pop(uid).phases) + 1
             self._lost += 1
 
-    def _move(self, row: _Row, what: tuple[str, str | None, int, int, tuple[str, ...]] | None, now_ms: int) -> None:
+    def _move(self, row: _Row, what: _What | None, now_ms: int) -> None:
         last = row.phases[-1] if row.phases and row.phases[-1].end_ms < 0 else None
-        if last is not None and last.what == what:
+        if last is not None and (last.what, last.queue) == (what, row.queue):
             return
         if last is not None:
             last.end_ms = now_ms
@@ -138,7 +145,7 @@ class GanttIndex:
                 row.phases.pop()
                 self._bars -= 1
         if what is not None:
-            row.phases.append(_Phase(what, now_ms))
+            row.phases.append(_Phase(what, row.queue, now_ms))
             self._bars += 1
 
     def gpu_ms(self, uid: str, end_ms: int) -> int | None:
@@ -163,7 +170,7 @@ class GanttIndex:
         past.sort(key=lambda of: (-of[1][-1].end_ms, of[1][0].begin_ms, of[0].job))
         found = present + past
         jobs = tuple(
-            GanttJob(row.job, row.queue, tuple(_bar(one, end_ms) for one in met), row.user)
+            GanttJob(row.job, row.queue, tuple(_bar(one, end_ms, row.queue) for one in met), row.user)
             for row, met in found[:_JOBS]
         )
         gone = self._deleted(begin_ms, end_ms)
@@ -176,9 +183,7 @@ class GanttIndex:
         return tuple(DeletedJob(row.job, row.queue, at) for at, row in sorted(found, key=lambda of: of[0]))
 
 
-def _what(
-    state: State, job: JobRecord, nodes: dict[str, int]
-) -> tuple[str, str | None, int, int, tuple[str, ...]] | None:
+def _what(state: State, job: JobRecord, nodes: dict[str, int]) -> _What | None:
     """What a bar of the job, which has these nodes, would be now; None if it neither waits nor runs."""
     if waits(job):
         return _WAITING, main_cause(state, job, waiting=True), gpus_held(job), job.attempt, ()
@@ -187,9 +192,9 @@ def _what(
     return _RUNNING, None, gpus_held(job), job.attempt, tuple(islice(nodes, _NODES))
 
 
-def _bar(phase: _Phase, end_ms: int) -> Bar:
-    end = phase.end_ms if phase.end_ms >= 0 else end_ms
-    return Bar(phase.begin_ms / 1000, end / 1000, *phase.what, phase.outcome)
+def _bar(phase: _Phase, end_ms: int, last_queue: str) -> Bar:
+    end, queue = phase.end_ms if phase.end_ms >= 0 else end_ms, phase.queue if phase.queue != last_queue else ""
+    return Bar(phase.begin_ms / 1000, end / 1000, *phase.what, phase.outcome, queue)
 
 
 def _tell_outcome(phases: list[_Phase], job: JobRecord, *, waiting: bool) -> None:

@@ -65,8 +65,7 @@ class LogIndex:
         self.jobs.after(state, changes)
         self.timeline.note(entry, state, changes)
         self.series.note(state, changes.jobs)
-        self.gantt.note(state, changes.jobs)
-        if any(isinstance(event, _WIDE) or k.seen_or_gone(event, k.NamespaceSeen) for event in entry.batch.events):
-            self.snapshots.note(state, self.position, dict.fromkeys(state.jobs), None)
-            return
-        self.snapshots.note(state, self.position, changes.jobs, pods)
+        wide = any(isinstance(event, _WIDE) or k.seen_or_gone(event, k.NamespaceSeen) for event in entry.batch.events)
+        touched = changes.jobs | dict.fromkeys(state.jobs) if wide else changes.jobs
+        self.gantt.note(state, touched)
+        self.snapshots.note(state, self.position, touched, None if wide else pods)

@@ -23,7 +23,7 @@ from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain.expected import NoStart, Start, start_of
 from arranger.replay.ledger.causes import Cause, every_cause
-from arranger.replay.reading.describe import label, pod_counts
+from arranger.replay.reading.describe import label, pod_counts, trouble_of
 from arranger.replay.reading.gpus import gpu_totals, gpu_use
 from arranger.scheduling import BUILT_IN, Policies, QueueView, queues_view, recorded_order
 
@@ -54,8 +54,9 @@ class Totals(msgspec.Struct, frozen=True, rename="camel", gc=False):
 class MomentJob(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """One job. `priority` is the one that counts in its queue, `own_priority` the job's own, which may be higher.
     `gpus` are those that all its pods request, `gpus_held` those of the nodes that it has. `wait_cause` is the main
-    cause of its waiting; None if it doesn't wait. `pods_placed` have nodes: of these, some run, and some failed and
-    aren't replaced yet."""
+    cause of its waiting; None if it doesn't wait. `pods_placed` have nodes: of these, some run, of which some are
+    ready, and some failed and aren't replaced yet. `trouble` is what is wrong with the pods of a job that has started,
+    in the words of its status; empty for nothing."""
 
     job: str
     queue: str
@@ -73,6 +74,8 @@ class MomentJob(msgspec.Struct, frozen=True, rename="camel", gc=False):
     gpus: int
     gpus_held: int
     wait_cause: str | None
+    pods_ready: int
+    trouble: str
 
 
 class MomentNode(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -330,6 +333,8 @@ class _Lines:
             gpus=sum([of.count * gpus for of, gpus in zip(spec.groups, of_group, strict=True)]) if spec else 0,
             gpus_held=held,
             wait_cause=main_cause(self._state, job, waiting=waiting),
+            pods_ready=job.pods_ready,
+            trouble=trouble_of(self._state, job),
         )
 
     def _hold(self, job: JobRecord, of_group: list[int]) -> int:

@@ -44,7 +44,8 @@ _DECISIONS = (
 
 class Step(NamedTuple):
     """A state of a job from the entry that ends at the offset `at`. `stage`, `waiting_for` and `message` are indices
-    into `Playback.texts`, in the words of `arranger explain`; the job is gone where the stage is empty."""
+    into `Playback.texts`, in the words of `arranger explain`, and so is the `queue`; the job is gone where the stage is
+    empty. `priority` is the one that counts in the queue, `own_priority` the job's own."""
 
     at: int
     time_ms: int
@@ -54,6 +55,9 @@ class Step(NamedTuple):
     pods_placed: int
     pods_desired: int
     gpus: int
+    queue: int
+    priority: int
+    own_priority: int
 
 
 class Happening(NamedTuple):
@@ -69,13 +73,9 @@ class Happening(NamedTuple):
 
 
 class PlayedJob(msgspec.Struct, rename="camel"):
-    """A job by its name, with its states in log order. Queue and priorities are the last ones: `priority` is the one
-    that counts in the queue, `own_priority` the job's own."""
+    """A job by its name, with its states in log order, and those of later jobs of that name."""
 
     job: str
-    queue: str = ""
-    priority: int = 0
-    own_priority: int = 0
     steps: list[Step] = []
 
 
@@ -132,15 +132,18 @@ class PlaybackIndex:
 
     def feed(self, entry: Entry) -> None:
         """Fold one entry. Raises `DamagedEntry`, and `TooLong`."""
-        state, changes = self.state, Changes()
-        told = [number for number, event in enumerate(entry.batch.events) if self._tells(event)]
-        labels = {uid: label_of(state, uid) for event in entry.batch.events for uid in _gone(event)}
+        state, changes, events = self.state, Changes(), entry.batch.events
+        told = [number for number, event in enumerate(events) if self._tells(event)]
+        labels = {uid: label_of(state, uid) for event in events for uid in _gone(event)}
         judged = fold_noting(state, entry, changes, told)
         self._first_ms = self._first_ms or state.time_ms
         self._timeline.note(entry, state, changes)
         self._series.note(state, changes.jobs)
-        self._gantt.note(state, changes.jobs)
-        self._note_jobs(changes.jobs)
+        # The edit of a queue or of a namespace changes queues and priorities of jobs that it doesn't touch.
+        wide = any(k.seen_or_gone(event, k.QueueSeen) or k.seen_or_gone(event, k.NamespaceSeen) for event in events)
+        touched = changes.jobs | dict.fromkeys(state.jobs) if wide else changes.jobs
+        self._gantt.note(state, touched)
+        self._note_jobs(touched)
         for one in judged:
             self._happened(one, labels)
         if len(self._happenings) + len(self._intervals) > MOST:
@@ -150,33 +153,29 @@ class PlaybackIndex:
 
     def _note_jobs(self, uids: Iterable[str]) -> None:
         for uid in uids:
-            job = self.state.jobs.get(uid)
-            known = self._last.get(uid)
-            if job is None and known is None:
+            job, known = self.state.jobs.get(uid), self._last.get(uid)
+            if job is not None:
+                name, step = label(job), self._step(job)
+            elif known is not None:
+                name, step = known[0], self._gone(known[1])
+            else:
                 continue
-            name = label(job) if job is not None else known[0] if known is not None else ""
-            step = self._step(job)
             if known is not None and known[1][2:] == step[2:]:
                 continue
-            played = self._played(name)
             if job is not None:
-                self._note_queue(played, job)
                 self._last[uid] = name, step
             else:
                 del self._last[uid]
-            played.steps.append(step)
+            self._played(name).steps.append(step)
             self._interval(uid, job)
 
-    def _note_queue(self, played: PlayedJob, job: JobRecord) -> None:
-        played.queue = queue_of(self.state, job)
-        if job.spec is not None:
-            played.priority, played.own_priority = counted_priority(self.state, job), job.spec.priority
+    def _gone(self, last: Step) -> Step:
+        """The state of a job that was deleted: its queue and its priorities are its last ones."""
+        none = self._text("")
+        return Step(self.state.offset, self.state.time_ms, none, none, none, 0, 0, 0, *last[8:])
 
-    def _step(self, job: JobRecord | None) -> Step:
-        state = self.state
-        if job is None:
-            none = self._text("")
-            return Step(state.offset, state.time_ms, none, none, none, 0, 0, 0)
+    def _step(self, job: JobRecord) -> Step:
+        state, valid = self.state, job.spec is not None
         return Step(
             state.offset,
             state.time_ms,
@@ -186,6 +185,9 @@ class PlaybackIndex:
             len(job.placements),
             job.pods_told(),
             gpus_held(job),
+            self._text(queue_of(state, job)),
+            counted_priority(state, job) if valid else 0,
+            job.valid_spec.priority if valid else 0,
         )
 
     def _interval(self, uid: str, job: JobRecord | None) -> None:
@@ -242,8 +244,6 @@ class PlaybackIndex:
 
     def playback(self) -> Playback:
         state = self.state
-        for uid, (name, _) in self._last.items():  # an edit of a queue changes none of its jobs
-            self._note_queue(self._jobs[name], state.jobs[uid])
         return Playback(
             epoch=state.epoch,
             first=self._began + 1,

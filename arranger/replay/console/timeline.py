@@ -8,6 +8,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
+from arranger.messages.readiness import ending_text
 from arranger.model.job import Stage
 from arranger.model.pod import Phase
 from arranger.projections.jobs.records import asked_record
@@ -21,8 +22,13 @@ _POINTS, _MARKS = 2_000_000, 2_000
 _DECISIONS = 2_000_000
 
 #: A node that was ready isn't any more, or is cordoned; a job gave room, has a pod that failed and isn't being deleted,
-#: lost pods while it ran on, has to start again, or failed.
-_KINDS = ("nodeLost", "nodeCordoned", "preempted", "podFailed", "workersReplaced", "jobRescheduled", "jobFailed")
+#: runs below its quorum, lost pods while it ran on, has to start again, or failed.
+_KINDS = (
+    *("nodeLost", "nodeCordoned", "preempted", "podFailed", "belowQuorum"),
+    *("workersReplaced", "jobRescheduled", "jobFailed"),
+)
+#: A job that has its quorum for no longer than this between two falls is in one loop of crashes, which is marked once.
+_LOOP_MS = 300_000
 
 _STAGES = {Stage.RESCHEDULING: "jobRescheduled", Stage.FAILED: "jobFailed"}
 
@@ -125,8 +131,8 @@ class TimelineIndex:
         self._first_ms = self._last_ms = 0
         self._points = Thinned(_POINTS)
         self._marks = {kind: Thinned(_MARKS) for kind in _KINDS}
-        #: Offset of a mark → its subjects.
-        self._subjects: dict[int, tuple[str, ...]] = {}
+        #: Kind and offset of a mark → its subjects.
+        self._subjects: dict[tuple[str, int], tuple[str, ...]] = {}
         self._decided, self._decided_ms = array("q"), array("q")
         nodes = state.nodes
         there = {nodes.names[row]: nodes.facts[row] for row in nodes.by_name().tolist()}
@@ -134,6 +140,8 @@ class TimelineIndex:
         self._cordoned = dict.fromkeys(name for name, facts in there.items() if facts.cordoned)
         #: UIDs of the pods that failed and still exist.
         self._failed = dict.fromkeys(pod.uid for pod in state.pods.values() if pod.phase == Phase.FAILED)
+        #: UIDs of the jobs that run below their quorum, or did → when they did last; -1 while they do.
+        self._below = dict.fromkeys((uid for uid, job in state.jobs.items() if job.below_quorum), -1)
 
     def note(self, entry: Entry, state: State, changes: Changes) -> None:
         """Record one entry. `state` is that after it."""
@@ -150,6 +158,9 @@ class TimelineIndex:
                 self._node(offset, event, time_ms)
             elif k.seen_or_gone(event, k.PodSeen):
                 self._pod(offset, event, state)
+        fallen = [label(state.jobs[uid]) for uid in changes.jobs if self._falls(uid, state)]
+        if fallen:
+            self._mark("belowQuorum", entry.last, time_ms, *fallen)
 
     def _node(self, offset: int, event: k.NodeSeen | k.ObjectGone, time_ms: int) -> None:
         """Mark a node that was ready and isn't any more, and one that is cordoned."""
@@ -178,12 +189,26 @@ class TimelineIndex:
             if state.synced and job is not None and not (job.ended or event.deleting or event.uid in job.retired):
                 self._mark("podFailed", offset, state.time_ms, label(job))
 
+    def _falls(self, uid: str, state: State) -> bool:
+        """Whether a job has begun to run below its quorum, and not because of a pod that failed, which has a mark."""
+        job, was_ms = state.jobs.get(uid), self._below.get(uid)
+        if job is None:
+            self._below.pop(uid, None)
+        elif not job.below_quorum:
+            if was_ms == -1:
+                self._below[uid] = state.time_ms
+        elif was_ms != -1 and not ending_text(state, job):
+            self._below[uid] = -1
+            loops = was_ms is not None and state.time_ms - was_ms <= _LOOP_MS
+            return not loops and Phase.FAILED not in job.slots.not_running.values()
+        return False
+
     def _mark(self, kind: str, offset: int, time_ms: int, *subjects: str) -> None:
         self._marks[kind].add(offset, time_ms)
-        self._subjects[offset] = subjects
+        self._subjects[kind, offset] = subjects
         if len(self._subjects) > 2 * len(_KINDS) * _MARKS:
-            kept = [offset for of in self._marks.values() for offset in of.offsets]
-            self._subjects = {offset: self._subjects[offset] for offset in kept}
+            kept = [(of, offset) for of, marks in self._marks.items() for offset in marks.offsets]
+            self._subjects = {mark: self._subjects[mark] for mark in kept}
 
     def _decision(self, offset: int, event: k.Event, state: State) -> None:
         time_ms = state.time_ms
@@ -213,7 +238,7 @@ class TimelineIndex:
         since_ms = self._first_ms if since_ms is None else since_ms
         until_ms = self._last_ms if until_ms is None else max(until_ms, since_ms)
         marks = [
-            Mark(offset, time_ms / 1000, kind, self._subjects[offset])
+            Mark(offset, time_ms / 1000, kind, self._subjects[kind, offset])
             for kind, of in self._marks.items()
             for offset, time_ms in zip(*of.thinned(_MARKS // len(_KINDS), since_ms, until_ms), strict=True)
         ]

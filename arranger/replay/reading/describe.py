@@ -26,7 +26,7 @@ from arranger.messages.readiness import (
     unset_text,
 )
 from arranger.messages.shortages import shortage_text, waits_text
-from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
+from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.pod import STOPPED, GroupAsked, GroupKind, Phase
 from arranger.model.pods_to_place import group_uid
@@ -97,6 +97,14 @@ def stuck_of(state: State, job: JobRecord) -> str:
     that come again, with the reasons; empty for none, and for a job that has ended."""
     parts = () if job.ended else (crashing_text(state, job), to_be_replaced_text(state, job))
     return "; ".join(part for part in parts if part)
+
+
+def trouble_of(state: State, job: JobRecord) -> str:
+    """What is wrong with the pods of a job that starts or runs: how far it is below its quorum, and as `stuck_of`.
+    Empty for nothing."""
+    if job.stage not in (Stage.STARTING, Stage.RUNNING) or job.pods_ready >= job.pods_desired():
+        return ""  # at once: a cluster has thousands of jobs, and most are well
+    return "; ".join(part for part in (below_quorum_text(state, job), stuck_of(state, job)) if part)
 
 
 def unset_of(job: JobRecord) -> str:

@@ -363,6 +363,43 @@ def test_jobs_that_wait_or_run_at_the_point_come_first_by_queue_and_start(room: 
     assert rows_of(page) == sorted(lasting, key=lambda job: begun[job])
 
 
+_NAMES = """() => {
+    const said = new Set(), drawn = CanvasRenderingContext2D.prototype.fillText;
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+        said.add(text);
+        return drawn.call(this, text, ...rest);
+    };
+    window.said = said;
+}"""
+
+
+@pytest.mark.parametrize("namespaces", [1, 2])
+def test_the_names_of_a_narrow_chart_have_one_form_unless_two_would_look_alike(
+    namespaces: int, tmp_path: Path, opened: Opener
+) -> None:
+    world = World()
+    world.node("node-1", gpus=4)
+    for name in ("eval", "a-name-without-room"):
+        world.job(name)
+    if namespaces > 1:
+        world.job("eval", uid="uid-other", namespace="other")
+    world.settle()
+    log = tmp_path / "names.log"
+    written(log, *world.entries)
+    serving = served(str(log))
+    page = opened(f"{next(serving)}/#/gantt?at=end", width=390)
+    ready(page)
+    page.evaluate(_NAMES)
+    page.get_by_label("Order").first.select_option("start")
+    until(page, "window.said.size > 0")
+    names = {one for one in page.evaluate("[...window.said]") if re.search("eval|room|default/|other/", one)}
+    told_apart = {"default/eval", "other/eval"} if namespaces > 1 else {"eval"}
+    assert {one for one in names if "…" not in one} == told_apart
+    page.close()
+    for _ in serving:
+        pass
+
+
 _COLOURS = """() => {
     const canvas = document.querySelector("main canvas"), pen = canvas.getContext("2d");
     const found = new Set();

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from arranger.cli.rendering.playback_page import document, facts, facts_of
 from tests.e2e.console.pages import AXE, SLIDER
 from tests.servers import REPOSITORY
-from tests.unit.test_playback import play
+from tests.unit.test_playback import moved, play
 from tests.world import World, shape
 
 PAGE = REPOSITORY / "docs" / "replay.html"
@@ -128,6 +128,21 @@ def test_a_link_to_a_job_that_is_not_there_says_so(offline: _Offline) -> None:
     expect(page.get_by_text("There is no job default/never-fitz in this replay.")).to_be_visible()
 
 
+def test_a_link_to_what_the_replay_does_not_have_says_so_until_another_moment_is_chosen(offline: _Offline) -> None:
+    for words, said in (
+        ("#/nosuch", "There is no view named nosuch in a replay"),
+        ("#/gantt?at=abc", "There is no event abc"),
+        ("#/gantt?at=99999", "The replay ends with event 229: this is its end."),
+    ):
+        page = offline(PAGE, words)
+        expect(page.get_by_text(said)).to_be_visible()
+        page.keyboard.press("Home")
+        expect(page.get_by_text(said)).to_have_count(0)
+    page = offline(PAGE, "#/gantt?at=100@5")
+    expect(page.get_by_text("There is no")).to_have_count(0)
+    assert "at=100" in page.url
+
+
 def test_a_failed_job_says_what_helps(offline: _Offline) -> None:
     page = offline(PAGE, "#/gantt?at=229&job=default/never-fits")
     job = page.get_by_label("The chosen job")
@@ -149,6 +164,23 @@ def test_everybody_can_use_it_on_a_telephone_too(width: int, scheme: str, offlin
     page.evaluate(AXE.read_text())
     report = json.loads(page.evaluate("axe.run().then((report) => JSON.stringify(report.violations))"))
     assert [(one["id"], one["nodes"][0]["html"]) for one in report if one["impact"] in ("serious", "critical")] == []
+
+
+def test_a_job_has_the_queue_and_the_priority_of_the_moment(offline: _Offline, tmp_path: Path) -> None:
+    playback, told = play(moved().entries)
+    file = tmp_path / "moved.html"
+    file.write_bytes(document(facts(playback, told)))
+    page = offline(file, "#/gantt?job=default/train")
+    job = page.get_by_label("The chosen job")
+    page.keyboard.press("Home")
+    expect(job).to_contain_text("It wasn't there yet.")
+    expect(job).not_to_contain_text("Queue")
+    of = playback.texts
+    said = {f"Queue {of[step.queue]}, priority {step.priority}": step for step in playback.jobs[0].steps}
+    assert {"Queue a, priority 5", "Queue a, priority 6", "Queue b, priority 2"} <= said.keys()
+    for words, step in said.items():
+        page.goto(f"{file.as_uri()}#/gantt?at={step.at}&job=default/train")
+        expect(job).to_contain_text(words)
 
 
 def test_names_are_text_whatever_they_are(offline: _Offline, tmp_path: Path) -> None:

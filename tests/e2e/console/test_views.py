@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Route, expect
 
-from arranger.model.pod import PodShape
+from arranger.model.pod import ContainerEnd, PodShape
 from arranger.model.queue import QueueState
 from tests.e2e.console.pages import HISTORIES, Opener, expect_at, export, offset_of, ready, served, written
 from tests.servers import REPOSITORY
@@ -173,7 +173,7 @@ def test_the_table_of_jobs_has_what_a_user_looks_for_in_an_order_of_choice(room:
             "GPU hours",
             "Attempt",
         ),
-        *("Age", "Waits for"),
+        *("Age", "Waits for, or lacks"),
     ]
     for job, position in waiting.items():
         row = table.get_by_role("row").filter(has=page.get_by_role("link", name=job, exact=True))
@@ -352,6 +352,39 @@ def test_a_question_in_a_link_is_about_the_point_at_which_the_page_opens(room: s
     expect(result).to_be_visible(timeout=60_000)
     there = told("what-if", f"--at={offset_of(page)}", "--without-node=node-1")
     assert [one.inner_text() for one in result.locator(".lead .point").all()][-1] == f"#{there['base']}"
+
+
+def test_a_job_that_crashes_within_its_pods_looks_ill_in_every_view(tmp_path: Path, opened: Opener) -> None:
+    world = World()
+    world.node("node-1", gpus=4)
+    job = world.job("crashes", workers=4, min_workers=2)
+    world.job("well")
+    world.settle()
+    for index in range(4):
+        killed = ContainerEnd("main", 137, 0, "OOMKilled")
+        world.change_pod(job.bound[1, index], restarts=3, ended=killed, ready=False)
+    log = tmp_path / "crashes.log"
+    written(log, *world.entries)
+    serving = served(str(log))
+    address = next(serving)
+    words = "running below its quorum: 0 of 2 workers are ready; pod crashes-actors-0 and 3 more on node-1"
+    page = opened(f"{address}/#/jobs?at=end")
+    rows = page.get_by_role("table", name="Jobs").get_by_role("row")
+    expect(rows.nth(1)).to_contain_text("default/crashes")
+    expect(rows.nth(1)).to_contain_text("5/5: 1 ready")
+    expect(rows.nth(1)).to_contain_text(words)
+    expect(rows.nth(2)).to_contain_text("1/1")
+    expect(rows.nth(2)).not_to_contain_text("ready")
+    page.goto(f"{address}/#/overview?at=end")
+    ill = page.get_by_role("table", name="Jobs whose pods are in trouble")
+    expect(ill.get_by_role("row")).to_have_count(2)
+    expect(ill.get_by_role("row").nth(1)).to_contain_text(words)
+    expect(page.get_by_role("table", name="What disturbed nodes and jobs")).to_contain_text(
+        "below quorumdefault/crashes"
+    )
+    page.close()
+    for _ in serving:
+        pass
 
 
 def test_tables_fit_a_small_screen_and_names_keep_their_ends(tmp_path: Path, opened: Opener) -> None:
