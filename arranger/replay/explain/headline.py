@@ -23,7 +23,8 @@ def headline(answer: Explanation, local_time: Callable[[int], str]) -> str:
             usual = job.reason == StageReason.WORKERS_READY or answer.waiting is not None
             return f"{job.job} runs since {since}, for {lasts}{stuck if usual else why}{_times(answer)}"
         case Stage.STARTING:
-            return f"{job.job} starts since {since}, for {lasts}{why if answer.waiting is None else stuck}"
+            told, then = why if answer.waiting is None else stuck, f"; {job.gives_up}" if job.gives_up else ""
+            return f"{job.job} starts since {since}, for {lasts}{told}{then}"
     if answer.waiting is None:
         since, lasts = local_time(job.scheduled_since_ms), duration(max(answer.time_ms - job.scheduled_since_ms, 0))
         return f"{job.job} has nodes since {since}, for {lasts}, and is about to start"
