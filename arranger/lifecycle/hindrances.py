@@ -17,9 +17,9 @@ def gives_up_text(state: State, job: JobRecord, config: LifecycleConfig, no_imag
         grace_ms = config.image_grace_ms
         if no_image_ms is None:
             return f"if that lasts, the job fails after {grace_ms // 1000} s of it"
-        return f"if that lasts, the job fails at {rfc3339_from(no_image_ms + grace_ms)}"
+        return f"if that lasts, the job fails soon after {rfc3339_from(no_image_ms + grace_ms)}"
     at_ms = gives_up_ms(state, job, config, state.time_ms)
-    return f"if that lasts, it gives its nodes up at {rfc3339_from(at_ms)}" if at_ms else ""
+    return f"if that lasts, it gives its nodes up soon after {rfc3339_from(at_ms)}" if at_ms else ""
 
 
 def hindered_text(state: State, job: JobRecord, config: LifecycleConfig) -> str:

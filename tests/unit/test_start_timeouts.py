@@ -107,7 +107,7 @@ def test_a_leader_without_its_image_says_when_the_job_fails_and_what_to_do() -> 
     )
     answer = explained(world.entries, "ppo")
     told = answer.standing
-    assert told.gives_up == f"if that lasts, the job fails at {rfc3339_from(due_ms)}"
+    assert told.gives_up == f"if that lasts, the job fails soon after {rfc3339_from(due_ms)}"
     assert told.remedy.startswith(
         "mend the registry or the secret that pulls the image, and the pod starts by itself; "
     )
@@ -136,7 +136,7 @@ def test_workers_that_cannot_start_say_when_their_job_gives_its_nodes_up(grace_s
     bound_s = grace_s or world.lifecycle.start_ms // 1000
     message = desired_status(world.state, job, world.lifecycle)["message"]
     due = rfc3339_from(since_ms + bound_s * 1000)
-    assert f"no such thing; if that lasts, it gives its nodes up at {due}{AGAIN}" in message
+    assert f"no such thing; if that lasts, it gives its nodes up soon after {due}{AGAIN}" in message
     assert "mend the ConfigMap, Secret or other object" in explained(world.entries, "ppo").standing.remedy
     world.pass_time(bound_s - 50)
     given_up(world)
