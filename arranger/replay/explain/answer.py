@@ -17,7 +17,7 @@ from arranger.replay.explain.causes import Consequence, budget_text, restarts_us
 from arranger.replay.explain.expected import Start, start_of
 from arranger.replay.explain.failed_pods import FailedPod, failed_pods
 from arranger.replay.explain.job_history import Retaken
-from arranger.replay.explain.outlook import gives_up, remedy
+from arranger.replay.explain.outlook import below_quorum, gives_up, remedy
 from arranger.replay.explain.past_waits import Spent, Waited, spent, waited
 from arranger.replay.explain.placement_explanations import PlacementExplanation
 from arranger.replay.explain.story import Interval, Story, StoryEvent
@@ -86,6 +86,8 @@ class JobStanding(msgspec.Struct, frozen=True):
     #: When a job whose pods can't start fails or gives its nodes up if that lasts, in words; "" for neither, and where
     #: the log doesn't have these bounds.
     gives_up: str = ""
+    #: Which pods of its quorum a running job lacks, in words; "" for a job that has it.
+    below_quorum: str = ""
     #: The first of its pods that a kubelet can't start, or that isn't ready after a failure, and the failed workers
     #: that come again, in words; "" for none.
     stuck: str = ""
@@ -257,6 +259,7 @@ def _standing(story: Story, job: JobRecord) -> JobStanding:
         reason=str(job.decided.reason) if job.decided is not None else "",
         remedy=remedy(story, job),
         gives_up=gives_up(story, job),
+        below_quorum=below_quorum(story, job),
         stuck=stuck_of(story.state, job),
         unset=unset_of(job),
         labels=labels_of(job),

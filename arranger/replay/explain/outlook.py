@@ -1,10 +1,16 @@
-"""What a job's user can do about its failure or about pods that can't start, and until when these have time."""
+"""What a running job lacks of its quorum, what a job's user can do about its failure or about pods that can't start,
+and until when these have time."""
 
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.hindrances import gives_up_text, start_remedy_text
 from arranger.messages.failures import failure_remedy_text
+from arranger.messages.readiness import below_quorum_text
 from arranger.projections.jobs.records import JobRecord
 from arranger.replay.explain.story import Story
+
+
+def below_quorum(story: Story, job: JobRecord) -> str:
+    return below_quorum_text(story.state, job)
 
 
 def remedy(story: Story, job: JobRecord) -> str:
