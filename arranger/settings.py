@@ -17,7 +17,7 @@ from msgspec import Meta, inspect
 from arranger.errors import UsageError
 from arranger.events.redis_urls import SCHEMES, check_address, without_passwords
 from arranger.lifecycle.config import LifecycleConfig
-from arranger.model.config import CycleConfig
+from arranger.model.config import CycleConfig, StartBounds
 from arranger.model.near_names import near_names
 from arranger.model.provisioning import DEFAULT_CLASS, Provisioning
 from arranger.model.queue import Preemption, PreemptionMode, ScheduledFailed
@@ -349,6 +349,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             qos_order=self.qos_order,
             min_runtime_ms=self.min_runtime_s * 1000,
             guests=self.backfill == "Guests",
+            starts=StartBounds(self.image_grace_s * 1000, self.start_grace_s * 1000, self.ready_grace_s * 1000),
         )
 
     def lifecycle_config(self) -> LifecycleConfig:

@@ -302,7 +302,16 @@ def _least(spec: Fields, tasks: Sequence[Task]) -> int | None:
     if given < total:
         words = "a pod that failed for good fails the TYJob once the others have finished, whatever minAvailable is"
         spec.changed("minAvailable", words)
+        _may_be_left_out(tasks, given)
     return given
+
+
+def _may_be_left_out(tasks: Sequence[Task], given: int) -> None:
+    """Point out the tasks of one replica that a quorum of `given` pods may be without."""
+    for of in tasks:
+        if of.replicas == 1 and not of.least and len(tasks) > 1:
+            words = f"the quorum of {counted(given, 'pod')} may be without it: if the others need it, as a learner"
+            of.fields.to_do("replicas", f"{words}, set minCount: 1 of worker set {of.set_name or of.name}")
 
 
 def _misspelt_replicas(task: Fields) -> list[str]:

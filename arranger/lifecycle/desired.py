@@ -13,6 +13,7 @@ import msgspec
 from arranger.events.kinds import PodSeen
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.giving_way import expected_start_ms, preempted_text, unevicted_text, vacated_text
+from arranger.lifecycle.hindrances import hindered_text
 from arranger.lifecycle.replacements import again_ms, closed, spot_of
 from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
 from arranger.messages.decisions import dry_run_text, in_vain_text, quorum_text, replaced_text, stage_text
@@ -62,6 +63,7 @@ MESSAGE_LIMIT = 1000
 #: The condition of a job that has ended, in either way. It follows from the stage, so the fold doesn't record it.
 FINISHED = "Finished"
 _Of = TypeVar("_Of")
+_DEFAULTS = LifecycleConfig()
 
 #: The reason of the condition Ready while it is true.
 QUORUM_READY = "QuorumReady"
@@ -78,7 +80,7 @@ class Desired(msgspec.Struct):
     force: list[PodSeen] = msgspec.field(default_factory=list)
 
 
-def desired_pods(state: State, job: JobRecord, *, now_ms: int = 0, lost_ms: int = LifecycleConfig().lost_ms) -> Desired:
+def desired_pods(state: State, job: JobRecord, *, now_ms: int = 0, lost_ms: int = _DEFAULTS.lost_ms) -> Desired:
     """The difference between the job's accepted decisions and its observed pods. The later of `now_ms` and the state's
     time decides which nodes have been down for `lost_ms`."""
     pods = sorted(state.pods_of.get(job.uid, {}).values(), key=_highest_first)
@@ -110,7 +112,7 @@ def expires_ms(job: JobRecord) -> int | None:
     return job.times.completion_ms + job.spec.ttl_s * 1000
 
 
-def orphans(state: State, job_uid: str, *, now_ms: int = 0, lost_ms: int = LifecycleConfig().lost_ms) -> Desired:
+def orphans(state: State, job_uid: str, *, now_ms: int = 0, lost_ms: int = _DEFAULTS.lost_ms) -> Desired:
     """The deletion of pods whose TYJob no longer exists, for clusters whose garbage collector is late."""
     if job_uid in state.jobs or not state.synced:
         return Desired([], [])
@@ -196,8 +198,8 @@ def _occupied(state: State, job: JobRecord) -> dict[SlotKey | None, None]:
 # --- status ------------------------------------------------------------------------------------------------
 
 
-def desired_status(state: State, job: JobRecord) -> dict[str, Any]:
-    """The TYJob's whole status, as JSON. Absent fields are unset."""
+def desired_status(state: State, job: JobRecord, config: LifecycleConfig = _DEFAULTS) -> dict[str, Any]:
+    """The TYJob's whole status, as JSON. Absent fields are unset. `config` is what a message says bounds by."""
     counts = worker_counts(state, job) if job.spec is not None else []
     ready = sum(of_set.ready for of_set in counts)
     total = sum(of_set.total for of_set in counts)
@@ -213,7 +215,7 @@ def desired_status(state: State, job: JobRecord) -> dict[str, Any]:
         "readyWorkers": ready,
         "ready": f"{ready}/{total}",
         "gpus": _gpus(state, job),
-        "message": _shown(_message(state, job)),
+        "message": _shown(_message(state, job, config)),
         "observedGeneration": job.seen.generation,
         "conditions": _conditions(state, job),
     }
@@ -374,7 +376,7 @@ def _shown(text: str) -> str:
     return one_line(text)[:MESSAGE_LIMIT]
 
 
-def _message(state: State, job: JobRecord) -> str:
+def _message(state: State, job: JobRecord, config: LifecycleConfig) -> str:
     """One line that helps users to act: what the job waits for, else the reason for its stage."""
     decided = stage_text(job.decided) if job.decided is not None else "waits for the next scheduling cycle"
     if job.ended:
@@ -393,6 +395,7 @@ def _message(state: State, job: JobRecord) -> str:
         below,
         claims,
         crashing_text(state, job),
+        hindered_text(state, job, config),
         waits,
         kept,
         back_off_text(job),
@@ -464,9 +467,7 @@ def to_be_replaced_text(state: State, job: JobRecord) -> str:
         pod = state.pods.get(uid)
         if number and pod is not None and pod.phase == Phase.FAILED:
             failed.setdefault(job.spec.groups[number].name, []).append((index, pod))
-    due = sorted(
-        (again_ms(job, name, LifecycleConfig(), state.time_ms), name) for name in failed if name in job.failing
-    )
+    due = sorted((again_ms(job, name, _DEFAULTS, state.time_ms), name) for name in failed if name in job.failing)
     return "; ".join(failed_workers_text(name, failed[name], due_ms) for due_ms, name in due)
 
 

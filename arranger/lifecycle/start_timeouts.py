@@ -32,7 +32,7 @@ def start_timeout(state: State, job: JobRecord, config: LifecycleConfig, time_ms
         return _timeout(state, job, config, _waited_for(state, job), longest_ms)
     if job.valid_spec.start_grace_s is not None or held_ms < config.start_ms:
         return None
-    unable = [slot for slot in _unable(state, job) if _due_ms(state, job, slot, config, time_ms) <= known_ms]
+    unable = [slot for slot in unable_slots(state, job) if _due_ms(state, job, slot, config, time_ms) <= known_ms]
     if not unable or _holds_without(job, unable):
         return None
     return _timeout(state, job, config, unable, config.start_ms)
@@ -44,8 +44,23 @@ def start_due_ms(state: State, job: JobRecord, config: LifecycleConfig, time_ms:
     if longest_ms:
         yield since_ms + longest_ms
     if job.valid_spec.start_grace_s is None and time_ms - since_ms >= config.start_ms:
-        for slot in _unable(state, job):
+        for slot in unable_slots(state, job):
             yield _due_ms(state, job, slot, config, time_ms)
+
+
+def gives_up_ms(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> int:
+    """When a starting job gives its nodes up if the pods that can't start now never do, in milliseconds since 1970; 0
+    if it never does, or has its quorum without them."""
+    unable = unable_slots(state, job) if job.stage == Stage.STARTING else []
+    if not unable or _holds_without(job, unable):
+        return 0
+    longest_ms = _longest_ms(job, config)
+    bounds = [job.times.stage_ms + longest_ms] if longest_ms else []
+    if job.valid_spec.start_grace_s is None:
+        due = {slot: _due_ms(state, job, slot, config, time_ms) for slot in unable}
+        over = sorted({*due.values()})
+        bounds.append(next(at for at in over if not _holds_without(job, [slot for slot in unable if due[slot] <= at])))
+    return min(bounds, default=0)
 
 
 def _longest_ms(job: JobRecord, config: LifecycleConfig) -> int:
@@ -72,7 +87,7 @@ def _pod(state: State, job: JobRecord, slot: SlotKey) -> PodSeen:
     return state.pods[job.bound[slot]]
 
 
-def _unable(state: State, job: JobRecord) -> list[SlotKey]:
+def unable_slots(state: State, job: JobRecord) -> list[SlotKey]:
     """The slots whose pods their kubelets can't start, in order."""
     pods = ((slot, _pod(state, job, slot)) for slot in sorted(job.bound))
     return [slot for slot, pod in pods if pod.waiting not in ("", _CRASHED) and not pod.deleting]
@@ -80,7 +95,9 @@ def _unable(state: State, job: JobRecord) -> list[SlotKey]:
 
 def _waited_for(state: State, job: JobRecord) -> list[SlotKey]:
     """The pods for which the job waits, in order: those that can't start, or else those that aren't ready."""
-    return _unable(state, job) or sorted(job.placements.keys() - job.slots.ready.keys() - job.slots.finished.keys())
+    return unable_slots(state, job) or sorted(
+        job.placements.keys() - job.slots.ready.keys() - job.slots.finished.keys()
+    )
 
 
 def _due_ms(state: State, job: JobRecord, slot: SlotKey, config: LifecycleConfig, time_ms: int) -> int:

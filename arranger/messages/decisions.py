@@ -65,8 +65,19 @@ def replaced_text(
         case [f.PreemptedPods(_, count, taken_by), *_]:
             were = "1 worker above the quorum was" if count == 1 else f"{count} workers above the quorum were"
             return f"{were} preempted for {taken_text(taken_by)}"
-    what = "workers replaced" if not names else "pods to be placed again"
-    return f"{what}: " + "; ".join(_replaced(cause, spec, names) for cause in causes)
+    told = "; ".join(_replaced(cause, spec, names) for cause in causes)
+    if gives_up(causes):
+        return f"workers {told}"
+    some = any(isinstance(cause, f.PodsOverLimit) for cause in causes)
+    what = "workers replaced or given up" if some else "workers replaced"
+    return f"{what if not names else 'pods to be placed again'}: {told}"
+
+
+def gives_up(causes: Sequence[f.EndCause]) -> bool:
+    """Whether all these workers are given up, with the others of their worker groups, so that none is replaced."""
+    return any(isinstance(of, f.PodsOverLimit) for of in causes) and all(
+        isinstance(of, f.PodsOverLimit | f.OthersOfGroup) for of in causes
+    )
 
 
 #: The reasons of Kubernetes' condition `DisruptionTarget`, as what happened to a pod.

@@ -14,6 +14,15 @@ ANY_GPU = "*/gpu"
 SEARCHES = 10
 
 
+class StartBounds(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How long the image of a leader may fail to pull, pods of a quorum may fail to start, and a start may take at all
+    (0: no limit), in milliseconds."""
+
+    image_ms: int
+    start_ms: int
+    ready_ms: int
+
+
 class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Policies by name for jobs that name none, score weights by resource, and the grace before a job that no empty
     cluster could hold is failed.
@@ -43,6 +52,8 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     have passed, nobody takes the quorum of a job that took its nodes from others, if its queue says nothing of that.
     `dry_run`: a job takes room from others only once the API server has taken its pods in a dry run. `guests`: a job
     behind one with a reservation may use the reserved room until that one can start.
+
+    `starts` determines no plan: explanations say by it when a job that can't start gives up. None in older logs.
     """
 
     queue_policy: str = "Priority"
@@ -69,6 +80,7 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     min_runtime_ms: int = 0
     dry_run: bool = False
     guests: bool = False
+    starts: StartBounds | None = None
 
     def search_bound(self, nodes: int) -> int:
         """The bound of one complete search in a cluster of so many nodes, in steps. Small clusters have time: little

@@ -208,6 +208,8 @@ function ofQueue({ resource, used, share, capability }: QueueAmount): string {
   return `${resource} ${quantity(resource, used)} used, share ${quantity(resource, share)}${cap}`;
 }
 
+type Decided = Explained["consequences"][number];
+
 /** The decisions that ended or interrupted the job, each with its causes. */
 export function Happened({ value }: { value: Pick<Explained, "consequences"> }) {
   if (!value.consequences.length) return null;
@@ -215,9 +217,9 @@ export function Happened({ value }: { value: Pick<Explained, "consequences"> }) 
     <>
       <h3>What happened to it, and why</h3>
       <ul class="sentences">
-        {value.consequences.map((one) => (
+        {value.consequences.map((one, place) => (
           <li key={one.offset}>
-            {clock(one.timeMs / 1000)} <Consequence of={one} />
+            {clock(one.timeMs / 1000)} <Consequence of={one} before={value.consequences[place - 1]} />
           </li>
         ))}
       </ul>
@@ -226,14 +228,16 @@ export function Happened({ value }: { value: Pick<Explained, "consequences"> }) 
   );
 }
 
-export function Consequence({ of }: { of: Explained["consequences"][number] }) {
+/** `before`: the decision that is shown before it, whose causes aren't repeated. */
+export function Consequence({ of, before }: { of: Decided; before?: Decided }) {
+  const told = before?.causes.map((cause) => `${cause.offset} ${cause.text}`);
   return (
     <>
       <Brief>
         <strong>{of.what}</strong>: {shown(of.message)}
         {of.budget && ` (restarts: ${shown(of.budget)})`} <Point at={of.offset} />
       </Brief>
-      {of.causes.map((cause, place) => (
+      {of.causes.filter((cause) => !told?.includes(`${cause.offset} ${cause.text}`)).map((cause, place) => (
         <span class="terms" key={place}>
           because {shown(cause.text)} {cause.offset > 0 && <Point at={cause.offset} />}
         </span>

@@ -44,9 +44,9 @@ export function History({ life, explained }: { life: Life; explained?: Explained
                 <Point at={one.sinceOffset}>{clock(one.sinceMs / 1000)}</Point> <Stage job={one} /> {spent(one)}
               </div>
               {awaited(one) && <Brief>{awaited(one)}</Brief>}
-              {one.decisions.map((of) => (
+              {one.decisions.map((of, place) => (
                 <div key={of.offset}>
-                  <Consequence of={of} />
+                  <Consequence of={of} before={one.decisions[place - 1]} />
                 </div>
               ))}
               <details>

@@ -88,7 +88,7 @@ function draw(pen: CanvasRenderingContext2D, log: Timeline, x: (time: number) =>
     else if (mark.kind === "nodeCordoned") pen.strokeRect(middle - 3, 1, 6, 6);
     else if (mark.kind === "preempted" || mark.kind === "podFailed") pen.arc(middle, 4, 3.5, 0, 7);
     else if (mark.kind === "jobRescheduled") path(pen, [middle - 4, 4], [middle, 0], [middle + 4, 4], [middle, 8]);
-    else if (mark.kind === "workersReplaced") path(pen, [middle - 4, 0], [middle, 8], [middle + 4, 0]);
+    else if (mark.kind === "workersReplaced" || mark.kind === "workersGivenUp") path(pen, [middle - 4, 0], [middle, 8], [middle + 4, 0]);
     else path(pen, [middle - 4, 8], [middle, 0], [middle + 4, 8]);
     pen.fill();
   }

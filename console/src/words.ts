@@ -109,8 +109,10 @@ export function podsNow(of: { podsRunning?: number; podsReady?: number; podsFail
 /** `Insufficient` → `insufficient`, `nodeLost` → `node lost` */
 export const plain = (word: string): string => word.replace(/([a-z])([A-Z])/g, "$1 $2").toLowerCase();
 
-/** The kind of an event beside the job that it is about: who took room from others wasn't preempted itself. */
-export const kindOf = (kind: string): string => (kind === "Preempted" ? "took room" : plain(kind));
+/** The kind of an event beside the job that it is about: who took room from others wasn't preempted itself, and workers
+ * that ended are replaced or given up, which the event's text says. */
+export const kindOf = (kind: string): string =>
+  kind === "Preempted" ? "took room" : kind === "WorkersReplaced" ? "workers ended" : plain(kind);
 
 /** What a bar is drawn as, beside its colour: thick, as two lines, or as one. */
 export type Shape = "thick" | "double" | "single";

@@ -141,7 +141,7 @@ def test_workers_that_fail_are_replaced_alone_then_given_up_and_at_last_too_few_
     status = status_of(scene.kube, name)
     assert status["message"] == "1 worker is given up (restartLimit is 1) and minWorkersNum is 2"
     assert (status["attempt"], status["restarts"], status["workers"][0]["givenUp"]) == (0, 1, "0")
-    scene.told(name, [*STARTED, "WorkersReplaced", "WorkersFailed"])
+    scene.told(name, [*STARTED, "WorkersReplaced", "WorkersGivenUp", "WorkersFailed"])
 
 
 def test_a_job_outlives_the_nodes_that_are_deleted_under_it(scene: Scene) -> None:

@@ -157,6 +157,12 @@ def test_queues_are_created_closed_opened_and_shown_by_commands(cluster: Cluster
     fields = ("--weight", "2", "--deserved", f"{GPU}=4", "--closed")
     assert queue_command(mine, "create", "made", *fields) == (0, "queue made is created, and closed\n")
     assert queue_command(mine, "create", "made")[1].startswith("arranger: there is a queue made already")
+    assert queue_command(mine, "create", "orphan", "--parent", "nosuch") == (
+        0,
+        "queue orphan is created\n"
+        "arranger: queue orphan can't be used until queue nosuch exists (arranger queue create nosuch)\n",
+    )
+    assert queue_command(mine, "create", "child", "--parent", "made") == (0, "queue child is created\n")
     status, said = queue_command(mine, "create", "wrong", "--deserved", f"{GPU}=4", "--capability", f"{GPU}=2")
     assert status == 1 and "spec.deserved" in said and "must not be above capability, which is 2" in said
     status, said = queue_command(mine, "close", "missing")

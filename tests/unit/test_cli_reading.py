@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from arranger.cli.inputs.reading import begin_early, feed, position_before
-from arranger.events.kinds import Watched
+from arranger.events.kinds import JobSeen, Watched
 from arranger.replay.reading.history import Point
 from tests.commands import Run, to_file
 from tests.unit.replay_worlds import crowded
@@ -28,6 +28,22 @@ async def test_a_snapshot_behind_which_events_were_trimmed_is_no_beginning() -> 
         assert set(state.terms) == set(Watched)
     for point in (None, Point(offset=marks[0]), Point(offset=marks[-1])):
         assert (await position_before(scene.log, point)).offset >= start.offset
+
+
+def test_of_a_job_that_came_later_it_is_said_when(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = crowded()
+    log = to_file(world.entries, tmp_path / "log")
+    came = next(
+        offset
+        for entry in world.entries
+        for offset, event in enumerate(entry.batch.events, start=entry.first)
+        if isinstance(event, JobSeen) and event.name == "big"
+    )
+    said = f"the log has no job 'big' up to that point (it has it from event {came} on)\n"
+    assert Run(capsys, "explain", "big", *log, "--at", "5").err.endswith(said)
+    assert Run(capsys, "bisect", "--job", "big", "--fits", *log, "--to", "5").err.endswith(said)
+    assert Run(capsys, "explain", "big", *log, "--at", str(came)).status == 0
+    assert "was it refused" in Run(capsys, "explain", "nobody", *log, "--at", "5").err
 
 
 def test_an_unknown_job_may_be_in_the_log_of_the_demo_before(

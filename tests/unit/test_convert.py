@@ -1650,6 +1650,24 @@ def test_notes_on_other_fields_or_with_other_words_stay_apart() -> None:
     assert next(line for line in lines if "flavors[0].name" in line).endswith("as its ResourceFlavor says (3 places)")
 
 
+@pytest.mark.parametrize(("least", "told"), [(5, True), (8, True), (9, False), (None, False)])
+def test_a_volcano_job_whose_quorum_may_lack_its_learner_says_what_to_set(least: int | None, told: bool) -> None:
+    template = {"spec": {"containers": [{"name": "main", "image": "registry.example/main:1"}]}}
+    tasks = [{"name": name, "replicas": count, "template": template} for name, count in (("learner", 1), ("actor", 8))]
+    job = with_field(PLAIN, "spec.tasks", tasks)
+    job["spec"]["minAvailable"] = least
+    if least is None:
+        del job["spec"]["minAvailable"]
+    notes = {of.path: (of.kind, of.text) for of in conversion(job).notes}
+    assert ("spec.tasks[0].replicas" in notes) == told and "spec.tasks[1].replicas" not in notes
+    if told:
+        assert notes["spec.tasks[0].replicas"] == (
+            NoteKind.TO_DO,
+            f"the quorum of {least} pods may be without it: if the others need it, as a learner, set minCount: 1 of "
+            "worker set learner",
+        )
+
+
 def test_a_volcano_task_without_a_minimum_needs_all_its_replicas_beside_one_that_says_its_own() -> None:
     """Volcano's admission gives such a task its replicas as the minimum."""
     template = {"spec": {"containers": [{"name": "main", "image": "registry.example/main:1"}]}}

@@ -103,10 +103,27 @@ def test_a_worker_that_is_given_up_and_an_ended_job() -> None:
     world, job = running(restart_limit=0, min_workers=1)
     fail(world, job, 1, ended=ERROR)
     later(world)
-    assert [one.again for one in explained(world.entries, "ppo").standing.failed] == ["given up"]
+    answer = explained(world.entries, "ppo")
+    assert [one.again for one in answer.standing.failed] == ["given up"]
+    assert [(one.what, one.message.partition(" (")[0]) for one in answer.consequences] == [
+        ("GivenUp", "workers given up: actors 1")
+    ]
     world.change_pod(job.bound[LEADER], phase="Succeeded", ready=False)
     world.settle()
     assert job.stage == Stage.SUCCEEDED and explained(world.entries, "ppo").standing.failed == ()
+
+
+def test_causes_of_workers_that_are_given_up_are_not_repeated_before_the_failure_of_their_job() -> None:
+    world, job = running(restart_limit=0, workers=2, min_workers=2)
+    fail(world, job, 0, ended=ERROR)
+    fail(world, job, 1, ended=ERROR)
+    later(world)
+    assert job.stage == Stage.FAILED
+    answer = explained(world.entries, "ppo")
+    assert [one.what for one in answer.consequences] == ["GivenUp", "Failed"]
+    assert answer.consequences[0].causes == answer.consequences[1].causes != ()
+    told = [line for line in page(answer).partition("What happened to it")[2].splitlines() if " because " in line]
+    assert len(told) == len(answer.consequences[0].causes), told
 
 
 def test_how_often_a_pod_failed_is_told_of_all_that_was_seen_and_not_only_of_the_jobs_last_failures() -> None:

@@ -83,6 +83,14 @@ def test_a_pod_is_marked_when_it_fails_and_once() -> None:
     assert [one.kind for one in marks(world.entries)] == ["podFailed", "workersReplaced"]
 
 
+def test_workers_that_are_given_up_are_not_marked_as_replaced() -> None:
+    world, job = running(restart_limit=0, min_workers=1)
+    fail(world, job, 1)
+    world.pass_time(60)
+    world.settle()
+    assert job.slots.given_up and [one.kind for one in marks(world.entries)] == ["podFailed", "workersGivenUp"]
+
+
 @pytest.mark.parametrize("how", ["deleting", "finished", "void", "ended"])
 def test_a_pod_that_is_taken_away_or_is_no_trouble_isnt_marked(how: str) -> None:
     """A pod that is deleted often ends as Failed, and those of a job that has ended are of no use any more."""

@@ -20,6 +20,7 @@ from arranger.events.facts import (
     LostPods,
     NodeLeft,
     NodeTrouble,
+    OthersOfGroup,
     PodEnd,
     PodsOverLimit,
     QuorumIncomplete,
@@ -83,10 +84,14 @@ def test_replaced_workers_are_named_by_their_set_with_why_the_first_of_each_kind
         "actors 2 (node n3 is gone)", "actors 2 (node n3 is not ready)", "actors 2 (node n3 has no room for it)",
     ]  # fmt: skip
     assert replaced_text(causes, spec()) == (
-        "workers replaced: failed: actors 0 (OOMKilled); "
+        "workers replaced or given up: failed: actors 0 (OOMKilled); "
         "lost: actors 1 and 2 more (node n1 has the taint gpu=broken:NoExecute); given up: group 2 1 (node n2)"
     )
     assert replaced_text((), spec()) == ""
+    over = (PodsOverLimit(k.Slot(1, 0), 4, PodEnd("Error")), OthersOfGroup(k.Slot(1, 4), 2))
+    assert replaced_text(over, spec()) == (
+        "workers given up: actors 0 and 3 more (Error); 2 other workers of actors in the same worker groups"
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,9 @@ from arranger.projections import snapshot
 from arranger.projections.consistency import validate
 from arranger.projections.jobs.parts import LEADER
 from arranger.projections.jobs.records import JobRecord
+from arranger.replay.explain.headline import headline
 from arranger.replay.reading.overview import overview
+from tests.unit.replay_worlds import explained
 from tests.world import Edited, World, shape
 
 
@@ -77,6 +79,7 @@ def test_the_sentence_names_every_part_that_lacks_pods(unready: list[tuple[int, 
     for slot in unready:
         world.change_pod(job.bound[slot], ready=False)
     assert below_quorum_text(world.state, job) == f"running below its quorum: {said}"
+    assert f": running below its quorum: {said}" in headline(explained(world.entries, job.seen.name), str)
 
 
 def test_the_reason_why_a_pod_cannot_start_follows_the_sentence() -> None:

@@ -250,7 +250,8 @@ async def test_workers_that_are_given_up_and_the_failure_that_follows_are_told_i
         world.settle()
         await scene.report(job)
     assert [(e["reason"], e["count"]) for e in scene.events()] == [
-        ("Accepted", 1), ("Scheduled", 1), ("WorkersReady", 1), ("WorkersReplaced", 2), ("WorkersFailed", 1),
+        ("Accepted", 1), ("Scheduled", 1), ("WorkersReady", 1), ("WorkersReplaced", 1), ("WorkersGivenUp", 1),
+        ("WorkersFailed", 1),
     ]  # fmt: skip
 
 

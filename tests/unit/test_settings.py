@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from arranger.errors import UsageError
-from arranger.model.config import CycleConfig
+from arranger.model.config import CycleConfig, StartBounds
 from arranger.model.queue import Preemption, PreemptionMode
 from arranger.settings import SETTINGS, Settings, load, load_settings, shown
 
@@ -62,6 +62,7 @@ def test_the_recorded_configuration_is_the_same_however_weights_were_ordered() -
             learned_runtimes=True,
             guests=True,
             room_bound_ms=60_000,
+            starts=StartBounds(120_000, 300_000, 7_200_000),
         )
     )
 

@@ -6,11 +6,15 @@ import pytest
 from arranger.events import kinds as k
 from arranger.lifecycle.desired import desired_status
 from arranger.messages.decisions import stage_text
+from arranger.model.config import StartBounds
 from arranger.model.job import Stage
 from arranger.model.pod import PodTimes
+from arranger.model.text import rfc3339_from
 from arranger.projections.consistency import validate
 from arranger.projections.jobs.parts import LEADER
 from arranger.projections.jobs.records import JobRecord
+from arranger.replay.explain.headline import headline
+from tests.unit.replay_worlds import explained
 from tests.world import World, shape, starting
 
 
@@ -79,6 +83,69 @@ def test_a_wrong_image_of_the_leader_fails_the_job_however_soon_it_would_give_it
         world.control()
         world.pass_time(10)
     assert (job.stage, job.attempt) == (Stage.FAILED, 0)
+
+
+AGAIN = "; to correct a template, delete the job and create it again"
+
+
+def test_a_leader_without_its_image_says_when_the_job_fails_and_what_to_do() -> None:
+    world = World()
+    world.lifecycle = msgspec.structs.replace(world.lifecycle, image_grace_ms=60_000)
+    world.config = msgspec.structs.replace(world.config, starts=StartBounds(60_000, 300_000, 0))
+    world.node("n1", cpu=3)
+    job = world.job("ppo", workers=2, min_workers=2)
+    world.cycle()
+    world.control()
+    world.pass_time(7)
+    world.change_pod(world.run_pod(job, LEADER, "n1", phase="Pending", ip="", ready=False), waiting="ErrImagePull")
+    world.control()
+    due_ms = world.now_ms + 60_000
+    world.pass_time(30)
+    world.change_pod(job.bound[LEADER], waiting="ImagePullBackOff")
+    assert desired_status(world.state, job, world.lifecycle)["message"] == (
+        f"pod ppo-learner-0 can't start on n1: ImagePullBackOff; if that lasts, the job fails after 60 s of it{AGAIN}"
+    )
+    answer = explained(world.entries, "ppo")
+    told = answer.standing
+    assert told.gives_up == f"if that lasts, the job fails soon after {rfc3339_from(due_ms)}"
+    assert told.remedy.startswith(
+        "mend the registry or the secret that pulls the image, and the pod starts by itself; "
+    )
+    assert "delete the job, correct it and create it again" in told.remedy
+    assert headline(answer, str).endswith(f"on n1: ImagePullBackOff; {told.gives_up}")
+    world.change_pod(job.bound[LEADER], waiting="")
+    told = explained(world.entries, "ppo").standing
+    assert (told.gives_up, told.remedy) == ("", "")
+
+
+def test_a_log_of_an_earlier_version_has_no_bounds_of_starts_but_remedies() -> None:
+    world, job = led()
+    for index in (0, 1):
+        unable(world, job, index)
+    told = explained(world.entries, "ppo").standing
+    assert told.gives_up == "" and told.remedy
+
+
+@pytest.mark.parametrize("grace_s", [None, 90])
+def test_workers_that_cannot_start_say_when_their_job_gives_its_nodes_up(grace_s: int | None) -> None:
+    world, job = led(**({"start_grace_s": grace_s} if grace_s else {}))
+    since_ms = job.times.stage_ms
+    world.pass_time(50)
+    unable(world, job, waiting="CreateContainerConfigError")
+    world.control()
+    bound_s = grace_s or world.lifecycle.start_ms // 1000
+    message = desired_status(world.state, job, world.lifecycle)["message"]
+    due = rfc3339_from(since_ms + bound_s * 1000)
+    assert f"no such thing; if that lasts, it gives its nodes up soon after {due}{AGAIN}" in message
+    assert "mend the ConfigMap, Secret or other object" in explained(world.entries, "ppo").standing.remedy
+    world.pass_time(bound_s - 50)
+    given_up(world)
+
+
+def test_a_quorum_that_is_whole_without_the_pod_gives_nothing_up() -> None:
+    world, job = led(workers=3, min_workers=2)
+    unable(world, job)
+    assert "if that lasts" not in desired_status(world.state, job)["message"]
 
 
 def test_a_pod_that_the_quorum_does_not_need_keeps_no_job_from_its_nodes() -> None:

@@ -23,7 +23,7 @@ from arranger.cli.inputs.reading import (
     point_option,
     position_before,
     span_of,
-    unknown_job,
+    unknown_job_at,
     unknown_node,
 )
 from arranger.cli.inputs.variation import queues_in, unknown_queue
@@ -317,7 +317,7 @@ async def _job(log: Log, asked: _Question, span: Span) -> FirstSeen:
     jobs_by_name = JobsByName(asked.job, state)
     await feed(log, position, jobs_by_name.feed, until=span.last, doing="looking for the job")
     if not jobs_by_name.jobs:
-        raise unknown_job(asked.job, await job_index_of(log, span.last))
+        raise await unknown_job_at(log, span.last, asked.job, await job_index_of(log, span.last))
     *earlier, newest = jobs_by_name.jobs.values()
     if earlier:
         others = f"{counted(len(earlier), 'earlier job')} of that name"

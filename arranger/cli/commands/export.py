@@ -1,6 +1,7 @@
 """`arranger export`: write a log, a segment of it, or the part that concerns one job, into one portable file."""
 
 import asyncio
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from arranger.cli.inputs.reading import (
     begin_early,
     end_offset,
     feed,
+    is_point,
     job_index_of,
     job_label,
     namespace_and_name,
@@ -131,8 +133,10 @@ def command(
       arranger export --from "1h ago" --html hour.html    a page to look at and to send
     """
     file = target_file or html_file
-    if file is None or (target_file and html_file):
+    if file is None:
         raise click.UsageError("one of --to FILE and --html FILE is needed")
+    if target_file and html_file:
+        raise _given_both(target_file)
     if file.exists():
         raise UsageError(f"{file} already exists", hint="use another name: nothing is overwritten")
     first, last = points["from"], points["until"]
@@ -145,6 +149,14 @@ def command(
         print_json(made)
     else:
         _tell(made)
+
+
+def _given_both(target_file: Path) -> click.UsageError:
+    """Other commands have `--to` for a point."""
+    words, hint = str(target_file), ""
+    if is_point(words):
+        hint = f"; --to names a file: for the end of the part, use --until {shlex.quote(words)}"
+    return click.UsageError(f"--to FILE and --html FILE are both given, and only one file can be made{hint}")
 
 
 def _tell(made: FinishedExport) -> None:

@@ -20,7 +20,7 @@ from arranger.cli.rendering.output import local_time, output_option, print_json,
 from arranger.cli.rendering.queue_page import print_queue, print_queues
 from arranger.errors import ArrangerError
 from arranger.kube.client import HttpCluster
-from arranger.kube.cluster import QUEUES, ApiError, Object
+from arranger.kube.cluster import QUEUES, ApiError, ClusterUnavailable, Object
 from arranger.kube.config import find_access
 from arranger.model.near_names import did_you_mean, near_names
 from arranger.model.queue import DEFAULT_QUEUE, QUEUE_KIND, QueueState
@@ -174,6 +174,10 @@ def create(settings: Settings, name: str, output: str, **fields: Any) -> None:
     body = {"apiVersion": QUEUES.api_version, "kind": QUEUE_KIND, "metadata": {"name": name}, "spec": spec}
     stored = _ask(settings, name, "create", lambda cluster: cluster.create(QUEUES, None, body))
     _tell(stored, output, "is created, and closed" if fields["closed"] else "is created")
+    parent = fields["parent"]
+    if parent not in (None, DEFAULT_QUEUE) and not _exists(settings, parent):
+        hint = f"arranger queue create {parent}"
+        say(f"arranger: queue {name} can't be used until queue {parent} exists ({hint})", err=True)
 
 
 @command.command("close")
@@ -213,6 +217,17 @@ def _tell(stored: Object, output: str, told: str) -> None:
         print_json({"name": stored["metadata"]["name"], "uid": stored["metadata"]["uid"], "spec": stored["spec"]})
     else:
         say(f"queue {stored['metadata']['name']} {told}")
+
+
+def _exists(settings: Settings, name: str) -> bool:
+    """Whether the API server has the queue, also if it doesn't say so."""
+    try:
+        _ask(settings, name, "get", lambda cluster: cluster.get(QUEUES, None, name))
+    except _Refused as refused:
+        return not (isinstance(refused.__cause__, ApiError) and refused.__cause__.code == 404)
+    except ClusterUnavailable:
+        return True
+    return True
 
 
 def _ask(settings: Settings, name: str, verb: str, request: Callable[[HttpCluster], Awaitable[Object]]) -> Object:

@@ -17,7 +17,7 @@ from arranger.cli.inputs.reading import (
     job_index_of,
     job_label,
     stand_at,
-    unknown_job,
+    unknown_job_at,
     unknown_node,
 )
 from arranger.cli.inputs.start_forecast import with_forecast
@@ -236,7 +236,7 @@ class Explainer:
         ]
         if not gone:
             name = job_label(asked.namespace, asked.name)
-            raise unknown_job(name, job_index, owner=_owner(asked, state))
+            raise await unknown_job_at(self._log, point, name, job_index, owner=_owner(asked, state))
         return max(gone)
 
     def _say_gone(self, went: int) -> None:

@@ -89,6 +89,15 @@ AT_TYPE = TextType("offset|time", _at_now, f"not a point in the log; allowed: {A
 DURATION_TYPE = TextType("duration", parse_duration, "not a duration; allowed: such as 90s, 30m, 1h30m or 2d")
 
 
+def is_point(text: str) -> bool:
+    """Whether a text would be a point of the log, as `point_option` takes it."""
+    try:
+        parse_at(text, now_ms=0)
+    except ValueError:
+        return False
+    return True
+
+
 def point_option(name: str, text: str) -> Callable[[_Command], _Command]:
     """An option whose value is a point of the log; its parameter is a `Point` or None.
 
@@ -412,6 +421,16 @@ async def job_index_of(log: Log, until: Point) -> JobIndex:
     job_index = JobIndex()
     await feed(log, await log.start(), job_index.feed, until=until, doing="looking for the job")
     return job_index
+
+
+async def unknown_job_at(log: Log, point: Point, name: str, job_index: JobIndex, *, owner: str = "") -> NotFound:
+    """The error for a job that isn't in the log up to a point; it says since when the log has it if it came later."""
+    namespace, alone = namespace_and_name(name)
+    came = (await job_index_of(log, END)).came if point != END and not owner else {}
+    later = [at for (within, known), at in came.items() if known == alone and namespace in (None, within)]
+    if not later:
+        return unknown_job(name, job_index, owner=owner)
+    return NotFound(f"the log has no job {name!r} up to that point", hint=f"it has it from event {min(later)} on")
 
 
 #: What stands before the name of a pod group.

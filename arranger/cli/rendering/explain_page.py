@@ -23,7 +23,7 @@ from arranger.model.job import Stage
 from arranger.model.quantity import amount_text
 from arranger.model.text import attempt_name, counted, few, states_text
 from arranger.replay.explain.answer import Explanation, JobStanding
-from arranger.replay.explain.causes import Consequence
+from arranger.replay.explain.causes import CausingEvent, Consequence
 from arranger.replay.explain.headline import headline
 from arranger.replay.explain.holders import Taker
 from arranger.replay.explain.in_queue import InQueue, KeptBy, Passed, QueueAmount
@@ -397,12 +397,16 @@ class ExplanationPrinter:
         if not self._answer.consequences:
             return
         heading("What happened to it, and why")
-        rows = [cells for one in self._answer.consequences for cells in self._consequence_rows(one)]
+        rows: list[tuple[object, ...]] = []
+        before: Sequence[CausingEvent] = ()
+        for one in self._answer.consequences:
+            rows += self._consequence_rows(one, before)
+            before = one.causes
         self._cut(("offset", "time", "what", "text"), rows, "--all")
 
-    def _consequence_rows(self, one: Consequence) -> Iterator[tuple[object, ...]]:
-        """The rows of the causes, and then that of the decision."""
-        for cause in one.causes:
+    def _consequence_rows(self, one: Consequence, before: Sequence[CausingEvent]) -> Iterator[tuple[object, ...]]:
+        """The rows of the causes, but for those of the decision before it, and then that of the decision."""
+        for cause in (cause for cause in one.causes if cause not in before):
             yield (cause.offset or "-", ToldTime(cause.time_ms), "because", cause.text)
         budget = f" (restarts: {one.budget})" if one.budget else ""
         yield (one.offset, ToldTime(one.time_ms), one.what, f"{self._once(one.message, one.shortage)}{budget}")

@@ -111,7 +111,10 @@ class JobEvents:
 
     def meant(self, name: str, at: int) -> str:
         """A hint with the labels of jobs that were seen up to an offset and whose name is similar to this one, or to
-        that of this namespace/name; empty if there are none."""
+        that of this namespace/name; empty if there are none. Of a job that came later, it says when."""
+        named = (uids for one, uids in self._uids.items() if name in (one, one.rpartition("/")[2]))
+        if came := [self._first(uid) for uids in named for uid in uids]:
+            return f"it has it from event {min(came)} on"
         there = [one for one, uids in self._uids.items() if any(self._first(uid) <= at for uid in uids)]
         names = {one: one.rpartition("/")[2] for one in sorted(there)}
         close = near_names(name.rpartition("/")[2], set(names.values()), most=3)

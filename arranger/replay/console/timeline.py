@@ -8,6 +8,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
+from arranger.messages.decisions import gives_up
 from arranger.messages.readiness import ending_text
 from arranger.model.job import Stage
 from arranger.model.pod import Phase
@@ -22,10 +23,10 @@ _POINTS, _MARKS = 2_000_000, 2_000
 _DECISIONS = 2_000_000
 
 #: A node that was ready isn't any more, or is cordoned; a job gave room, has a pod that failed and isn't being deleted,
-#: runs below its quorum, lost pods while it ran on, has to start again, or failed.
+#: runs below its quorum, lost pods while it ran on, for others or for good, has to start again, or failed.
 _KINDS = (
     *("nodeLost", "nodeCordoned", "preempted", "podFailed", "belowQuorum"),
-    *("workersReplaced", "jobRescheduled", "jobFailed"),
+    *("workersReplaced", "workersGivenUp", "jobRescheduled", "jobFailed"),
 )
 #: A job that has its quorum for no longer than this between two falls is in one loop of crashes, which is marked once.
 _LOOP_MS = 300_000
@@ -220,7 +221,8 @@ class TimelineIndex:
         if isinstance(event, k.Preempted):
             self._mark("preempted", offset, time_ms, *[label_of(state, victim.job_uid) for victim in event.victims])
         elif isinstance(event, k.WorkersReplaced):
-            self._mark("workersReplaced", offset, time_ms, label_of(state, event.job_uid))
+            kind = "workersGivenUp" if gives_up(event.causes) else "workersReplaced"
+            self._mark(kind, offset, time_ms, label_of(state, event.job_uid))
         elif isinstance(event, k.StageDecided) and event.stage in _STAGES:
             self._mark(_STAGES[event.stage], offset, time_ms, label_of(state, event.job_uid))
 

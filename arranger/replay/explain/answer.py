@@ -7,7 +7,6 @@ from collections.abc import Iterable
 import msgspec
 
 from arranger.events.facts import ShortageFacts
-from arranger.messages.failures import failure_remedy_text
 from arranger.model.names import pod_name
 from arranger.model.pods_to_place import pod_of
 from arranger.projections.jobs.records import JobRecord, compact, expand
@@ -18,6 +17,7 @@ from arranger.replay.explain.causes import Consequence, budget_text, restarts_us
 from arranger.replay.explain.expected import Start, start_of
 from arranger.replay.explain.failed_pods import FailedPod, failed_pods
 from arranger.replay.explain.job_history import Retaken
+from arranger.replay.explain.outlook import below_quorum, gives_up, remedy
 from arranger.replay.explain.past_waits import Spent, Waited, spent, waited
 from arranger.replay.explain.placement_explanations import PlacementExplanation
 from arranger.replay.explain.story import Interval, Story, StoryEvent
@@ -81,8 +81,13 @@ class JobStanding(msgspec.Struct, frozen=True):
     shortage: ShortageFacts | None = None
     #: Why the job entered its stage (`StageReason`); "" if no decision on it was read.
     reason: str = ""
-    #: What can be done about a failure, in words; "" if the job hasn't failed.
+    #: What can be done about a failure, or about pods that can't start, in words; "" for neither.
     remedy: str = ""
+    #: When a job whose pods can't start fails or gives its nodes up if that lasts, in words; "" for neither, and where
+    #: the log doesn't have these bounds.
+    gives_up: str = ""
+    #: Which pods of its quorum a running job lacks, in words; "" for a job that has it.
+    below_quorum: str = ""
     #: The first of its pods that a kubelet can't start, or that isn't ready after a failure, and the failed workers
     #: that come again, in words; "" for none.
     stuck: str = ""
@@ -252,7 +257,9 @@ def _standing(story: Story, job: JobRecord) -> JobStanding:
         pods_present=_present(story, job),
         pods_earlier=() if job.ended else tuple(sorted(pod.name for pod in earlier_pods(story.state, job))),
         reason=str(job.decided.reason) if job.decided is not None else "",
-        remedy=failure_remedy_text(job.decided) if job.decided is not None else "",
+        remedy=remedy(story, job),
+        gives_up=gives_up(story, job),
+        below_quorum=below_quorum(story, job),
         stuck=stuck_of(story.state, job),
         unset=unset_of(job),
         labels=labels_of(job),

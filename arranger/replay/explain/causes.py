@@ -10,7 +10,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.facts import NodeLost, PreemptedPods, ShortageFacts
-from arranger.messages.decisions import disruption_text, failure_text, replaced_text, scaled_text, stage_text
+from arranger.messages.decisions import disruption_text, failure_text, gives_up, replaced_text, scaled_text, stage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PodGroup, Slot, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.pod import REFUSALS, Phase
@@ -66,10 +66,10 @@ class CausingEvent(msgspec.Struct, frozen=True):
 class Consequence(msgspec.Struct, frozen=True):
     """A decision outside the job's normal course, with its causes, oldest first.
 
-    `what` is the new stage or "Replaced"; `budget` is the used part of the restart budget at that time. "Restarted" is
-    not a decision of Arranger: a kubelet restarted a container by the pod's restart policy. Neither is "Replaced" with
-    the reason `RECREATED`: a worker's pod was deleted without a decision, and its slot was filled again. "Deleted" is
-    said until then. "Scaled": an edit of the job took pods out of their slots.
+    `what` is the new stage, "Replaced" or "GivenUp"; `budget` is the used part of the restart budget at that time.
+    "Restarted" is not a decision of Arranger: a kubelet restarted a container by the pod's restart policy. Neither is
+    "Replaced" with the reason `RECREATED`: a worker's pod was deleted without a decision, and its slot was filled
+    again. "Deleted" is said until then. "Scaled": an edit of the job took pods out of their slots.
     """
 
     offset: int
@@ -315,7 +315,8 @@ class PodHistories:
             causes = self._of_workers(event)
             budget = budget_text(job, state)
             words = replaced_text(event.causes, *names_of(job))
-            return Consequence(offset, time_ms, "Replaced", "WorkersReplaced", words, causes, budget)
+            what = "GivenUp" if gives_up(event.causes) else "Replaced"
+            return Consequence(offset, time_ms, what, "WorkersReplaced", words, causes, budget)
         if event.reason == StageReason.SCHEDULED:
             self.started(offset, time_ms)
         if event.reason in _USUAL:

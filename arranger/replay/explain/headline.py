@@ -12,7 +12,7 @@ def headline(answer: Explanation, local_time: Callable[[int], str]) -> str:
     """The sentence, with complete times."""
     job = answer.standing
     since, lasts = local_time(job.stage_since_ms), duration(max(answer.time_ms - job.stage_since_ms, 0))
-    why, stuck = _after_colon(job.message), _after_colon(job.stuck)
+    why = _after_colon(job.message)
     match job.stage:
         case Stage.FAILED:
             because = f", because {job.message}" if job.message else ""
@@ -21,9 +21,11 @@ def headline(answer: Explanation, local_time: Callable[[int], str]) -> str:
             return f"{job.job} succeeded at {since}{why}{_times(answer)}"
         case Stage.RUNNING:
             usual = job.reason == StageReason.WORKERS_READY or answer.waiting is not None
-            return f"{job.job} runs since {since}, for {lasts}{stuck if usual else why}{_times(answer)}"
+            troubles = _after_colon(job.below_quorum, job.stuck)
+            return f"{job.job} runs since {since}, for {lasts}{troubles if usual else why}{_times(answer)}"
         case Stage.STARTING:
-            return f"{job.job} starts since {since}, for {lasts}{why if answer.waiting is None else stuck}"
+            told = _after_colon(job.message if answer.waiting is None else job.stuck, job.gives_up)
+            return f"{job.job} starts since {since}, for {lasts}{told}"
     if answer.waiting is None:
         since, lasts = local_time(job.scheduled_since_ms), duration(max(answer.time_ms - job.scheduled_since_ms, 0))
         return f"{job.job} has nodes since {since}, for {lasts}, and is about to start"
@@ -33,8 +35,9 @@ def headline(answer: Explanation, local_time: Callable[[int], str]) -> str:
     return f"{job.job} waits since {since}, for {lasts}"
 
 
-def _after_colon(said: str) -> str:
-    return f": {said}" if said else ""
+def _after_colon(*said: str) -> str:
+    parts = "; ".join(filter(None, said))
+    return f": {parts}" if parts else ""
 
 
 def _times(answer: Explanation) -> str:

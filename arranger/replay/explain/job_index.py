@@ -13,6 +13,8 @@ class JobIndex:
     def __init__(self) -> None:
         #: (namespace, name) → the offset of the entry that records its deletion, 0 while it exists.
         self.jobs: dict[tuple[str, str], int] = {}
+        #: The same → the offset at which the log has it first.
+        self.came: dict[tuple[str, str], int] = {}
         #: UID of a pod that has a record, alone or with its group → the name of that; and the pods of each.
         self._records: dict[str, tuple[str, str]] = {}
         self._pods: dict[tuple[str, str], dict[str, None]] = {}
@@ -20,9 +22,10 @@ class JobIndex:
         self.groups: dict[str, tuple[str, str]] = {}
 
     def feed(self, entry: Entry) -> None:
-        for event in entry.batch.events:
+        for offset, event in enumerate(entry.batch.events, start=entry.first):
             if isinstance(event, k.JobSeen):
                 self.jobs[event.namespace, event.name] = 0
+                self.came.setdefault((event.namespace, event.name), offset)
             elif k.is_gone(event, k.Watched.JOB):
                 self.jobs[event.namespace, event.name] = entry.first
             elif k.seen_or_gone(event, k.PodSeen):

@@ -7,6 +7,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.facts import ShortageFacts
 from arranger.events.log import Entry
+from arranger.lifecycle.images import ImageWaits
 from arranger.model.job import Stage
 from arranger.model.reasons import ReasonKind
 from arranger.projections.jobs.records import JobRecord
@@ -81,6 +82,9 @@ class Story:
         self.takings: list[RoomTaking] = []
         self.givings: list[Giving] = []
         self.promises: list[Promise] = []
+        #: Since when the image that the job can't run without can't be pulled; None if it can, or there is none.
+        self.no_image_ms: int | None = None
+        self._images = ImageWaits()
 
     def note(self, judged: Judged, time_ms: int) -> None:
         """Record an event about the job, after it was folded."""
@@ -216,6 +220,7 @@ class Story:
         job = self.state.jobs.get(self.uid)
         last = self.intervals[-1] if self.intervals else None
         now_ms = self.state.time_ms
+        self.no_image_ms = self._images.since_ms(self.state, job, now_ms) if job is not None else None
         if job is None:
             if last is not None and last.lasts:
                 last.until_ms, last.lasts = now_ms, False

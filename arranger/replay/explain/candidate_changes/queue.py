@@ -49,7 +49,9 @@ def out_of_queue(case: WaitingCase) -> Iterator[Change]:
     elif spec.unmet:
         yield _without_unmet(case, when, gone)
     elif stay or left_ms > 0:
-        began = next((one for one in reversed(case.story.consequences) if one.what != "Replaced"), None)
+        began = next(
+            (one for one in reversed(case.story.consequences) if one.what not in ("Replaced", "GivenUp")), None
+        )
         yield Change(
             "pod" if stay else "wait",
             when,

@@ -16,7 +16,7 @@ from arranger.clock import Clock
 from arranger.errors import ClusterError
 from arranger.kube.cluster import EVENTS, PODS, TYJOBS, Cluster
 from arranger.logs import log_event
-from arranger.messages.decisions import replaced_text, scaled_text, stage_text
+from arranger.messages.decisions import gives_up, replaced_text, scaled_text, stage_text
 from arranger.messages.prerequisites import short_text
 from arranger.messages.readiness import labels_text, unset_text
 from arranger.messages.shortages import waits_text
@@ -41,6 +41,7 @@ _NORMAL, _WARNING = "Normal", "Warning"
 _WAITING = "waiting"
 _WHOLE = "whole"
 _WORKERS = "workers"
+_GIVEN_UP = "given-up"
 _REFUSED = "refused"
 _BEFORE = "before"
 _TAKING = "taking"
@@ -66,6 +67,7 @@ _WITHIN = {
     _STUCK: 1,
     _UNSET: 1,
     _LABELS: 1,
+    _GIVEN_UP: 2,
     _WHOLE: 2,
     _BOUND: 2,
 }
@@ -97,13 +99,11 @@ class Reporter:
             return
         if job.replaced.times > told.replacements:
             told.replacements = job.replaced.times
-            await self._update(
-                job,
-                told,
-                _WORKERS,
-                reason="WorkersReplaced",
-                message=replaced_text(job.replaced.causes, job.spec, job.slots.names),
-            )
+            message = replaced_text(job.replaced.causes, job.spec, job.slots.names)
+            if gives_up(job.replaced.causes):
+                await self._update(job, told, _GIVEN_UP, reason="WorkersGivenUp", message=message)
+            else:
+                await self._update(job, told, _WORKERS, reason="WorkersReplaced", message=message)
         if told.step != step_of(job):
             await self._tell_steps(job, told)
         if told.scaled != scaled_in(job):
@@ -232,9 +232,10 @@ class Reporter:
         self, job: JobRecord, told: ToldEvents, about: str, *, reason: str, message: str, kind: str = _WARNING
     ) -> bool:
         """Record an Event, or update it with the present message. Returns False if a new one couldn't be recorded."""
-        stage, since_ms = _replaced_in(job) if about == _WORKERS else (job.stage, job.times.stage_ms)
+        ended = about in (_WORKERS, _GIVEN_UP)
+        stage, since_ms = _replaced_in(job) if ended else (job.stage, job.times.stage_ms)
         name, now_ms = _name(job, stage, since_ms, about, told.about), self._clock.now_ms()
-        if about == _WORKERS:
+        if ended:
             now_ms = job.replaced.time_ms
         times = told.times.get(name, 0)
         pod = told.about

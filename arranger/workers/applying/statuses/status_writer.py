@@ -142,7 +142,7 @@ class StatusWriter(JobWriter):
         self.positions = QueuePositions(
             parts.time, lambda: order_in_steps(parts.follower.state, config=config, policies=policies)
         )
-        self._reports = reports
+        self._reports, self._lifecycle = reports, parts.settings.lifecycle_config()
         self._log_name = parts.hold.name if parts.hold is not None else parts.settings.cluster
         #: How long a status takes on average; at first, about what one takes on a busy API server.
         self._took_s = 0.02
@@ -185,7 +185,7 @@ class StatusWriter(JobWriter):
         if (_in_passing(job) and self._passes(look, now_s)) or self._waits_for_first(look, now_s):
             return False
         state = self._follower.state
-        status = desired_status(state, job)
+        status = desired_status(state, job, self._lifecycle)
         progress.told.queue, progress.told.taking = queue_out_of_reach(state, job), taking_text(state, job)
         progress.told.stuck = stuck_text(state, job)
         progress.told.hanging = hanging_text(state, job, self._clock.now_ms())

@@ -1,0 +1,43 @@
+"""What becomes of a job whose pods their kubelets can't start, if that lasts, and what its user can do, in words."""
+
+from arranger.lifecycle.config import LifecycleConfig
+from arranger.lifecycle.stages import IMAGE_ERRORS, pod_without_image
+from arranger.lifecycle.start_timeouts import gives_up_ms, unable_slots
+from arranger.model.text import rfc3339_from
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.state import State
+
+
+def gives_up_text(state: State, job: JobRecord, config: LifecycleConfig, no_image_ms: int | None = None) -> str:
+    """When the job fails or gives its nodes up; empty if it does neither. `no_image_ms` is as in `next_decision`, and
+    None if it isn't known."""
+    if job.of_pods or job.ended or job.spec is None:
+        return ""
+    if pod_without_image(state, job) is not None:
+        grace_ms = config.image_grace_ms
+        if no_image_ms is None:
+            return f"if that lasts, the job fails after {grace_ms // 1000} s of it"
+        return f"if that lasts, the job fails soon after {rfc3339_from(no_image_ms + grace_ms)}"
+    at_ms = gives_up_ms(state, job, config, state.time_ms)
+    return f"if that lasts, it gives its nodes up soon after {rfc3339_from(at_ms)}" if at_ms else ""
+
+
+def hindered_text(state: State, job: JobRecord, config: LifecycleConfig) -> str:
+    """The same for a status, which is short: with the remedy in a few words."""
+    then = gives_up_text(state, job, config)
+    return f"{then}; to correct a template, delete the job and create it again" if then else ""
+
+
+def start_remedy_text(state: State, job: JobRecord) -> str:
+    """What can be done about the first pod that can't start; empty for none."""
+    unable = unable_slots(state, job) if not (job.of_pods or job.ended) and job.spec is not None else []
+    if not unable:
+        return ""
+    if state.pods[job.bound[unable[0]]].waiting in IMAGE_ERRORS:
+        outside, wrong = "the registry or the secret that pulls the image", "the image or imagePullSecrets"
+    else:
+        outside, wrong = "the ConfigMap, Secret or other object that the pod lacks", "the template"
+    return (
+        f"mend {outside}, and the pod starts by itself; if {wrong} in the job must change, delete the job, correct it "
+        "and create it again: templates can't be changed once it has started"
+    )
