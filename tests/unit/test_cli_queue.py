@@ -310,6 +310,9 @@ class Server:
         self.asked: list[tuple[Any, ...]] = []
         self.problem: Exception | None = None
 
+    async def get(self, resource: Any, namespace: Any, name: str) -> dict[str, Any]:
+        return {"metadata": {"name": name}}
+
     async def create(self, _resource: Any, _namespace: Any, body: Object) -> Object:
         return self._answer("create", body["metadata"]["name"], body["spec"])
 
