@@ -204,7 +204,7 @@ def test_a_job_is_changed_by_a_form_and_only_what_differs_is_shown(room: str, op
 
 
 def test_jobs_that_get_the_same_nodes_either_way_are_folded(room: str, opened: Opener) -> None:
-    page = opened(f"{room}/#/what-if?at=430")
+    page = opened(f"{room}/#/what-if?at=474")
     ready(page)
     page.get_by_text("More to change").click()
     page.get_by_label("Added nodes").fill("node-3")
