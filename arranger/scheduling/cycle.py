@@ -256,10 +256,10 @@ class _Room(NamedTuple):
             return found
         if self.too_large is not None and not self.too_large.may_take_room(self.state, tried.job):
             return None
+        if not self.preemption.may_make_room(tried.job):
+            return None
         found = self.reservations.beside_borrowers(tried, self.preemption, self.preemption.make_room)
-        if found is None and self.preemption.may_make_room(tried.job):
-            found = self.reservations.among_guests(tried, self.preemption, self.preemption.make_room)
-        return found
+        return found or self.reservations.among_guests(tried, self.preemption, self.preemption.make_room)
 
     def surely_none(self, job: JobRecord, placer: Placer) -> bool:
         """Whether a job that gets no reservation and takes no room surely gets no nodes either."""
