@@ -478,12 +478,10 @@ def _of_groups(apply: Callable[[_Fold, int, Any], None]) -> Callable[[_Fold, int
 
 
 def _confirmed(fold: _Fold, event: k.CycleTaken) -> None:
-    """A cycle has revised all reservations if it knew news of room, else those that were old enough. Those of which it
-    says nothing else are as before."""
+    """A cycle has revised the reservations that were old enough. Those of which it says nothing else are as before."""
     reservations, refresh_ms = fold.state.reservations, event.config.reservation_refresh_ms
-    every = 0 < fold.state.room_news <= event.base
     for uid, known in reservations.items():
-        if every or event.time_ms - known.time_ms >= refresh_ms:
+        if event.time_ms - known.time_ms >= refresh_ms:
             reservations[uid] = msgspec.structs.replace(known, time_ms=fold.time_ms)
 
 

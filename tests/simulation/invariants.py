@@ -265,7 +265,9 @@ class Oracle:
         ):
             raise Violation(problem)
         follows = cycle is not None and cycle.base == entry.first - 1 and entry.batch.writer.startswith("scheduler@")
-        for uid, problem in room_rules.waits_in_vain(self.state, entry.batch.events) if follows else ():
+        for uid, problem in (
+            room_rules.waits_in_vain(self.state, cycle, entry.batch.events) if follows and cycle is not None else ()
+        ):
             raise Violation(problem, job=uid)
         takes_room = any(isinstance(event, k.Preempted) for event in entry.batch.events)
         if not takes_room and not any(isinstance(event, k.Placed) and event.hosts for event in entry.batch.events):

@@ -79,15 +79,21 @@ def broken(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -> Iter
             before.append(event)
 
 
-def waits_in_vain(state: State, events: Sequence[k.Event]) -> Iterator[tuple[str, str]]:
-    """(UID of the job, the problem) of each reservation that waits for a job which had no nodes any more when a cycle
-    with these events looked at `state`."""
-    revised = {of.job_uid: of for of in events if isinstance(of, k.Reserved)}
-    begun = {(of if isinstance(of, k.Placed) else of.placed).job_uid for of in events if isinstance(of, Decision)}
-    for uid, known in state.reservations.items():
-        for awaited in revised.get(uid, known.decided).awaits if uid not in begun else ():
-            if awaited not in state.jobs or not state.jobs[awaited].placements:
-                yield uid, f"the reservation of {uid} waits for {awaited}, which has no nodes"
+def waits_in_vain(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -> Iterator[tuple[str, str]]:
+    """(UID of the job, the problem) of each reservation at an unknown time after a cycle that decides `events` on
+    `state`, although its job fits once those have left who leave anyway, and its guests."""
+    if any(isinstance(of, k.Preempted) for of in events):
+        return
+    for uid in state.deleting:
+        pod = state.pods[uid]
+        job = state.jobs.get(pod.owner.job_uid) if pod.owner is not None else None
+        if job is not None and uid in job.bound.values() and not ends_by_itself(state, job):
+            return  # a job that goes on replaces it
+    after = folded(state, events)
+    for uid, known in after.reservations.items():
+        job, unknown = after.jobs[uid], uid in state.reservations and not known.decided.start_ms
+        if unknown and not job.placements and _may_start(after, cycle, job, alone=False):
+            yield uid, f"the reservation of {uid} waits for an unknown time, and room comes for it"
 
 
 def _in_the_way(

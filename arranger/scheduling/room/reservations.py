@@ -260,11 +260,26 @@ class Reservations:
                 self._holders.setdefault(self._queue(job), []).append(seniority(job))
             decided = self._decide(Reserved(job.uid, job.version, *found, self._outlived(known)), known)
             self._note_due(decided, self._time_ms)
+        elif (sooner := self._sooner(job, decided)) is not None:
+            decided = self._decide(Reserved(job.uid, job.version, *sooner), None)
+            self._note_due(decided, self._time_ms)
         else:
             self._note_due(decided, known.time_ms)
             self._note_changes(decided, known.time_ms)
         self._kept[job.uid] = None
         self.hold(job, decided)
+
+    def _sooner(self, job: JobRecord, decided: Reserved) -> _Found | None:
+        """Where the quorum fits sooner than was known, after news of room; None if it doesn't. A reservation that moved
+        without that would leave to others what has become free for it."""
+        if not self._state.room_news:
+            return None
+        self.confirmed = True  # it is recorded that the news are known
+        found = self._search(job)
+        if found is None or not found.start_ms or 0 < decided.start_ms <= found.start_ms:
+            return None
+        self._sought[job.uid] = self._state.nodes.changes
+        return found
 
     def _may_be_next(self, job: JobRecord) -> bool:
         """Whether a job may have a first reservation, as one of so many or before others that have one. Then one less
@@ -331,11 +346,9 @@ class Reservations:
             self.due_ms = min(self.due_ms, time_ms + self._config.reservation_refresh_ms)
 
     def _outdated(self, job: JobRecord, known: Reservation) -> bool:
-        """Whether a reservation is to be revised: it is old enough, room comes or leaves otherwise than was known, the
-        job was edited, its nodes closed, or another job of the queue has one now."""
+        """Whether a reservation is to be revised: it is old enough, the job was edited, its nodes closed, or another
+        job of the queue has one now."""
         nodes, decided = self._state.nodes, known.decided
-        if self._state.room_news:
-            return True
         if decided.based_on != job.version or not all(nodes.has(of.node) for of in decided.pods):
             return True
         if closed_to_new(nodes, job.valid_spec, decided.pods):
