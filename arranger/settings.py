@@ -247,8 +247,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     reservation_refresh_s: Annotated[
         int,
         _about(
-            "least time in seconds between two revisions of a reservation while no room comes or leaves otherwise than "
-            "was known",
+            "least time in seconds between two revisions of a reservation; at news of room it moves at once to an "
+            "earlier start",
             1,
             86_400,
         ),

@@ -42,7 +42,7 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `preemption` says how room may be taken back in the whole cluster, whatever the queues allow; None for not at all.
     A job for which room is taken back has that room for `room_bound_ms` longer than the longest grace period of the
     pods that leave it. So many of the first waiting jobs as `reservations` get a reservation, which is revised after
-    `reservation_refresh_ms` at the earliest if there is no news of room; without reservations, any job may start before
+    `reservation_refresh_ms` at the earliest, but for an earlier start; without reservations, any job may start before
     others.
     `learned_runtimes`: a job that says nothing of its end is expected to end as earlier ones of its kind did.
     `qos_order`: among jobs of the same priority, those whose pods have the better QoS class come first.
