@@ -652,7 +652,6 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that a job is pardoned once": lambda: mock.patch.object(taken_room, "_pardon", _pardons_for_ever),
     "that only victims' pods leave": _another_pod_goes_too,
     "how long jobs keep what they have just got": _without(candidates, "least_runtime_ms", (0, 0)),
-    "that reservations follow room that comes": _without(State, "note_room", None),
     "that reserved room has guests": _without(Reservations, "_as_guest", None),
     "that nobody becomes a guest where the job in front can start": _without(Reservations, "_may_start", False),
     "that who has no reservation any more has no guests": lambda: mock.patch.object(

@@ -264,15 +264,10 @@ class Oracle:
             and (problem := room_rules.misjudged_offer(self.state, cycle.time_ms))
         ):
             raise Violation(problem)
-        follows = cycle is not None and cycle.base == entry.first - 1 and entry.batch.writer.startswith("scheduler@")
-        for uid, problem in (
-            room_rules.waits_in_vain(self.state, cycle, entry.batch.events) if follows and cycle is not None else ()
-        ):
-            raise Violation(problem, job=uid)
         takes_room = any(isinstance(event, k.Preempted) for event in entry.batch.events)
         if not takes_room and not any(isinstance(event, k.Placed) and event.hosts for event in entry.batch.events):
             return None
-        if cycle is None or not follows:
+        if cycle is None or cycle.base != entry.first - 1 or not entry.batch.writer.startswith("scheduler@"):
             return None
         for uid, problem in room_rules.broken(self.state, cycle, entry.batch.events):
             raise Violation(problem, job=uid)

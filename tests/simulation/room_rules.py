@@ -79,23 +79,6 @@ def broken(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -> Iter
             before.append(event)
 
 
-def waits_in_vain(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -> Iterator[tuple[str, str]]:
-    """(UID of the job, the problem) of each reservation at an unknown time after a cycle that decides `events` on
-    `state`, although its job fits once those have left who leave anyway, and its guests."""
-    if any(isinstance(of, k.Preempted) for of in events):
-        return
-    for uid in state.deleting:
-        pod = state.pods[uid]
-        job = state.jobs.get(pod.owner.job_uid) if pod.owner is not None else None
-        if job is not None and uid in job.bound.values() and not ends_by_itself(state, job):
-            return  # a job that goes on replaces it
-    after = folded(state, events)
-    for uid, known in after.reservations.items():
-        job, unknown = after.jobs[uid], uid in state.reservations and not known.decided.start_ms
-        if unknown and not job.placements and _may_start(after, cycle, job, alone=False):
-            yield uid, f"the reservation of {uid} waits for an unknown time, and room comes for it"
-
-
 def _in_the_way(
     state: State, cycle: k.CycleTaken, event: Decision, before: Sequence[Decision], every: Sequence[k.Event]
 ) -> Iterator[tuple[str, str]]:
