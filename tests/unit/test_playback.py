@@ -280,7 +280,7 @@ def test_names_are_replaced_in_a_page_too(tmp_path: Path, capsys: pytest.Capture
         (("--html", "{there}"), 2, "already exists"),
         (("--html", "{folder}/no/x.html"), 2, "can't be written"),
         ((), 2, "one of --to FILE and --html FILE is needed"),
-        (("--html", "{folder}/a", "--to", "{folder}/b"), 2, "one of --to FILE and --html FILE is needed"),
+        (("--html", "{folder}/a", "--to", "{folder}/b"), 2, "--to FILE and --html FILE are both given"),
         (("--html", "{folder}/a", "--from", "1000"), 1, "offset"),
         (("--html", "{folder}/a", "--from", "100", "--until", "50"), 2, "--from is after --until"),
         (("--html", "{folder}/a", "--job", "waits-its-tern"), 1, "did you mean"),
