@@ -46,6 +46,15 @@ def parse_at(text: str, *, now_ms: int) -> Point:
     return Point(time_ms=round(moment.timestamp() * 1000))
 
 
+def is_point(text: str) -> bool:
+    """Whether a text is a point, as `parse_at` takes it."""
+    try:
+        parse_at(text, now_ms=0)
+    except ValueError:
+        return False
+    return True
+
+
 def parse_duration(text: str) -> int:
     """A duration such as 90s, 1h30m or 1.5d, in milliseconds. Raises `ValueError` for anything else."""
     if not _SPAN.fullmatch(text.strip()):

@@ -389,13 +389,13 @@ def _message(state: State, job: JobRecord, config: LifecycleConfig) -> str:
     waits = waits_text(job) if job.schedule_state != ScheduleState.SUCCEED else ""
     below = below_quorum_text(state, job) or ending_text(state, job)
     kept = unevicted_text(state, job)
-    claims = claims_text(state, job)
+    claims, crashing = claims_text(state, job), crashing_text(state, job)
     hanging = "" if below else hanging_text(state, job, state.time_ms)
     said = _joined(
         below,
         claims,
-        crashing_text(state, job),
-        hindered_text(state, job, config),
+        crashing,
+        hindered_text(state, job, config) if crashing else "",  # who can't start is told there
         waits,
         kept,
         back_off_text(job),

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from arranger import __version__
-from arranger.points import parse_at
+from arranger.points import is_point
 from arranger.web.refusals import Refusal, refuse
 
 #: Longer values and longer lists of values aren't passed on.
@@ -223,7 +223,7 @@ def _check(one: Parameter, values: Sequence[str]) -> None:
             refuse("BadRequest", f"{one.name}: a value has 1 to {_LONGEST} printable characters")
         if one.most and not _counts(one, value):
             refuse("BadRequest", f"{one.name}: {value!r} is not a whole number up to {one.most}")
-        if one.point and not _is_point(value):
+        if one.point and not is_point(value):
             refuse(
                 "BadRequest", f"{one.name}: {value!r} is not a point in the log", hint="an offset, a time, or 10m ago"
             )
@@ -233,16 +233,8 @@ def _check(one: Parameter, values: Sequence[str]) -> None:
 
 def _counts(one: Parameter, value: str) -> bool:
     """Whether a value is a whole number that the parameter allows. That of a point may have a time behind it."""
-    number = value.partition("@")[0] if one.point and _is_point(value) else value
+    number = value.partition("@")[0] if one.point and is_point(value) else value
     return number.isascii() and number.isdigit() and (not one.point) <= int(number) <= one.most
-
-
-def _is_point(value: str) -> bool:
-    try:
-        parse_at(value, now_ms=0)
-    except ValueError:
-        return False
-    return True
 
 
 def _arguments(question: Question, values: Mapping[str, Sequence[str]]) -> tuple[str, ...]:

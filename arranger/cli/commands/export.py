@@ -1,7 +1,6 @@
 """`arranger export`: write a log, a segment of it, or the part that concerns one job, into one portable file."""
 
 import asyncio
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from arranger.cli.inputs.reading import (
     begin_early,
     end_offset,
     feed,
-    is_point,
     job_index_of,
     job_label,
     namespace_and_name,
@@ -27,6 +25,7 @@ from arranger.cli.inputs.reading import (
     progress,
     span_of,
     unknown_job,
+    until_hint,
 )
 from arranger.cli.rendering.output import duration, local_time, output_option, print_json, print_text
 from arranger.cli.rendering.playback_page import document, facts
@@ -153,10 +152,8 @@ def command(
 
 def _given_both(target_file: Path) -> click.UsageError:
     """Other commands have `--to` for a point."""
-    words, hint = str(target_file), ""
-    if is_point(words):
-        hint = f"; --to names a file: for the end of the part, use --until {shlex.quote(words)}"
-    return click.UsageError(f"--to FILE and --html FILE are both given, and only one file can be made{hint}")
+    told = f"--to FILE and --html FILE are both given, and only one file can be made{until_hint(str(target_file))}"
+    return click.UsageError(told)
 
 
 def _tell(made: FinishedExport) -> None:

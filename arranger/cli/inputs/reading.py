@@ -5,6 +5,7 @@ Nothing here writes to a log. Messages and progress go to standard error, so tha
 
 import asyncio
 import gc
+import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -26,7 +27,7 @@ from arranger.events.open_log import open_log
 from arranger.model.names import GROUP_PREFIX
 from arranger.model.near_names import did_you_mean, near_names
 from arranger.model.pods_to_place import group_name
-from arranger.points import parse_at, parse_duration
+from arranger.points import is_point, parse_at, parse_duration
 from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.replay.explain.job_index import JobIndex
@@ -89,13 +90,9 @@ AT_TYPE = TextType("offset|time", _at_now, f"not a point in the log; allowed: {A
 DURATION_TYPE = TextType("duration", parse_duration, "not a duration; allowed: such as 90s, 30m, 1h30m or 2d")
 
 
-def is_point(text: str) -> bool:
-    """Whether a text would be a point of the log, as `point_option` takes it."""
-    try:
-        parse_at(text, now_ms=0)
-    except ValueError:
-        return False
-    return True
+def until_hint(text: str) -> str:
+    """The hint for a point that was given to an option `--to` which names a file; empty for another text."""
+    return f"; --to names a file: for the end of the part, use --until {shlex.quote(text)}" if is_point(text) else ""
 
 
 def point_option(name: str, text: str) -> Callable[[_Command], _Command]:
