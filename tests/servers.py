@@ -12,6 +12,7 @@ import base64
 import contextlib
 import ctypes
 import fcntl
+import functools
 import http.client
 import json
 import os
@@ -178,20 +179,41 @@ def redis_binary() -> Path:
         ) from error
 
 
+#: Below the ports of outgoing connections, one of which could take a port between its choice and its use.
+_PORTS = (20000, 32000)
 _given_ports: set[int] = set()
 
 
 def free_port() -> int:
-    """A loopback port that is free now, outside the range of ports for outgoing connections."""
+    """A loopback port outside the range of ports for outgoing connections that is free now, and that no other test
+    process of this user is given before this one ends."""
     for _ in range(1000):
-        port = random.SystemRandom().randint(20000, 32000)
-        if port in _given_ports:
+        port = random.SystemRandom().randint(*_PORTS)
+        if port in _given_ports or not _claim(port):
             continue
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             _given_ports.add(port)
             return port
-    raise ServersUnavailable("no free loopback port between 20000 and 32000")
+    raise ServersUnavailable(f"no free loopback port between {_PORTS[0]} and {_PORTS[1]}")
+
+
+@functools.cache
+def _claims() -> int:
+    name = Path(tempfile.gettempdir()) / f"arranger-test-ports-{os.getuid()}"
+    return os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
+
+
+def _claim(port: int) -> bool:
+    """Lock this port's byte of a file that all test processes share; the system unlocks it when the process ends.
+
+    A server binds its port seconds after its choice, and in between only the lock says that it isn't free.
+    """
+    try:
+        fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

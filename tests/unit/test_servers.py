@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import REPOSITORY, Daemon, free_port, scratch_folder
+from tests.servers import REPOSITORY, Daemon, ServersUnavailable, free_port, scratch_folder
 
 
 def build(folder: Path, *, go: str, ci: str) -> subprocess.CompletedProcess[str]:
@@ -116,3 +116,17 @@ def test_a_server_that_ends_at_once_is_told_with_its_last_words(tmp_path: Path) 
 def test_ports_are_given_once() -> None:
     ports = [free_port() for _ in range(50)]
     assert len(set(ports)) == len(ports)
+
+
+def test_a_port_that_another_process_was_given_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = "from tests.servers import free_port; print(free_port(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", told], cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdin is not None and other.stdout is not None
+        theirs = int(other.stdout.readline())
+        monkeypatch.setattr("tests.servers._PORTS", (theirs, theirs))
+        with pytest.raises(ServersUnavailable, match=str(theirs)):
+            free_port()
+        other.stdin.close()
+    assert free_port() == theirs
