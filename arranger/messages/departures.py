@@ -3,13 +3,12 @@
 from collections.abc import Collection
 
 from arranger.events.kinds import PodSeen
+from arranger.model.job import HANGS_AFTER_MS
 from arranger.model.text import few, rfc3339
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.projections.verdicts.ownership import earlier_pods
 
-#: A pod that is still there so long after its grace period hangs, in milliseconds.
-HANGS_AFTER_MS = 60_000
 #: The number of nodes that are named.
 _NODES_NAMED = 3
 

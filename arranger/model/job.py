@@ -21,6 +21,8 @@ LEADER_GROUP = 0
 #: The grace period that Kubernetes sets, in seconds, and the longest that counts: what is longer means "never".
 DEFAULT_GRACE_S = 30
 MAX_GRACE_S = 365 * 86_400
+#: A pod that is still there so long after its grace period hangs, in milliseconds.
+HANGS_AFTER_MS = 60_000
 
 #: How many restarts a job allows that doesn't say.
 DEFAULT_RESTART_LIMIT = 3

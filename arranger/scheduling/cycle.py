@@ -181,7 +181,7 @@ def _plan(
 ) -> Plan:
     """The plan after a try of each waiting job. `infeasible` then knows for which of them that was in vain for good."""
     jobs, next_ms = queue.waiting(state, time_ms, short, by_qos=config.qos_order)
-    if not jobs or not state.synced:
+    if not (jobs or state.reservations) or not state.synced:
         return Plan((), next_ms)
     placer = Placer(state, config, policies, time_ms=time_ms, observer=observer, kept=kept)
     found = _try_all(state, placer, jobs, kept=kept, too_large=too_large)
@@ -210,7 +210,7 @@ def _try_all(
 ) -> _Found:
     """Give these waiting jobs their turns; so many `further` ones wait as well."""
     config, policies, time_ms = placer.placing.config, placer.placing.policies, placer.placing.time_ms
-    reasons = _Reasons(state, config, time_ms, waiting=len(jobs) + further)
+    reasons = _Reasons(state, config, time_ms, waiting=queue.number_told(state, jobs) + further)
     jobs, over = queue.considered(state, jobs)
     queues = kept.queues if kept is not None else None
     turns = queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms, kept=queues)
@@ -384,6 +384,8 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room:
         if room.surely_none(turn.job, placer):
             return False, []
         room.reservations.begin(turn.job)
+        if room.reservations.keep(turn.job):
+            return False, []
         tried = placer.quorum(turn.job)
         if not tried.quorum_stands:
             backfilled = room.reservations.backfill(tried, room.preemption)

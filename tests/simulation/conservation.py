@@ -20,6 +20,7 @@ from arranger.projections.derived.queue_counts import queue_of
 from arranger.projections.derived.queue_membership import denied
 from arranger.projections.jobs.records import JobRecord, expand, requests_of
 from arranger.projections.state import Changes, State
+from arranger.projections.verdicts.ownership import awaits_own_pods
 from arranger.replay.what_if.hypothesis import queue_seen
 from arranger.scheduling.queues.registry import BUILT_IN
 from arranger.scheduling.queues.waiting import waiting_jobs
@@ -55,6 +56,10 @@ def needless(
             told = job.decided.reason if job.decided is not None else ""
             if losers[job.uid].whole and told != StageReason.PREEMPTED:
                 yield job.uid, f"a job gave room to another one, and its reason is {told}"
+        elif awaits_own_pods(state, job):
+            keeps = cycle.config.reservations and not moved and job.uid not in state.reservations
+            if keeps and _gets_nodes(state, cycle, job) and not crowded(state, job, counted):
+                yield job.uid, "nothing is kept for a job that would get nodes but for its own pods, which leave"
         elif not job.placements and job.waits is None:
             yield job.uid, "a job waits without a reason"
         elif job.uid in told_now and not moved and (untrue := _untrue_guarantee(state, cycle, job)):

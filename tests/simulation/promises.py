@@ -32,7 +32,7 @@ from arranger.projections.derived.expected_ends import expected_end, expected_ru
 from arranger.projections.derived.queue_counts import is_other
 from arranger.projections.jobs.records import JobRecord, holds
 from arranger.projections.state import State, Verdict
-from arranger.projections.verdicts.ownership import attributed
+from arranger.projections.verdicts.ownership import attributed, awaits_own_pods
 from arranger.scheduling import queues_view
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.queues.waiting import in_order
@@ -155,7 +155,7 @@ class Promises:
             if state.time_ms < promise.start_ms or not state.synced:
                 continue
             why = _outlived(state, promise) or (ASSUMED if state.assumed else "")
-            if not why and _still_there(state):
+            if not why and (_still_there(state) or awaits_own_pods(state, state.jobs[uid])):
                 why = OUTLIVED
             if why:
                 self._let_go(uid, why)

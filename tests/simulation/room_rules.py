@@ -22,6 +22,7 @@ from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord, expand, holds, is_quorum
 from arranger.projections.jobs.worker_groups import parted, with_whole
 from arranger.projections.state import Changes, State
+from arranger.projections.verdicts.ownership import awaits_own_pods
 from arranger.projections.verdicts.preemption import leaves
 from arranger.scheduling.queues.limits import QueueLimits
 from arranger.scheduling.queues.offer import offered
@@ -136,6 +137,8 @@ def could_take(state: State, config: CycleConfig, time_ms: int) -> Iterator[tupl
     for job in jobs:
         allowed = _modes(state, cycle, job)
         if job.stage not in (Stage.PENDING, Stage.RESCHEDULING) or job.placements or job.suspended:
+            continue
+        if awaits_own_pods(state, job):
             continue
         if PreemptionKind.PRIORITY not in allowed or not job.valid_spec.preempts or job.quorum_placed():
             continue  # a group whose minimum has finished takes no room for the rest of it

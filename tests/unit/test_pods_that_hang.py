@@ -8,8 +8,8 @@ from arranger.events import kinds as k
 from arranger.kube.cluster import EVENTS
 from arranger.lifecycle.desired import desired_pods, desired_status
 from arranger.messages.decisions import stage_text
-from arranger.messages.departures import HANGS_AFTER_MS, hanging_text
-from arranger.model.job import RestartPolicy, RestartScope, Stage
+from arranger.messages.departures import hanging_text
+from arranger.model.job import HANGS_AFTER_MS, RestartPolicy, RestartScope, Stage
 from arranger.model.pod import PodTimes
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate

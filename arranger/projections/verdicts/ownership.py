@@ -7,11 +7,16 @@ can write them. The API server does check namespace and name: two live pods neve
 import msgspec
 
 from arranger.events.kinds import PodSeen
+from arranger.model.job import Stage
 from arranger.model.names import name_in_slot
+from arranger.projections.derived.departing import grace_of
 from arranger.projections.derived.queue_counts import count_other
 from arranger.projections.jobs.records import JobRecord, holds
 from arranger.projections.observed.namespace_terms import pod_with_selected
 from arranger.projections.state import State
+
+#: The stages of an attempt that has begun: pods of an earlier one were gone then, or left behind.
+_BEGUN = (Stage.STARTING, Stage.RUNNING)
 
 
 def is_own(job: JobRecord, pod: PodSeen) -> bool:
@@ -61,6 +66,23 @@ def earlier_pods(state: State, job: JobRecord) -> list[PodSeen]:
         return []
     kept = job.kept
     return [pod for pod in earlier if pod.uid not in kept and pod.uid not in job.left_behind]
+
+
+def earlier_gone_ms(state: State, job: JobRecord) -> int:
+    """When the grace periods of these pods are over, in milliseconds since 1970; 0 without any. They are deleted when
+    the job leaves their attempt."""
+    by_ms = [
+        pod.times.leave_by_ms
+        if pod.deleting and pod.times.leave_by_ms
+        else job.times.stage_ms + grace_of(state, pod) * 1000
+        for pod in earlier_pods(state, job)
+    ]
+    return max(by_ms, default=0)
+
+
+def awaits_own_pods(state: State, job: JobRecord) -> bool:
+    """Whether a job gets no nodes before these pods are gone."""
+    return job.uid in state.pods_of and job.stage not in _BEGUN and has_earlier_pods(state, job)
 
 
 def disown(state: State, pod: PodSeen) -> None:

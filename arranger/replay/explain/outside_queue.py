@@ -1,4 +1,6 @@
-"""Why a job isn't in the queue, and whether it would get nodes if it were."""
+"""Whether a job gets nodes in its turn, why it isn't in the queue, and whether it would get nodes if it were."""
+
+from collections.abc import Sequence
 
 from arranger.events.facts import ShortageFacts
 from arranger.messages.departures import earlier_pods_text
@@ -7,9 +9,17 @@ from arranger.messages.prerequisites import prerequisites_text
 from arranger.model.job import ScheduleState
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
+from arranger.projections.verdicts.ownership import awaits_own_pods
 from arranger.replay.explain.awaited import awaited, awaited_text
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.scheduling import facts_of, try_empty_cluster
+
+
+def position_of(state: State, waiting: Sequence[JobRecord], job: JobRecord) -> int:
+    """The job's position in the order, from 1; 0 if it gets no nodes there now."""
+    if awaits_own_pods(state, job):
+        return 0
+    return next((number for number, other in enumerate(waiting, start=1) if other.uid == job.uid), 0)
 
 
 def never_fits(case: WaitingCase) -> ShortageFacts | None:
@@ -44,4 +54,4 @@ def _why_not_now(state: State, job: JobRecord) -> str:
     if left_ms > 0 and not pods:
         return f"it backs off: it gets no nodes for {left_ms / 1000:g} s more"
     what = awaited_text(awaited(state, job)) or "nothing"
-    return f"it isn't in the queue: it waits for {what}{f' ({pods})' if pods else ''}"
+    return f"it gets no nodes yet: it waits for {what}{f' ({pods})' if pods else ''}"

@@ -28,7 +28,7 @@ from arranger.replay.explain.ahead import Ahead, QueueKeys, jobs_ahead
 from arranger.replay.explain.candidate_changes.case import LEAVING, Lack, WaitingCase
 from arranger.replay.explain.holders import CapacityHolder, Taker, who_has_it
 from arranger.replay.explain.in_queue import InQueue, KeptBy, Passed, in_queue, once_each, placed_since
-from arranger.replay.explain.outside_queue import never_fits, why_not
+from arranger.replay.explain.outside_queue import never_fits, position_of, why_not
 from arranger.replay.explain.remedies import Blocker, Remedy, Sought, blockers, remedies
 from arranger.replay.explain.shortfall import Added, Shortfall, ShortfallObserver, added_to
 from arranger.replay.explain.story import Story
@@ -101,7 +101,7 @@ def explain_waiting(
         return None
     policies, config = policies.nearest(story.around.config)
     waiting = in_order(state, config, policies)
-    position = _position(waiting, job)
+    position = position_of(state, waiting, job)
     observer = ShortfallObserver(job.uid, node)
     given, givers = _given(state, config, policies, observer) if position else ({}, ())
     shortfall, gets = observer.shortfall, given.get(job.uid, 0)
@@ -148,7 +148,7 @@ def _sought_then(case: WaitingCase, state: State) -> Sought:
     if job is None or job.spec is None or not state.synced:
         return Sought()
     waiting = in_order(state, case.config, case.policies)
-    position, untried, given = _position(waiting, job), None, None
+    position, untried, given = position_of(state, waiting, job), None, None
     if position:
         given, _ = _given(state, case.config, case.policies, observer)
         if observer.shortfall is None:
@@ -158,11 +158,6 @@ def _sought_then(case: WaitingCase, state: State) -> Sought:
     still = frozenset(other.uid for other in case.ahead)
     then = replace(case, state=state, job=job, ahead=before, lack=lack, untried=untried, given=given)
     return remedies(replace(then, still_ahead=still, after=case.state))
-
-
-def _position(waiting: Sequence[JobRecord], job: JobRecord) -> int:
-    """The job's position in the order, from 1; 0 if it isn't in it."""
-    return next((number for number, other in enumerate(waiting, start=1) if other.uid == job.uid), 0)
 
 
 def _with_room(found: Waiting, case: WaitingCase, givers: tuple[str, ...]) -> Waiting:

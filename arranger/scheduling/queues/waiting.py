@@ -10,7 +10,7 @@ from operator import attrgetter
 import msgspec
 
 from arranger.model.config import CycleConfig
-from arranger.model.job import ScheduleState, Stage
+from arranger.model.job import HANGS_AFTER_MS, ScheduleState, Stage
 from arranger.model.pod import QosClass
 from arranger.model.queue import DEFAULT_QUEUE
 from arranger.model.quota import LimitKind, QuotaLack
@@ -21,7 +21,7 @@ from arranger.projections.jobs.records import JobRecord, by_group
 from arranger.projections.jobs.worker_groups import parted
 from arranger.projections.queues.use import JOBS
 from arranger.projections.state import State
-from arranger.projections.verdicts.ownership import has_earlier_pods
+from arranger.projections.verdicts.ownership import awaits_own_pods, earlier_gone_ms
 from arranger.scheduling.cluster.view import ClusterView
 from arranger.scheduling.queues.dominant_shares import Shares
 from arranger.scheduling.queues.policies import JobQueue, MergedQueues, Priority, QueueSegment, seniority
@@ -30,15 +30,16 @@ from arranger.scheduling.queues.standing import KeptQueues, QueueStanding, Queue
 
 
 def waiting_jobs(state: State, time_ms: int, *, by_qos: bool = False) -> list[JobRecord]:
-    """Jobs with slots that may get nodes at that time, by UID; jobs in back-off are left out. Their specs have the
-    priority that counts in their queues, and the rank of their QoS class if that orders equals (`by_qos`)."""
+    """Jobs with slots that may get nodes at that time, or as soon as their own pods of an earlier attempt have left, by
+    UID; jobs in back-off are left out. Their specs have the priority that counts in their queues, and the rank of their
+    QoS class if that orders equals (`by_qos`)."""
     return waiting(state, time_ms, by_qos=by_qos)[0]
 
 
 def waiting(
     state: State, time_ms: int, short: list[JobRecord] | None = None, *, by_qos: bool = False
 ) -> tuple[list[JobRecord], float]:
-    """The waiting jobs, and when the first job in back-off may get nodes again, in milliseconds; infinite without any.
+    """The waiting jobs, and when one more or one less waits because of the time, in milliseconds; infinite for never.
     `short` are the active jobs that lack nodes, if these are known."""
     return _not_in_back_off(state, _wanting(state, short), time_ms, by_qos=by_qos)
 
@@ -49,11 +50,15 @@ def _not_in_back_off(
     """`waiting`, of the jobs that may get nodes now or after a back-off."""
     jobs, next_ms = [], math.inf
     for job in sorted(wanting, key=_by_uid):
-        not_before_ms = job.not_before_ms
-        if not_before_ms <= time_ms:
+        not_before_ms, until_ms = job.not_before_ms, math.inf
+        if not_before_ms > time_ms:
+            next_ms = min(next_ms, not_before_ms)
+            continue
+        if awaits_own_pods(state, job):
+            until_ms = earlier_gone_ms(state, job) + HANGS_AFTER_MS
+        if until_ms > time_ms:
             jobs.append(job)
-        elif not_before_ms < next_ms:
-            next_ms = not_before_ms
+            next_ms = min(next_ms, until_ms)
     if by_qos or any([spec.max_priority is not None for spec in state.queue_tree.specs.values()]):
         jobs = [_as_counted(state, job, by_qos=by_qos) for job in jobs]
     return jobs, next_ms
@@ -69,6 +74,11 @@ def _as_counted(state: State, job: JobRecord, *, by_qos: bool) -> JobRecord:
     if (priority, rank) == (spec.priority, spec.qos_rank):
         return job
     return dataclasses.replace(job, spec=msgspec.structs.replace(spec, priority=priority, qos_rank=rank))
+
+
+def number_told(state: State, jobs: Collection[JobRecord]) -> int:
+    """Of how many of the waiting jobs cycles tell why they wait: not of those that wait for their own pods."""
+    return sum(not awaits_own_pods(state, job) for job in jobs)
 
 
 def considered(state: State, jobs: list[JobRecord]) -> tuple[list[JobRecord], list[tuple[JobRecord, QuotaLack]]]:
@@ -249,9 +259,8 @@ def _wants_nodes(state: State, job: JobRecord, known: Known) -> bool:
         return False
     if job.of_pods and job.pods_lacking:
         return False
-    if parted(spec, job.provided) or _too_few_left(job):
-        return False  # the controller first releases what is left of a worker group, or fails the job
-    return begun or job.uid not in state.pods_of or not has_earlier_pods(state, job)
+    # The controller first releases what is left of a worker group, or fails the job.
+    return not (parted(spec, job.provided) or _too_few_left(job))
 
 
 _BEGUN = (Stage.STARTING, Stage.RUNNING)

@@ -131,7 +131,8 @@ class Reservations:
         #: UID → jobs that have had their turns.
         self._turned: dict[str, None] = {}
         #: How many jobs may still get their first reservation, and how many of those that go before others with one.
-        self._left = max(config.reservations - len(state.reservations), 0)
+        others = [uid for uid in state.reservations if not self._vacating.own_gone_ms(state.jobs[uid])]
+        self._left = max(config.reservations - len(others), 0)
         self._left_before = config.reservations
         #: UID → what is held for that job at the moment.
         self._held: dict[str, _Held] = {}
@@ -269,6 +270,17 @@ class Reservations:
         self._kept[job.uid] = None
         self.hold(job, decided)
 
+    def keep(self, job: JobRecord) -> bool:
+        """Whether a job waits for its own pods of an earlier attempt. Then what its quorum would get in its turn
+        without them and others that leave is reserved: who started there would soon give it up again."""
+        gone_ms = self._vacating.own_gone_ms(job)
+        found = self._search(job, []) if gone_ms and self._config.reservations else None
+        if found is not None:
+            known, start_ms = self._state.reservations.get(job.uid), max(found.start_ms, gone_ms)
+            self._kept[job.uid] = None
+            self.hold(job, self._decide(Reserved(job.uid, job.version, start_ms, found.pods), known))
+        return bool(gone_ms)
+
     def _sooner(self, job: JobRecord, decided: Reserved) -> _Found | None:
         """Where the quorum fits sooner than was known, after news of room; None if it doesn't. A reservation that moved
         without that would leave to others what has become free for it."""
@@ -378,14 +390,14 @@ class Reservations:
                 found.append(uid)
         return tuple(found)
 
-    def _search(self, job: JobRecord) -> _Found | None:
-        """When and where the quorum fits as others end; None if it doesn't fit even then. Room that is kept for pods
-        that may come is kept for seconds."""
+    def _search(self, job: JobRecord, ends: list[tuple[float, JobRecord]] | None = None) -> _Found | None:
+        """When and where the quorum fits as others end, in the order of these `ends` or of all; None if it doesn't fit
+        even then. Room that is kept for pods that may come is kept for seconds."""
         placing = self._placer.placing
         observer, placing.observer = placing.observer, None
         content = self._placer.view.content
         self._hold_all(1)
-        ends = self._ends(job)
+        ends = self._ends(job) if ends is None else ends
         lent = {of.uid: slots for _, of in ends if (slots := of.slots.lent_by(job.uid))}
         first = [self._vacating.of_pods(self._going)]
         first += self._vacating.of_assumed()
@@ -602,9 +614,10 @@ class Reservations:
     def _lend(self, tried: PlacementTry, pods: int | None, others: Others) -> bool:
         done = len(tried.pieces)
         is_guest = bool(tried.hosts)
-        more = self._further(tried, pods, self._open_to_guests(tried.job, others))
+        free = self._open_to_guests(tried.job, others)
+        more = self._further(tried, pods, free)
         if len(tried.pieces) > done:
-            self._note_hosts(tried)
+            self._note_hosts(tried, free)
             self._occupy(tried, tried.pieces[done:] if is_guest else [])
         return more
 
@@ -654,7 +667,7 @@ class Reservations:
         placed = found is not None and found.quorum_stands
         self._take_out(free, None if placed else before)
         if found is not None and found.preempted is not None:
-            self._note_hosts(found)
+            self._note_hosts(found, free)
             decided = found.preempted
             found.preempted = replace(decided, placed=replace(decided.placed, hosts=found.hosts))
         return found
@@ -679,9 +692,10 @@ class Reservations:
             if _is_in_the_way(shortage):
                 shortage.no_guest = self._would_fit(job, self._open_to_guests(job, others))
             return None
-        found = self._in_held_room(job, self._open_to_guests(job, others))
+        free = self._open_to_guests(job, others)
+        found = self._in_held_room(job, free)
         if found is not None and found.quorum_stands:
-            self._note_hosts(found)
+            self._note_hosts(found, free)
             self._occupy(found, found.pieces)
         return found
 
@@ -719,16 +733,22 @@ class Reservations:
         placing.observer = observer
         return tried.quorum_stands
 
-    def _note_hosts(self, tried: PlacementTry) -> None:
-        """Say in a try in whose reserved room it is."""
+    def _note_hosts(self, tried: PlacementTry, free: Collection[str]) -> None:
+        """Say in a try in whose reserved room it is, of those open to it."""
         rows = {piece.row for piece in tried.pieces}
-        tried.hosts = tuple(uid for uid, of in self._held.items() if not rows.isdisjoint(of.rooms.rows.tolist()))
+        found = [uid for uid, of in self._held.items() if not rows.isdisjoint(of.rooms.rows.tolist())]
+        tried.hosts = tuple(uid for uid in found if uid in free or uid in tried.hosts)
 
     def _open_to_guests(self, job: JobRecord, others: Others) -> dict[str, _Held]:
         """The reserved room in which a job may be a guest. Who starts in room that the job in front can use now would
-        be asked to leave at once, and be in its way if its turn is still to come."""
+        be asked to leave at once, and be in its way if its turn is still to come. So would who starts in room of a job
+        that only waits for its own pods."""
         jobs = self._state.jobs
-        held = {uid: of for uid, of in self._held.items() if job.uid not in jobs[uid].slots.asked}
+        held = {
+            uid: of
+            for uid, of in self._held.items()
+            if job.uid not in jobs[uid].slots.asked and not self._vacating.own_gone_ms(jobs[uid])
+        }
         return {uid: of for uid, of in held.items() if not self._may_start(uid, others)}
 
     def _may_start(self, uid: str, others: Others) -> bool:

@@ -1,0 +1,152 @@
+"""A job that gave its room away takes its turns while its own pods leave: what it would get is kept for it."""
+
+import msgspec
+import pytest
+
+from arranger.events import kinds as k
+from arranger.model.job import HANGS_AFTER_MS, Stage
+from arranger.model.pod import PodTimes
+from arranger.projections import snapshot
+from arranger.projections.consistency import validate
+from arranger.projections.jobs.records import JobRecord
+from arranger.replay.explain.in_queue import KeptBy
+from arranger.scheduling import Cycles, in_order
+from tests.unit.replay_worlds import explained
+from tests.unit.test_preemption import CONFIG
+from tests.world import World, shape
+
+NODE = shape(cpu=1, gpus=8)
+GRACE_S = 30
+
+
+def submit(of: World, name: str, priority: int, workers: int = 1, **spec: object) -> JobRecord:
+    return of.job(name, workers=workers, worker=NODE, min_workers=workers, priority=priority, equals=True, **spec)  # type: ignore[arg-type]
+
+
+def world(nodes: int = 2, **config: object) -> tuple[World, str]:
+    """Each node has 8 GPUs. The job `victim` has given n0 to `taker`, and its pod there, whose UID is given, has half a
+    minute to end; the other nodes are used by the job `other`, which keeps them."""
+    config = {"reservations": 1, "reservation_refresh_ms": 30_000, "guests": True, "room_bound_ms": 60_000} | config
+    of = World(config=msgspec.structs.replace(CONFIG, **config))
+    for number in range(nodes):
+        of.node(f"n{number}", cpu=64, gpus=8)
+    submit(of, "victim", 5)
+    of.settle()
+    submit(of, "other", 9, nodes - 1, preemptible=False)
+    of.settle()
+    victim, taker = of.state.jobs["uid-victim"], submit(of, "taker", 8)
+    of.cycle()
+    of.control()
+    assert victim.stage == Stage.RESCHEDULING and taker.placements == {(1, 0): "n0"}
+    uid = next(iter(of.state.pods_of[victim.uid]))
+    of.change_pod(uid, deleting=True, times=PodTimes(of.now_ms + GRACE_S * 1000, 0, 0))
+    return of, uid
+
+
+def free_node(of: World) -> None:
+    """The nodes that `other` uses become free."""
+    other = of.state.jobs["uid-other"]
+    of.say(k.StageDecided(other.uid, other.version, other.attempt, Stage.SUCCEEDED, "Terminated"))  # type: ignore[arg-type]
+    for pod in list(of.state.pods_of[other.uid]):
+        of.pod_gone(pod)
+
+
+@pytest.mark.parametrize("guests", [True, False])
+def test_nobody_behind_it_starts_where_it_would_start(guests: bool) -> None:
+    of, uid = world(guests=guests)
+    victim, behind = of.state.jobs["uid-victim"], submit(of, "behind", 3)
+    free_node(of)
+    of.cycle()
+    assert not behind.placements and not victim.placements
+    reserved = of.state.reservations[victim.uid].decided
+    assert [pods.node for pods in reserved.pods] == ["n1"] and reserved.awaits == ()
+    assert reserved.start_ms == of.state.pods[uid].times.leave_by_ms
+    assert snapshot.digest(snapshot.restore(snapshot.encode(of.state))) == snapshot.digest(of.state)
+    of.pod_gone(uid)
+    of.settle()
+    assert victim.placements == {(1, 0): "n1"} and victim.attempt == 1 and not behind.placements
+    assert victim.uid not in of.state.reservations
+    validate(of.state)
+
+
+def test_room_that_its_own_pods_leave_counts() -> None:
+    """It needs two nodes: one is free, and its pod leaves the other."""
+    of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
+    for number in range(3):
+        of.node(f"n{number}", cpu=64, gpus=8)
+    victim = submit(of, "victim", 5, 2)
+    of.settle()
+    other = submit(of, "other", 9, preemptible=False)
+    of.settle()
+    submit(of, "taker", 8)
+    of.cycle()
+    of.control()
+    assert victim.stage == Stage.RESCHEDULING
+    for uid in of.state.pods_of[victim.uid]:
+        of.change_pod(uid, deleting=True, times=PodTimes(of.now_ms + GRACE_S * 1000, 0, 0))
+    behind = submit(of, "behind", 3)
+    of.say(k.StageDecided(other.uid, other.version, other.attempt, Stage.SUCCEEDED, "Terminated"))  # type: ignore[arg-type]
+    for uid in list(of.state.pods_of[other.uid]):
+        of.pod_gone(uid)
+    of.cycle()
+    assert not behind.placements
+    assert len(of.state.reservations[victim.uid].decided.pods) == 2
+    for uid in list(of.state.pods_of[victim.uid]):
+        of.pod_gone(uid)
+    of.cycle()
+    assert len(victim.placements) == 2 and not behind.placements
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_once_its_pod_hangs_nothing_is_kept(alone: bool) -> None:
+    of, _ = world()
+    victim = of.state.jobs["uid-victim"]
+    free_node(of)
+    cycles = Cycles()
+    of.say(*cycles.take(of.state, of.config, of.now_ms))
+    assert victim.uid in of.state.reservations
+    behind = None if alone else submit(of, "behind", 3)
+    of.say(*cycles.take(of.state, of.config, of.now_ms))
+    of.pass_time(GRACE_S + HANGS_AFTER_MS / 1000 - 1)
+    of.say(*cycles.take(of.state, of.config, of.now_ms))
+    assert victim.uid in of.state.reservations and (behind is None or not behind.placements)
+    of.pass_time(1)
+    of.say(*cycles.take(of.state, of.config, of.now_ms))
+    assert victim.uid not in of.state.reservations and (behind is None or behind.placements)
+    validate(of.state)
+
+
+def test_without_reservations_nothing_is_kept() -> None:
+    of, _ = world(reservations=0)
+    behind = submit(of, "behind", 3)
+    free_node(of)
+    of.cycle()
+    assert behind.placements and not of.state.reservations
+
+
+def test_it_takes_nobody_elses_reservation() -> None:
+    """What is kept for it isn't one of as many as the setting allows."""
+    of, _ = world(nodes=3)
+    large = submit(of, "large", 4, 3)
+    of.cycle()
+    assert large.uid in of.state.reservations
+    free_node(of)
+    of.cycle()
+    assert {"uid-victim", large.uid} <= of.state.reservations.keys()
+
+
+def test_what_is_said_of_it_and_of_who_waits_behind_it() -> None:
+    of, _ = world()
+    free_node(of)
+    of.cycle()
+    submit(of, "behind", 3)
+    of.cycle()
+    assert [job.seen.name for job in in_order(of.state, of.config)] == ["victim", "behind"]
+    victim, behind = explained(of.entries, "victim").waiting, explained(of.entries, "behind").waiting
+    assert victim is not None and behind is not None and behind.shortfall is not None
+    assert victim.why.startswith("it gets no nodes yet: it waits for the pods of its earlier attempt to be gone (pod")
+    assert [(change.pods, change.text) for change in victim.remedies][:1] == [
+        (1, "when the pods of its earlier attempt are gone: victim-actors-0")
+    ]
+    assert [one.job for one in behind.reserved] == ["default/victim"]
+    assert behind.in_queue is not None and (behind.in_queue.position, behind.in_queue.kept_by) == (2, KeptBy.RESERVED)
