@@ -659,6 +659,9 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     ),
     "that running jobs grow into reserved room": _without(Reservations, "lend", False),
     "that reserved room is kept": _without(Reservations, "hold", None),
+    "that room is kept for a job that waits for its own pods": lambda: mock.patch.object(
+        Reservations, "keep", lambda self, job: bool(self._vacating.own_gone_ms(job))
+    ),
     "that only who ends in time goes before a reservation": _without(reservations, "leaves_by_ms", 1),
     "that no cycle looks at forecasts": _waits_for_its_forecast,
     "the version of a job that was forecast": _without(fold, "no_forecast", ""),
