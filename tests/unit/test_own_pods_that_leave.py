@@ -51,6 +51,13 @@ def free_node(of: World) -> None:
         of.pod_gone(pod)
 
 
+def cycle(of: World, cycles: Cycles) -> tuple[k.Event, ...]:
+    events = cycles.take(of.state, of.config, of.now_ms)
+    if events:
+        of.say(*events)
+    return events
+
+
 @pytest.mark.parametrize("guests", [True, False])
 def test_nobody_behind_it_starts_where_it_would_start(guests: bool) -> None:
     of, uid = world(guests=guests)
@@ -103,15 +110,15 @@ def test_once_its_pod_hangs_nothing_is_kept(alone: bool) -> None:
     victim = of.state.jobs["uid-victim"]
     free_node(of)
     cycles = Cycles()
-    of.say(*cycles.take(of.state, of.config, of.now_ms))
-    assert victim.uid in of.state.reservations
+    cycle(of, cycles)
+    assert victim.uid in of.state.reservations and cycle(of, cycles) == ()
     behind = None if alone else submit(of, "behind", 3)
-    of.say(*cycles.take(of.state, of.config, of.now_ms))
+    cycle(of, cycles)
     of.pass_time(GRACE_S + HANGS_AFTER_MS / 1000 - 1)
-    of.say(*cycles.take(of.state, of.config, of.now_ms))
+    cycle(of, cycles)
     assert victim.uid in of.state.reservations and (behind is None or not behind.placements)
     of.pass_time(1)
-    of.say(*cycles.take(of.state, of.config, of.now_ms))
+    cycle(of, cycles)
     assert victim.uid not in of.state.reservations and (behind is None or behind.placements)
     validate(of.state)
 

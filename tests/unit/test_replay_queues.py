@@ -10,7 +10,7 @@ from arranger.cli.rendering.explain_page import ExplanationPrinter
 from arranger.events import kinds as k
 from arranger.events.codec import encode_batch
 from arranger.messages.shortages import shortage_text
-from arranger.model.job import Stage
+from arranger.model.job import DEFAULT_GRACE_S, HANGS_AFTER_MS, Stage
 from arranger.model.queue import QueueSpec, QueueState
 from arranger.model.quota import LimitKind
 from arranger.model.stages import StageReason
@@ -244,13 +244,13 @@ def test_who_was_behind_in_the_cycle_is_so_after_the_settings_and_the_priority_c
 
 
 def test_a_job_that_got_nodes_before_this_one_asked_for_any_wasnt_behind() -> None:
-    """Its earlier pods were still there when the other was placed."""
+    """A pod of its earlier attempt hung when the other was placed."""
     there = world(gpus=16)
     there.queue("rl")
     large = job(there, "large", "rl", 8)
     there.settle()
     there.say(k.StageDecided(large.uid, large.version, large.attempt, Stage.RESCHEDULING, StageReason.AS_RECORDED))
-    there.pass_time(0.1)
+    there.pass_time(DEFAULT_GRACE_S + HANGS_AFTER_MS / 1000)
     job(there, "small", "rl", 2, created=9)
     assert large.uid not in [one.uid for one in in_order(there.state, there.config, time_ms=there.now_ms)]
     there.cycle()

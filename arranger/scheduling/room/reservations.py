@@ -276,9 +276,12 @@ class Reservations:
         gone_ms = self._vacating.own_gone_ms(job)
         found = self._search(job, []) if gone_ms and self._config.reservations else None
         if found is not None:
-            known, start_ms = self._state.reservations.get(job.uid), max(found.start_ms, gone_ms)
+            decided = Reserved(job.uid, job.version, max(found.start_ms, gone_ms), found.pods)
+            known = self._state.reservations.get(job.uid)
+            if known is None or not self._is_as_before(decided, known.decided):
+                self._events.append(decided)
             self._kept[job.uid] = None
-            self.hold(job, self._decide(Reserved(job.uid, job.version, start_ms, found.pods), known))
+            self.hold(job, decided)
         return bool(gone_ms)
 
     def _sooner(self, job: JobRecord, decided: Reserved) -> _Found | None:
@@ -370,15 +373,17 @@ class Reservations:
         return self._time_ms - known.time_ms >= self._config.reservation_refresh_ms
 
     def _decide(self, decided: Reserved, known: Reservation | None) -> Reserved:
-        """Record a reservation, unless it says nothing new. A start that has come stays one."""
-        if known is not None:
-            before = known.decided
-            come = 0 < before.start_ms <= self._time_ms and 0 < decided.start_ms <= self._time_ms
-            if before == (replace(decided, start_ms=before.start_ms) if come else decided):
-                self.confirmed = True
-                return before
+        """Record a reservation, unless it says nothing new."""
+        if known is not None and self._is_as_before(decided, known.decided):
+            self.confirmed = True
+            return known.decided
         self._events.append(decided)
         return decided
+
+    def _is_as_before(self, decided: Reserved, before: Reserved) -> bool:
+        """Whether a reservation says nothing new. A start that has come stays one."""
+        come = 0 < before.start_ms <= self._time_ms and 0 < decided.start_ms <= self._time_ms
+        return before == (replace(decided, start_ms=before.start_ms) if come else decided)
 
     def _outlived(self, known: Reservation | None) -> tuple[str, ...]:
         """The jobs that a reservation waits for and that have run for longer than expected."""
