@@ -185,6 +185,7 @@ class Oracle:
         self._base = cycle.base if cycle is not None else 0
         self._gives_up(entry, cycle)
         apply_entry(self.state, entry, changes)
+        self._note_successes(entry)
         self._world.autoscaler.note_waiting(self.state)
         verdicts = {verdict.offset: verdict for verdict in changes.verdicts}
         if problem := record.after(self.state, entry, verdicts, of_room):
@@ -215,6 +216,15 @@ class Oracle:
                 self._accepted(event, jobs, nodes)
                 if isinstance(event, k.StageDecided) and (why := self._world.endings.lost_success(event, succeeded)):
                     raise Violation(f"a success becomes a failure: {why}", job=event.job_uid)
+
+    def _note_successes(self, entry: Entry) -> None:
+        """Note the jobs whose pods show their success, which no decision says yet."""
+        for event in entry.batch.events:
+            owner = event.owner if isinstance(event, k.PodSeen) else None
+            uid = owner.job_uid if owner is not None else getattr(event, "uid", "")
+            job = self.state.jobs.get(uid)
+            if job is not None and self._world.endings.has_succeeded(self.state, uid):
+                self._ended.add((job.seen.namespace, job.seen.name, Stage.SUCCEEDED))
 
     def _gives_up(self, entry: Entry, cycle: k.CycleTaken | None) -> None:
         """Check that a cycle, taken on the present state, lets no job fail too early."""

@@ -52,6 +52,26 @@ def test_the_spec_names_the_jobs_and_not_how_they_ended() -> None:
     assert job_spec(tyjob_with({})).after == ()
 
 
+@pytest.mark.parametrize("workers", [False, True], ids=["leader", "workers"])
+def test_a_job_behind_gets_no_room_of_a_job_before_those_that_wait_for_that(workers: bool) -> None:
+    """The pods of the one in front show its success, and no decision says so yet."""
+    there = World()
+    there.node("n1", cpu=1)
+    first = there.job("prep", workers=1, equals=True) if workers else there.job("prep", workers=0, min_workers=0)
+    there.settle()
+    job = there.job("train", workers=0, min_workers=0, priority=7, after=[PREP])
+    there.job("behind", workers=0, min_workers=0, priority=3)
+    there.cycle()
+    there.change_pod(next(iter(first.bound.values())), phase="Succeeded", ready=False)
+    assert first.stage == Stage.RUNNING
+    there.cycle()
+    assert list(job.placements.values()) == ["n1"]
+    assert snapshot.digest(snapshot.restore(snapshot.encode(there.state))) == snapshot.digest(there.state)
+    validate(there.state)
+    there.settle()
+    assert (first.stage, job.stage) == (Stage.SUCCEEDED, Stage.RUNNING)
+
+
 def test_a_job_waits_holds_nothing_says_for_which_and_starts_then() -> None:
     there = world()
     first = there.job("prep", workers=0, min_workers=0)

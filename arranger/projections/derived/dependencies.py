@@ -10,6 +10,7 @@ import msgspec
 
 from arranger.model.job import Dependency, JobSpec, JobStatusSeen, Stage
 from arranger.model.stages import StageReason
+from arranger.projections.derived.deadlines import succeeded_in_time
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 
@@ -30,7 +31,7 @@ def with_ends(state: State, namespace: str, spec: JobSpec, before: JobSpec | Non
     if not spec.after:
         return spec
     known = {of.name: of.ended for of in before.after} if before is not None else {}
-    ends = {of.name: known.get(of.name) or _end_of(state.find_job(namespace, of.name)) for of in spec.after}
+    ends = {of.name: known.get(of.name) or _end_of(state, state.find_job(namespace, of.name)) for of in spec.after}
     return _with(spec, ends)
 
 
@@ -42,7 +43,7 @@ def adopted(spec: JobSpec, status: JobStatusSeen) -> JobSpec:
 def tell_dependents(state: State, job: JobRecord, changes: Changes) -> None:
     """Let the jobs that wait for a job of this name know how the present one ended."""
     seen = job.seen
-    end = _end_of(state.find_job(seen.namespace, seen.name))
+    end = _end_of(state, state.find_job(seen.namespace, seen.name))
     for uid in state.dependents.get((seen.namespace, seen.name), ()):
         of = state.jobs[uid]
         changes.jobs[uid] = None
@@ -61,8 +62,11 @@ def _with(spec: JobSpec, ends: Mapping[str, Stage | None]) -> JobSpec:
     return msgspec.structs.replace(spec, after=after)
 
 
-def _end_of(job: JobRecord | None) -> Stage | None:
-    """How a job ended by itself; None if it hasn't."""
-    if job is None or not job.ended or (job.decided is not None and job.decided.reason == StageReason.DELETED):
+def _end_of(state: State, job: JobRecord | None) -> Stage | None:
+    """How a job ended by itself, also if only its pods show yet that it has succeeded: else others would take its room
+    before those that wait for it. None if it hasn't."""
+    if job is None or (job.ended and job.decided is not None and job.decided.reason == StageReason.DELETED):
         return None
-    return job.stage
+    if job.ended:
+        return job.stage
+    return Stage.SUCCEEDED if job.active and succeeded_in_time(state, job) else None

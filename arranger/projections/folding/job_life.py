@@ -378,6 +378,8 @@ class JobLife(Slots):
             job.slots.note(slot, pod)
             self._note_finished(job, slot, pod)
             self._note_ready(job)
+            if pod.phase == Phase.SUCCEEDED:
+                tell_dependents(self.state, job, self.changes)
         return took_over
 
     def _note_failure(self, job: JobRecord, slot: SlotKey, old: k.PodSeen | None, pod: k.PodSeen) -> None:
