@@ -16,6 +16,7 @@ from arranger.projections.consistency import InconsistentState, validate
 from arranger.projections.jobs.records import JobRecord
 from arranger.replay.explain.awaited import What, awaited
 from arranger.replay.reading.describe import message_of
+from tests.unit.replay_worlds import explained
 from tests.unit.tyjob_table import tyjob_with
 from tests.world import Edited, World
 
@@ -70,6 +71,21 @@ def test_a_job_behind_gets_no_room_of_a_job_before_those_that_wait_for_that(work
     validate(there.state)
     there.settle()
     assert (first.stage, job.stage) == (Stage.SUCCEEDED, Stage.RUNNING)
+
+
+@pytest.mark.parametrize(("priority", "helps"), [(3, False), (8, True)])
+def test_the_end_of_a_job_helps_only_jobs_before_those_that_wait_for_it(priority: int, helps: bool) -> None:
+    there = World()
+    there.node("n1", cpu=1)
+    there.job("prep", workers=0, min_workers=0)
+    there.settle()
+    there.job("train", workers=0, min_workers=0, priority=7, after=[PREP])
+    there.job("other", workers=0, min_workers=0, priority=priority)
+    there.cycle()
+    waiting = explained(there.entries, "other").waiting
+    assert waiting is not None
+    assert any("default/prep" in one.text for one in waiting.remedies) == helps
+    assert there.state.jobs["uid-prep"].stage == Stage.RUNNING
 
 
 def test_a_job_waits_holds_nothing_says_for_which_and_starts_then() -> None:

@@ -485,6 +485,22 @@ def test_a_reservation_follows_what_its_start_rests_on(change: Callable[[World],
     assert of.state.reservations[large.uid].decided != before
 
 
+@pytest.mark.parametrize("how", [{"deadline_s": 60}, {"expected_s": 60}])
+def test_the_known_end_of_a_job_counts_that_got_nodes_in_the_same_cycle(how: dict[str, int]) -> None:
+    of = world(2)
+    running(of, "long", 4, priority=9, expected_s=900)
+    first, waits = submit(of, "first", 4, priority=8, **how), submit(of, "waits", 4, priority=6)
+    of.cycle()
+    assert first.placements and of.state.reservations[waits.uid].decided.start_ms > of.now_ms + 800_000
+    placed_ms = of.now_ms
+    of.pass_time(1)
+    of.cycle()
+    reserved = of.state.reservations[waits.uid].decided
+    assert placed_ms + 60_000 <= reserved.start_ms <= placed_ms + 61_000 and reserved.awaits == (first.uid,)
+    of.pass_time(1)
+    assert of.cycle() == ()
+
+
 def test_a_reservation_is_sought_again_only_when_something_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     searches, search = [], Reservations._search
 

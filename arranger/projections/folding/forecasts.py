@@ -8,6 +8,7 @@ import msgspec
 from arranger.events.kinds import StartForecast
 from arranger.projections.derived.awaited_room import refused_by_dry_run, refused_when_started
 from arranger.projections.jobs.records import JobRecord
+from arranger.projections.jobs.run_times import usual_run_time_ms
 from arranger.projections.state import Changes, Forecasted, State
 from arranger.projections.verdicts.judging import outdated
 
@@ -53,6 +54,17 @@ def forget_start(state: State, uid: str, changes: Changes) -> None:
     """Forget when a job was expected to start: it has nodes, has entered another stage, or is gone."""
     end_reservation(state, uid, changes)
     state.forecasts.pop(uid, None)
+
+
+def note_known_end(state: State, job: JobRecord, time_ms: int) -> None:
+    """A job that is no guest gets nodes: that is news if it may leave them before a reservation begins. The cycle that
+    decided it made or revised its reservations without it."""
+    spec = job.valid_spec
+    known_s = [seconds for seconds in (spec.deadline_s, spec.expected_s) if seconds is not None]
+    run_ms = min(known_s) * 1000 if known_s else usual_run_time_ms(state.run_times, job)
+    starts = (of.decided.start_ms for uid, of in state.reservations.items() if uid != job.uid)
+    if run_ms is not None and any(not start_ms or start_ms > time_ms + run_ms for start_ms in starts):
+        state.note_room()
 
 
 def end_reservation(state: State, uid: str, changes: Changes) -> None:

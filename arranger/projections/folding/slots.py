@@ -16,7 +16,7 @@ from arranger.projections.derived.awaited_room import await_room, awaited_on, ov
 from arranger.projections.derived.dependencies import with_ends
 from arranger.projections.derived.job_indexes import follow
 from arranger.projections.derived.queue_counts import count_pods
-from arranger.projections.folding.forecasts import forget_start
+from arranger.projections.folding.forecasts import forget_start, note_known_end
 from arranger.projections.jobs.parts import LEADER, PROVISION, STEPS_KEPT, Scaled, SlotKey
 from arranger.projections.jobs.records import JobRecord, blameless, exists, holds, requests_of
 from arranger.projections.jobs.worker_groups import parted
@@ -197,6 +197,8 @@ class Slots:
         job.times.infeasible_ms = 0
         self._note_short(job)
         forget_start(self.state, job.uid, self.changes)
+        if self.state.reservations and not hosts:
+            note_known_end(self.state, job, self.time_ms)
         self.changes.jobs[job.uid] = None
 
     def _release_all(self, job: JobRecord, stage: Stage) -> None:

@@ -13,9 +13,10 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.devices import ResourceClaimSeen
 from arranger.events.log import Entry
-from arranger.model.job import JobSpec
+from arranger.model.job import JobSpec, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.queue import QueueSpec
+from arranger.model.stages import StageReason, may_enter
 from arranger.model.steps import Steps
 from arranger.projections.cluster.nodes import NodeTable
 from arranger.projections.derived.departing import hanging
@@ -137,6 +138,15 @@ def job_seen(job: JobRecord, state: State, spec: JobSpec) -> k.JobSeen:
 def job_gone(job: JobRecord, state: State) -> tuple[k.Event, ...]:
     """The deletion of the job and its pods."""
     return (*job_alone_gone(job, state), *pods_gone(state, state.pods_of.get(job.uid, {}).values()))
+
+
+def job_ended(job: JobRecord, state: State) -> tuple[k.Event, ...]:
+    """The same of a job that has succeeded before, which those know that wait for it."""
+    waited_for = (job.seen.namespace, job.seen.name) in state.dependents and not job.of_pods
+    if not (waited_for and may_enter(job.stage, StageReason.ASSUMED, Stage.SUCCEEDED)):
+        return job_gone(job, state)
+    succeeded = k.StageDecided(job.uid, job.version, job.attempt, Stage.SUCCEEDED, StageReason.ASSUMED)
+    return (succeeded, *job_gone(job, state))
 
 
 def job_alone_gone(job: JobRecord, state: State) -> tuple[k.Event, ...]:
