@@ -66,6 +66,7 @@ class JobImage(msgspec.Struct, frozen=True, array_like=True):
     took: bool
     asked: tuple[str, ...]
     lent: tuple[tuple[SlotKey, tuple[str, ...]], ...]
+    done: bool
 
 
 class DecayedImage(msgspec.Struct, frozen=True, array_like=True):
@@ -290,6 +291,7 @@ def _job_image(job: JobRecord) -> JobImage:
         slots.took,
         slots.asked,
         tuple(sorted(slots.lent.items())),
+        slots.done,
     )
 
 
@@ -310,6 +312,7 @@ def _restore_job(state: State, image: JobImage) -> None:
         hosts=image.hosts,
         lent=dict(image.lent),
         took=image.took,
+        done=image.done,
         asked=image.asked,
         members=dict(image.members),
     )

@@ -13,6 +13,7 @@ from arranger.model.node import Taint
 from arranger.model.queue import QueueSpec, QueueState
 from arranger.model.quota import LimitKind, QuotaLack
 from arranger.model.reasons import Reason, ReasonKind
+from arranger.projections import snapshot
 from arranger.projections.consistency import validate
 from arranger.projections.jobs.records import JobRecord, compact
 from arranger.projections.state import State
@@ -471,3 +472,25 @@ def test_a_placement_of_more_jobs_than_max_running_is_rejected() -> None:
     there.queue("rl", max_running=1)
     first, second = job(there, "a", "rl", 1), job(there, "b", "rl", 1)
     assert decided(there, first, second) == ["", "queue rl has 1 jobs with nodes, and maxRunning 1"]
+
+
+@pytest.mark.parametrize("limit", [{"capability": (("cpu", 1000),)}, {"max_running": 1}])
+def test_a_queue_counts_no_job_whose_pods_show_its_success(limit: dict[str, Any]) -> None:
+    """Else jobs of other queues would take its room before those of its own, which wait for the decision."""
+    there = World()
+    there.node("n1", cpu=1)
+    there.queue("rl", **limit)
+    there.queue("other")
+    first = there.job("first", of_queue="rl")
+    there.settle()
+    second, third = there.job("second", of_queue="rl", priority=9), there.job("third", of_queue="other", priority=3)
+    there.cycle()
+    there.change_pod(first.bound[0, 0], phase="Succeeded", ready=False)
+    assert first.stage == Stage.RUNNING and not there.state.queue_use.own.get("rl")
+    validate(there.state)
+    assert snapshot.digest(snapshot.restore(snapshot.encode(there.state))) == snapshot.digest(there.state)
+    there.cycle()
+    assert second.placements and not third.placements
+    there.settle()
+    assert (first.stage, second.stage) == (Stage.SUCCEEDED, Stage.RUNNING)
+    validate(there.state)

@@ -27,7 +27,8 @@ def queue_of(state: State, job: JobRecord) -> str:
 def count_pods(state: State, job: JobRecord, pods: Mapping[int, int], jobs: int) -> None:
     """Count pods of a job, by group, that have got nodes (or have lost them: negative), and 1 if these are the first of
     the job (-1 if they were the last)."""
-    _count_pods(state.queue_use, queue_of(state, job), job, pods, jobs)
+    if not job.slots.done:
+        _count_pods(state.queue_use, queue_of(state, job), job, pods, jobs)
     if min(pods.values(), default=0) < 0:
         state.note_room()
 
@@ -36,6 +37,21 @@ def count_jobs(state: State, jobs: Iterable[JobRecord], sign: int) -> None:
     """Count all pods with nodes of some jobs in the queues that these have now; with the sign -1 no longer."""
     for job in jobs:
         _count_job(state.queue_use, queue_of(state, job), job, sign)
+
+
+def end_use(state: State, job: JobRecord) -> None:
+    """The pods of a job show that it has succeeded: from now on its queue doesn't count what it has. Else others would
+    take the room of its pods before jobs that its queue's limits and shares keep waiting for that end."""
+    if not job.slots.done:
+        count_jobs(state, [job], -1)
+        job.slots.done = True
+
+
+def begin_use(state: State, job: JobRecord) -> None:
+    """Undo `end_use`, as the job enters another stage."""
+    if job.slots.done:
+        job.slots.done = False
+        count_jobs(state, [job], 1)
 
 
 def hold_pod(state: State, pod: PodSeen) -> None:
@@ -132,7 +148,7 @@ def least_requested(spec: JobSpec) -> dict[str, int]:
 
 
 def _count_job(use: QueueUse, queue: str, job: JobRecord, sign: int) -> None:
-    if job.placements and job.spec is not None:
+    if job.placements and job.spec is not None and not job.slots.done:
         pods: dict[int, int] = {}
         for group, _ in job.placements:
             pods[group] = pods.get(group, 0) + sign

@@ -176,7 +176,7 @@ class JobLife(Slots):
             job.times.completion_ms = self.time_ms
         self._note_turns(job)
         self._note_short(job)
-        tell_dependents(self.state, job, self.changes)
+        self._note_success(job, decided=True)
 
     def _note_active(self, job: JobRecord, before: Stage) -> None:
         """Let the clock of the job's deadline run or stand. It begins anew after a preemption and a suspension."""
@@ -379,7 +379,7 @@ class JobLife(Slots):
             self._note_finished(job, slot, pod)
             self._note_ready(job)
             if pod.phase == Phase.SUCCEEDED:
-                tell_dependents(self.state, job, self.changes)
+                self._note_success(job)
         return took_over
 
     def _note_failure(self, job: JobRecord, slot: SlotKey, old: k.PodSeen | None, pod: k.PodSeen) -> None:

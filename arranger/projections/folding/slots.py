@@ -13,9 +13,10 @@ from arranger.model.job import READY, JobSpec, ScheduleState, Slot, Stage
 from arranger.model.pod import TERMINAL, Phase, PodOwner
 from arranger.projections.cluster.nodes import Requests
 from arranger.projections.derived.awaited_room import await_room, awaited_on, overbooked
-from arranger.projections.derived.dependencies import with_ends
+from arranger.projections.derived.deadlines import succeeded_in_time
+from arranger.projections.derived.dependencies import tell_dependents, with_ends
 from arranger.projections.derived.job_indexes import follow
-from arranger.projections.derived.queue_counts import count_pods
+from arranger.projections.derived.queue_counts import begin_use, count_pods, end_use
 from arranger.projections.folding.forecasts import forget_start, note_known_end
 from arranger.projections.jobs.parts import LEADER, PROVISION, STEPS_KEPT, Scaled, SlotKey
 from arranger.projections.jobs.records import JobRecord, blameless, exists, holds, requests_of
@@ -122,6 +123,17 @@ class Slots:
         job.times.finished_ms = max(job.times.finished_ms, pod.times.ended_ms)
         self.state.job_changes += 1
         self._settle_schedule(job)
+
+    def _note_success(self, job: JobRecord, *, decided: bool = False) -> None:
+        """A job's pods may show that it has succeeded, or a stage is `decided`: its queue and those that wait for it
+        learn of that."""
+        if decided:
+            begin_use(self.state, job)
+        elif succeeded_in_time(self.state, job):
+            end_use(self.state, job)
+        else:
+            return
+        tell_dependents(self.state, job, self.changes)
 
     def _end_placement(self, requests: Requests, pod: k.PodSeen, *, counted: bool) -> bool:
         """Stop counting the room of a placement, because its pod's own room counts from now on.

@@ -91,6 +91,8 @@ class SlotTable:
     asked: tuple[str, ...] = ()
     #: Whether others gave room for these nodes. A job without nodes keeps it until it gets the next ones.
     took: bool = False
+    #: Whether the pods show that the job has succeeded. Its queue counts none of its nodes any more.
+    done: bool = False
     #: Counts the observations of the job's pods. It belongs to this process, as `State.job_changes` does.
     pod_changes: int = field(default=0, compare=False)
 

@@ -156,7 +156,7 @@ class Vacating:
         """What these slots of a job leave; with `whole` the job has no nodes any more."""
         known, use = self._placing.jobs.of(job), tuple[tuple[str, int], ...]()
         part = known.part(slots)
-        if self._placing.quotas.of_queues:
+        if self._placing.quotas.of_queues and not job.slots.done:
             use = (*self._placing.quotas.counted(job, part.amounts), *(((JOBS, 1),) if whole else ()))
         if self._placing.view.neighbours is None:
             return Vacated(self._rooms_of(job, part), (), known.queue, use)
