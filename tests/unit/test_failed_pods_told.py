@@ -162,6 +162,32 @@ def test_a_job_that_ends_is_not_marked_as_below_its_quorum() -> None:
     assert job.below_quorum and marks(world.entries) == [] and not moment(world.state).jobs[0].trouble.count("quorum")
 
 
+@pytest.mark.parametrize("decided", [False, True])
+def test_a_job_that_its_user_deletes_is_not_disturbed_by_that(decided: bool) -> None:
+    """The watches of pods and of jobs are apart, so the pods' deletion may be known first, and be decided on."""
+    world, job = running(min_workers=2)
+    other = world.job("other", workers=1, min_workers=1)
+    world.settle()
+    for uid in [*job.bound.values(), *other.bound.values()]:
+        world.change_pod(uid, deleting=True)
+    if decided:
+        world.control()
+    assert {one for mark in marks(world.entries) for one in mark.subjects} == {"default/ppo", "default/other"}
+    world.pass_time(0.1)
+    world.job_gone(job)
+    assert {one for mark in marks(world.entries) for one in mark.subjects} == {"default/other"}
+    world.say(msgspec.structs.replace(other.seen, deleting=True))
+    assert marks(world.entries) == []
+
+
+def test_a_job_that_lost_pods_and_is_deleted_later_was_disturbed() -> None:
+    world, job = running(min_workers=2)
+    world.change_pod(job.bound[LEADER], deleting=True)
+    world.pass_time(60)
+    world.job_gone(job)
+    assert [one.kind for one in marks(world.entries)] == ["belowQuorum"]
+
+
 def test_what_a_snapshot_has_is_no_news_after_it() -> None:
     """A part of a log begins with a state: what failed, or was cordoned, before it isn't marked in it, and a node that
     was ready before it and is lost in it is."""
