@@ -69,7 +69,7 @@ class MomentJob(msgspec.Struct, frozen=True, rename="camel", gc=False):
     pods_placed: int
     pods_running: int
     pods_failed: int
-    pods_desired: int = msgspec.field(name="podsWanted")
+    pods_desired: int | None = msgspec.field(name="podsWanted")
     pods_minimum: int
     gpus: int
     gpus_held: int
