@@ -62,6 +62,8 @@ def ending_text(state: State, job: JobRecord) -> str:
         return "it is being deleted"
     if job.stands_still:
         return "ended by spec.terminating" if job.valid_spec.terminating else "suspended by spec.suspend"
+    if job.succeeded:
+        return "all workers whose end is the job's have finished"
     leader = state.pods.get(job.bound.get(LEADER, "")) or job.leader.ended
     done = leader is not None and leader.phase == Phase.SUCCEEDED and not blameless(leader)
     return "the leader has finished" if done and job.valid_spec.ends_with_leader else ""

@@ -71,7 +71,9 @@ function present(standing: Explained["standing"]): string {
 
 function pods(standing: Explained["standing"]): string {
   if (!standing.ended) return present(standing);
-  return standing.podsPresent ? `${many(standing.podsPresent, "pod")} still there` : standing.podsDesired ? "all gone: the job has ended" : "it never had nodes";
+  if (standing.podsPresent) return `${many(standing.podsPresent, "pod")} still there`;
+  if (standing.podsDesired !== 0) return "all gone: the job has ended";
+  return standing.attempt ? "it had no nodes when it ended" : "it never had nodes";
 }
 
 function taken(one: Explained["takings"][number], now: number): ComponentChildren {

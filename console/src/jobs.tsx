@@ -120,7 +120,7 @@ export function Jobs() {
           {
             name: "Pods",
             cell: (job) =>
-              job.podsWanted === undefined
+              job.podsWanted == null
                 ? "–"
                 : ["Succeeded", "Failed"].includes(job.stage)
                   ? count(job.podsWanted) // which it had
@@ -151,7 +151,8 @@ export function Jobs() {
 
 /** Those with nodes of those wanted, and how many of them run, are ready or failed, unless all that are wanted are ready. */
 function podsOf(job: Row): string {
-  const { podsPlaced = 0, podsRunning = 0, podsReady = podsRunning, podsWanted = 0 } = job;
+  const { podsPlaced = 0, podsRunning = 0, podsReady = podsRunning } = job;
+  const podsWanted = job.podsWanted ?? 0;
   const now = podsReady === podsWanted ? "" : podsRunning === podsWanted ? `${count(podsReady)} ready` : podsNow(job);
   return `${count(podsPlaced)}/${count(podsWanted)}${now && `: ${now}`}`;
 }

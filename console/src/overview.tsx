@@ -62,7 +62,7 @@ function Troubled({ jobs }: { jobs: readonly Job[] }) {
         columns={[
           { name: "Job", cell: (one) => <JobLink job={one.job} />, key: (one) => one.job },
           { name: "Stage", cell: (one) => <Stage job={one} />, key: (one) => one.stage },
-          { name: "Pods ready", cell: (one) => `${count(one.podsReady ?? 0)} of ${count(one.podsWanted)}`, key: (one) => one.podsReady ?? 0, number: true },
+          { name: "Pods ready", cell: (one) => `${count(one.podsReady ?? 0)} of ${count(one.podsWanted ?? 0)}`, key: (one) => one.podsReady ?? 0, number: true },
           { name: "What is wrong", cell: (one) => shown(one.trouble ?? "") },
         ]}
       />

@@ -35,7 +35,7 @@ export interface Step {
   waitingFor: string;
   message: string;
   placed: number;
-  desired: number;
+  desired: number | null;
   gpus: number;
   queue: string;
   /** The one that counts in its queue. */
@@ -142,7 +142,7 @@ export class Playback {
   }
   /** Whether pods of the job wait for nodes. */
   waits(step: Step | undefined): step is Step {
-    return !!step?.waitingFor && step.placed < step.desired;
+    return !!step?.waitingFor && step.placed < (step.desired ?? 0);
   }
   sample(timeMs: number): number {
     const { times } = this.facts.playback.series;

@@ -147,7 +147,10 @@ export async function readTimeline(): Promise<void> {
       problem.value = "";
       if (before && before.complete !== false && log.last > before.last) goesOn();
       // An address may name a point that the log doesn't have.
-      if (log.complete !== false && at.value > log.last) at.value = log.last;
+      if (log.complete !== false && at.value > log.last) {
+        missed.value = at.value;
+        at.value = log.last;
+      }
       if (log.complete !== false) open(log);
       // The server still reads the log: the rest follows.
       if (log.complete === false) {
@@ -170,6 +173,9 @@ const pointless = signal(false);
 /** Whether the shown point is the one that the page shall be opened at, and its answer is there. */
 export const settled = computed(() => settledAt.value > 0 && !pointless.value && answered.value === shownPoint.value);
 const OPENED_MS = 5000;
+
+/** The offset after the log's last event that an address named; 0: none. */
+export const missed = signal(0);
 
 /** The point that the page chose at its opening; 0: none. */
 let opened = 0;

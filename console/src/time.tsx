@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { lost } from "./api";
 import { Slider, Zooming } from "./slider";
-import { batchEnd, ended, endTime, goBack, goTo, goToEnd, goToTime, live, moment, shownAt, step, timeline, unread } from "./store";
+import { batchEnd, ended, endTime, goBack, goTo, goToEnd, goToTime, live, missed, moment, shownAt, step, timeline, unread } from "./store";
 import type { Timeline } from "./types";
 import { colour, narrow, useAnswer } from "./use";
 import { WHEN, when } from "./when";
@@ -162,6 +162,10 @@ function beyond(found: Exclude<ReturnType<typeof when>, null>, typed: string): s
     : `“${typed}” is after the log (${has}): this is its end.`;
 }
 
+missed.subscribe((offset) => {
+  if (offset) unknown.value = beyond({ at: offset }, String(offset));
+});
+
 /** Where the time is typed. */
 function When({ time }: { time: number }) {
   return (
@@ -249,7 +253,9 @@ export function Time() {
                 numeric
                 go={(text) => {
                   const asked = Number(text);
-                  if (Number.isSafeInteger(asked) && asked > 0) goTo(asked);
+                  if (!Number.isSafeInteger(asked) || asked <= 0) return;
+                  unknown.value = beyond({ at: asked }, text);
+                  goTo(asked);
                 }}
               />{" "}
               of {count(log?.last ?? 0)}, {zone(now?.time ?? time)}

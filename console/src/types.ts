@@ -39,7 +39,8 @@ export interface Job {
   podsRunning?: number;
   podsFailed?: number;
   podsReady?: number;
-  podsWanted: number;
+  /** Of one that ended, those that it had in the end: null isn't known. */
+  podsWanted: number | null;
   // Left out for jobs of namespaces whose jobs the reader may not see.
   podsMinimum?: number;
   gpus?: number;
@@ -189,7 +190,7 @@ export interface Explained {
     budget: string;
     createdBy: string;
     ended: boolean;
-    podsDesired: number;
+    podsDesired: number | null;
     podsPlaced: number;
     podsSeen: number;
     podsRunning?: number;

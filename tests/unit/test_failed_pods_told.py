@@ -10,18 +10,22 @@ from arranger.cli.rendering.explain_page import _pods
 from arranger.cli.rendering.overview_page import _job_cells
 from arranger.events import kinds as k
 from arranger.events.log import Entry
-from arranger.model.job import LEADER_GROUP
+from arranger.model.job import LEADER_GROUP, Stage
 from arranger.model.pod import ContainerEnd
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.bisect.job_conditions import facts_of_job
+from arranger.replay.console.gantt import GanttIndex
 from arranger.replay.console.moment import moment
+from arranger.replay.console.series import SeriesIndex
 from arranger.replay.console.timeline import Mark, TimelineIndex
 from arranger.replay.reading.describe import message_of
 from arranger.replay.reading.difference import picture
 from arranger.replay.reading.overview import overview
+from arranger.replay.reading.queues import queue_list
+from arranger.scheduling import queues_view
 from tests.unit.replay_worlds import explained
 from tests.unit.test_lifecycle_workers import fail, running
 from tests.world import World
@@ -89,6 +93,41 @@ def test_workers_that_are_given_up_are_not_marked_as_replaced() -> None:
     world.pass_time(60)
     world.settle()
     assert job.slots.given_up and [one.kind for one in marks(world.entries)] == ["podFailed", "workersGivenUp"]
+
+
+def test_a_job_whose_workers_are_given_up_runs_until_it_fails() -> None:
+    """Nothing waits for nodes any more, as the commands say too."""
+    world, job = running(restart_limit=0, min_workers=1)
+    bars, lines = GanttIndex(), SeriesIndex()
+    bars.note(world.state, {job.uid: None})
+    world.pass_time(5)
+    fail(world, job, 0, 1, 2)
+    world.pass_time(60)
+    assert [type(one) for one in world.control()] == [k.WorkersReplaced]
+    lines.note(world.state, [job.uid])
+    bars.note(world.state, {job.uid: None})
+    shown, listed = moment(world.state).totals, overview(world.state, world.config).totals
+    assert listed is not None and (shown.jobs_waiting, shown.jobs_running) == (listed.waiting, 1) == (0, 1)
+    drawn = lines.series(9, world.state, complete=True)
+    assert (drawn.jobs_waiting[-1], drawn.jobs_running[-1]) == (0, 1)
+    queue = queues_view(world.state).queues["default"]
+    assert (queue.waiting, queue.running) == (0, 1)
+    assert queue_list(world.state).leaving == {}, "what failed has no room"
+    world.pass_time(5)
+    assert len(job.slots.given_up) == 3 and not job.quorum_placed()
+    world.control()
+    bars.note(world.state, {job.uid: None})
+    assert job.stage == Stage.FAILED
+    [row] = bars.gantt(0, world.now_ms, complete=True).jobs
+    assert {(bar.kind, bar.outcome) for bar in row.bars} == {("running", "Failed")}
+
+
+def test_what_pods_that_leave_have_is_told_beside_what_queues_use() -> None:
+    world, job = running()
+    world.change_pod(job.bound[LEADER], phase="Succeeded", ready=False)
+    world.control()
+    found = queue_list(world.state)
+    assert job.ended and found.queues[0].used == {} and found.leaving["cpu"] == 3 * 1000
 
 
 @pytest.mark.parametrize("how", ["deleting", "finished", "void", "ended"])
@@ -160,6 +199,32 @@ def test_a_job_that_ends_is_not_marked_as_below_its_quorum() -> None:
     world.change_pod(job.bound[LEADER], phase="Succeeded", ready=False)
     crash(world, job, 1, 0, 1)
     assert job.below_quorum and marks(world.entries) == [] and not moment(world.state).jobs[0].trouble.count("quorum")
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_a_job_that_its_user_deletes_is_not_disturbed_by_that(decided: bool) -> None:
+    """The watches of pods and of jobs are apart, so the pods' deletion may be known first, and be decided on."""
+    world, job = running(min_workers=2)
+    other = world.job("other", workers=1, min_workers=1)
+    world.settle()
+    for uid in [*job.bound.values(), *other.bound.values()]:
+        world.change_pod(uid, deleting=True)
+    if decided:
+        world.control()
+    assert {one for mark in marks(world.entries) for one in mark.subjects} == {"default/ppo", "default/other"}
+    world.pass_time(0.1)
+    world.job_gone(job)
+    assert {one for mark in marks(world.entries) for one in mark.subjects} == {"default/other"}
+    world.say(msgspec.structs.replace(other.seen, deleting=True))
+    assert marks(world.entries) == []
+
+
+def test_a_job_that_lost_pods_and_is_deleted_later_was_disturbed() -> None:
+    world, job = running(min_workers=2)
+    world.change_pod(job.bound[LEADER], deleting=True)
+    world.pass_time(60)
+    world.job_gone(job)
+    assert [one.kind for one in marks(world.entries)] == ["belowQuorum"]
 
 
 def test_what_a_snapshot_has_is_no_news_after_it() -> None:

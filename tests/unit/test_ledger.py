@@ -1,6 +1,7 @@
 """The accounts of a whole log: for what its jobs waited, and what preemptions cost and gained."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -20,7 +21,8 @@ from arranger.replay.ledger.holdings import shared_out
 from arranger.replay.ledger.preemptions import PreemptionLedger, by_queue
 from arranger.replay.ledger.waits import WaitLedger, quorum_gpus, rows_of
 from arranger.replay.reading.history import Point, Span, advance
-from tests.unit.replay_worlds import crowded, gpu_job, histories, preempting, with_room_rules
+from tests.commands import Run, to_file
+from tests.unit.replay_worlds import crowded, filled, gpu_job, histories, preempting, with_room_rules
 from tests.world import World, shape
 
 
@@ -347,6 +349,23 @@ def preemptions(world: World, span: Span | None = None) -> PreemptionLedger:
     for entry in world.entries:
         ledger.feed(entry)
     return ledger
+
+
+def test_a_job_that_is_gone_is_not_said_to_wait_still(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = preempting()
+    world.job_gone(world.state.jobs["uid-low"])
+    [one] = preemptions(world).found
+    assert (one.again_ms, one.gone) == ({"uid-low": None}, {"uid-low": "Deleted"})
+    log = to_file(world.entries, tmp_path / "victim.log")
+    assert "  1 never: deleted" in Run(capsys, "preemptions", *log).out
+    world = filled()
+    world.cycle()
+    world.job_gone(world.state.jobs["uid-high"])
+    [one] = preemptions(world).found
+    assert (one.gained_ms, one.gone) == (None, {"uid-high": "Deleted"})
+    log = to_file(world.entries, tmp_path / "beneficiary.log")
+    row = next(line for line in Run(capsys, "preemptions", *log).out.splitlines() if "default/high" in line)
+    assert "  deleted  " in row and "not yet" in row
 
 
 def test_a_preemption_is_followed_to_the_start_of_its_beneficiary_and_the_return_of_its_victims() -> None:

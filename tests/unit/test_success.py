@@ -252,6 +252,7 @@ def test_only_the_chosen_sets_end_the_job_and_only_they_count_as_there() -> None
     world.settle()
     assert condition(world, job, "Ready") == ("False", "BelowQuorum")
     finish(world, job, (1, 1))
+    assert condition(world, job, "Ready") == ("False", "Ending")
     world.settle()
     assert job.stage == Stage.SUCCEEDED
     assert [of["ready"] for of in desired_status(world.state, job)["workers"]] == [2, 2]

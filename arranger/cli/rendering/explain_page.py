@@ -551,11 +551,12 @@ def _pods(job: JobStanding) -> str:
         there = states_text(job.pods_running, job.pods_failed)
         seen = f"{job.pods_seen} were seen" + (f": {there}" if there else "")
         return f"{job.pods_placed} of {job.pods_desired} have nodes, {seen}{also}"
-    if not job.pods_desired:
-        return "it never had nodes"
+    if job.pods_desired == 0:
+        return "it had no nodes when it ended" if job.attempt else "it never had nodes"
     left = job.pods_present
     still = f"{left} of its pods still {'exists' if left == 1 else 'exist'}" if left else "its pods are gone"
-    return f"it had {job.pods_desired}; the job has ended, {still}"
+    had = f"it had {job.pods_desired}; " if job.pods_desired is not None else ""
+    return f"{had}the job has ended, {still}"
 
 
 def _in_vain(tried: int, what: str) -> None:

@@ -1,5 +1,6 @@
 """The output of `arranger preemptions` and `arranger waits`, for people, programs and spreadsheets."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -100,6 +101,7 @@ class Preemptions(msgspec.Struct):
                 needless=one.needless(self.within_ms),
                 in_vain=one.vain.reason if one.vain is not None else "",
                 in_vain_because=stage_text(one.vain) if one.vain is not None else "",
+                gone=one.gone,
             )
             for one in self.found
         ]
@@ -201,10 +203,13 @@ def _in_vain(found: list[PreemptionLine]) -> Iterator[tuple[str, int, str]]:
 
 def _cells(of: PreemptionLine) -> tuple[object, ...]:
     again = [duration(span) for span in of.again_ms.values() if span is not None]
-    still = len(of.again_ms) - len(again)
+    never = Counter(how.lower() for uid, how in of.gone.items() if uid in of.again_ms)
+    still = len(of.again_ms) - len(again) - never.total()
+    again += [f"{count} never: {how}" for how, count in sorted(never.items())]
     waits = ", ".join([*again, *([f"{still} not yet"] if still else [])]) or "-"
     free = "-" if of.free_ms is None else duration(of.free_ms) + (" (needless)" if of.needless else "")
-    began = duration(of.gained_ms) if of.gained_ms is not None else ("gave it back" if of.lost_ms else "waits")
+    waiting = of.gone.get(of.uid, "gave it back" if of.lost_ms else "waits").lower()
+    began = duration(of.gained_ms) if of.gained_ms is not None else waiting
     began += " (in vain)" if of.in_vain else ""
     givers = few([f"{victim.job} ({victim.kind})" for victim in of.victims], _NAMED)
     pods = sum(victim.pods for victim in of.victims)

@@ -37,7 +37,9 @@ _OTHERS, _LEAVING = "(other pods)", "(pods that leave)"
 def print_queues(found: QueueList, resource: str) -> None:
     """The tree, with the amounts of one resource: a name, `GPUS`, or empty for `default_resource`."""
     resource = resource or default_resource(found)
-    print_text(_heading(found, resource))
+    leaving = amount_of(found.leaving, resource)
+    more = f"; beside what queues use, pods that leave have {_text(resource, leaving)}" if leaving else ""
+    print_text(_heading(found, resource) + more)
     if found.refused:
         print_text(f"the API server doesn't let Arranger list queues ({found.refused}): only default is known")
     say()

@@ -172,6 +172,7 @@ class JobLife(Slots):
             note_run_time(self.state.run_times, job, self.time_ms)
             self._note_end(job)
             self._keep_at_end(job)
+            job.pods_at_end = len(job.provided) if before in ACTIVE else 0
             self._release_all(job, before)
             job.times.completion_ms = self.time_ms
         self._note_turns(job)

@@ -85,6 +85,8 @@ class JobRecord:
     tried: PodsTried | None = None
     #: Of the slots in `deleted`, those whose pods said by what they are disrupted, as an eviction, with that reason.
     disruptions: tuple[tuple[SlotKey, str], ...] = ()
+    #: How many of its pods had nodes, or had finished, when it ended; None before, and if it ended in an earlier epoch.
+    pods_at_end: int | None = None
 
     @property
     def placements(self) -> dict[SlotKey, str]:
@@ -330,14 +332,12 @@ class JobRecord:
             desired += group.count
         return desired
 
-    def pods_told(self) -> int:
-        """The number of pods as people are told: of an ended job all that it had, for those that have finished are
-        desired no more; none if it never had nodes."""
-        if not self.ended or self.spec is None:
+    def pods_told(self) -> int | None:
+        """The number of pods as people are told: of an ended job those that it had in the end, None if that isn't
+        known."""
+        if not self.ended:
             return self.pods_desired()
-        if not self.times.start_ms:
-            return 0
-        return sum([group.count for group in self.spec.groups])
+        return self.pods_at_end if self.times.start_ms else 0
 
     @property
     def least(self) -> list[int]:

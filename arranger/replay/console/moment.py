@@ -69,7 +69,7 @@ class MomentJob(msgspec.Struct, frozen=True, rename="camel", gc=False):
     pods_placed: int
     pods_running: int
     pods_failed: int
-    pods_desired: int = msgspec.field(name="podsWanted")
+    pods_desired: int | None = msgspec.field(name="podsWanted")
     pods_minimum: int
     gpus: int
     gpus_held: int
@@ -198,8 +198,14 @@ def standings(
 
 
 def waits(job: JobRecord) -> bool:
-    """Whether a job wants to run and has no quorum of nodes."""
-    return not job.ended and job.active and not job.quorum_placed()
+    """Whether a job wants to run and has no quorum of nodes, though further pods of it may get some: one whose workers
+    are given up only ends."""
+    return job.active and not job.quorum_placed() and len(job.placements) < job.pods_desired()
+
+
+def runs(job: JobRecord) -> bool:
+    """Whether a job has nodes, or has finished with them, and neither waits nor has ended."""
+    return not job.ended and bool(job.provided) and not waits(job)
 
 
 def main_cause(state: State, job: JobRecord, *, waiting: bool) -> str | None:
@@ -307,13 +313,10 @@ class _Lines:
 
     def add(self, name: str, job: JobRecord) -> MomentJob:
         """The line of the next job, by its name."""
-        spec, pods, placed, over = job.spec, pod_counts(job), job.quorum_placed(), job.ended
-        waiting = not placed and job.active
-        if over:
-            self.ended += 1
-        else:
-            self.running += placed
-            self.waiting += waiting
+        spec, pods, waiting = job.spec, pod_counts(job), waits(job)
+        self.ended += job.ended
+        self.waiting += waiting
+        self.running += not waiting and runs(job)
         of_group = [_gpus(group.shape.requests) for group in spec.groups] if spec is not None else []
         held, queue, times = self._hold(job, of_group), queue_of(self._state, job), job.times
         return MomentJob(

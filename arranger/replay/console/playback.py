@@ -53,7 +53,7 @@ class Step(NamedTuple):
     waiting_for: int
     message: int
     pods_placed: int
-    pods_desired: int
+    pods_desired: int | None
     gpus: int
     queue: int
     priority: int

@@ -14,7 +14,7 @@ from arranger.model.job import JobSpec
 from arranger.model.pod import gpus_of
 from arranger.projections.cluster.nodes import NodeTable
 from arranger.projections.state import Assumed, Reservation, State
-from arranger.replay.console.moment import waits
+from arranger.replay.console.moment import runs, waits
 from arranger.replay.reading.gpus import gpus_reserved
 
 #: How many samples are kept at most, and into how many parts a log's time is divided when there are first more.
@@ -101,11 +101,9 @@ class SeriesIndex:
             self._waiting.pop(uid, None)
             self._running.pop(uid, None)
             job = state.jobs.get(uid)
-            if job is None or job.ended:
-                continue
-            if waits(job):
+            if job is not None and waits(job):
                 self._waiting[uid] = None
-            elif job.quorum_placed():
+            elif job is not None and runs(job):
                 self._running[uid] = None
         if self._nodes.follow(state.nodes) or touched or state.queue_totals is not self._totals:
             self._note_queues(state)

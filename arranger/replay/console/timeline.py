@@ -30,6 +30,9 @@ _KINDS = (
 )
 #: A job that has its quorum for no longer than this between two falls is in one loop of crashes, which is marked once.
 _LOOP_MS = 300_000
+#: The watches of pods and of TYJobs are apart by no more than this: a job that is found to be deleted so soon after its
+#: pods left lost them because of that.
+_APART_MS = 10_000
 
 _STAGES = {Stage.RESCHEDULING: "jobRescheduled", Stage.FAILED: "jobFailed"}
 
@@ -115,6 +118,12 @@ class Thinned:
         """The number of the part in which a time is."""
         return (time_ms - self._first_ms) // self._width_ms
 
+    def remove(self, offset: int) -> None:
+        """Remove an offset, if it is among them."""
+        number = bisect_left(self.offsets, offset)
+        if number < len(self.offsets) and self.offsets[number] == offset:
+            del self.offsets[number], self.times_ms[number]
+
     def thinned(self, most: int, since_ms: int, until_ms: int) -> tuple[Sequence[int], Sequence[int]]:
         """At most so many of those in a span of time, and their times."""
         found = Thinned(most)
@@ -143,6 +152,9 @@ class TimelineIndex:
         self._failed = dict.fromkeys(pod.uid for pod in state.pods.values() if pod.phase == Phase.FAILED)
         #: UIDs of the jobs that run below their quorum, or did → when they did last; -1 while they do.
         self._below = dict.fromkeys((uid for uid, job in state.jobs.items() if job.below_quorum), -1)
+        #: UID of a job → its marks of times at which pods of it were being deleted: their kinds, offsets and times, and
+        #: its label. If the job itself is deleted, that is why.
+        self._doubtful: dict[str, list[tuple[str, int, int, str]]] = {}
 
     def note(self, entry: Entry, state: State, changes: Changes) -> None:
         """Record one entry. `state` is that after it."""
@@ -159,9 +171,14 @@ class TimelineIndex:
                 self._node(offset, event, time_ms)
             elif k.seen_or_gone(event, k.PodSeen):
                 self._pod(offset, event, state)
-        fallen = [label(state.jobs[uid]) for uid in changes.jobs if self._falls(uid, state)]
+        fallen = [uid for uid in changes.jobs if self._falls(uid, state)]
         if fallen:
-            self._mark("belowQuorum", entry.last, time_ms, *fallen)
+            self._mark("belowQuorum", entry.last, time_ms, *[label(state.jobs[uid]) for uid in fallen])
+        for uid in fallen:
+            self._doubt("belowQuorum", entry.last, uid, state)
+        for uid in changes.jobs:
+            if uid in self._doubtful:
+                self._take_back(uid, state)
 
     def _node(self, offset: int, event: k.NodeSeen | k.ObjectGone, time_ms: int) -> None:
         """Mark a node that was ready and isn't any more, and one that is cordoned."""
@@ -211,6 +228,24 @@ class TimelineIndex:
             kept = [(of, offset) for of, marks in self._marks.items() for offset in marks.offsets]
             self._subjects = {mark: self._subjects[mark] for mark in kept}
 
+    def _doubt(self, kind: str, offset: int, uid: str, state: State) -> None:
+        """Remember a mark of a job if pods of it are being deleted: their watch may be ahead of that of TYJobs."""
+        job = state.jobs.get(uid)
+        if job is not None and any(pod.deleting for pod in state.pods_of.get(uid, {}).values()):
+            self._doubtful.setdefault(uid, []).append((kind, offset, state.time_ms, label(job)))
+
+    def _take_back(self, uid: str, state: State) -> None:
+        """Take back what was marked of a job whose pods left, if the job is deleted: nobody disturbed it."""
+        job = state.jobs.get(uid)
+        if job is not None and not job.seen.deleting:
+            return
+        for kind, offset, time_ms, name in self._doubtful.pop(uid):
+            subjects = self._subjects.get((kind, offset), ())
+            if name in subjects and state.time_ms - time_ms <= _APART_MS:
+                self._subjects[kind, offset] = left = tuple(of for of in subjects if of != name)
+                if not left:
+                    self._marks[kind].remove(offset)
+
     def _decision(self, offset: int, event: k.Event, state: State) -> None:
         time_ms = state.time_ms
         if isinstance(event, (k.Placed, k.Preempted)):
@@ -223,8 +258,10 @@ class TimelineIndex:
         elif isinstance(event, k.WorkersReplaced):
             kind = "workersGivenUp" if gives_up(event.causes) else "workersReplaced"
             self._mark(kind, offset, time_ms, label_of(state, event.job_uid))
+            self._doubt(kind, offset, event.job_uid, state)
         elif isinstance(event, k.StageDecided) and event.stage in _STAGES:
             self._mark(_STAGES[event.stage], offset, time_ms, label_of(state, event.job_uid))
+            self._doubt(_STAGES[event.stage], offset, event.job_uid, state)
 
     def timeline(
         self,

@@ -57,7 +57,7 @@ class JobStanding(msgspec.Struct, frozen=True):
     created_at: int
     version: int
     leader_address: str
-    pods_desired: int
+    pods_desired: int | None
     pods_placed: int
     pods_seen: int
     min_workers: int

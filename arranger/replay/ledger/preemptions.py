@@ -22,7 +22,7 @@ from arranger.model.pod import TERMINAL
 from arranger.projections.derived.expected_ends import EndSource, expected_end
 from arranger.projections.derived.queue_counts import queue_of
 from arranger.projections.jobs.parts import SlotKey
-from arranger.projections.jobs.records import expand, requests_of
+from arranger.projections.jobs.records import JobRecord, expand, requests_of
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.taken_room import RoomTaking, taking
 from arranger.replay.ledger.guests import GuestStays, Stay
@@ -48,13 +48,15 @@ class Aftermath(msgspec.Struct):
     """A preemption and what became of it. `again_ms` is by victim: how long it waited until it had nodes for its quorum
     again, None if it still waits, has ended or was deleted; surplus is left out. `free_ms`: so long after it, the room
     would have been free without it; None if that wasn't seen. `vain`: by this decision the beneficiary lost the room
-    without having been Running; None if it hasn't. `gpus` are those of the beneficiary's quorum."""
+    without having been Running; None if it hasn't. `gpus` are those of the beneficiary's quorum. `gone` has those of
+    its jobs that ended or were deleted before they had nodes (again): by UID, the stage, or "Deleted"."""
 
     taking: RoomTaking
     again_ms: dict[str, int | None]
     free_ms: int | None = None
     vain: k.StageDecided | None = None
     gpus: int = 0
+    gone: dict[str, str] = msgspec.field(default_factory=dict)
 
     def needless(self, within_ms: int) -> bool:
         """Whether its room became free by itself so soon that to wait for it would have cost no more than was lost."""
@@ -96,7 +98,8 @@ class OfQueue(msgspec.Struct):
 class PreemptionLine(RoomTaking):
     """A preemption with what became of it, as `Aftermath` says. `gained_ms`: how long after it the beneficiary began,
     None if it hasn't. `harm_gpu_ms`: GPU-milliseconds of work that its victims lost. `in_vain`: why the beneficiary
-    lost the room without having been Running, as a reason and in words; both are empty if it hasn't."""
+    lost the room without having been Running, as a reason and in words; both are empty if it hasn't. `gone` as in
+    `Aftermath`."""
 
     harm_gpu_ms: int = 0
     gained_ms: int | None = None
@@ -105,6 +108,7 @@ class PreemptionLine(RoomTaking):
     needless: bool = False
     in_vain: str = ""
     in_vain_because: str = ""
+    gone: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class GuestLine(Stay):
@@ -179,6 +183,7 @@ class PreemptionLedger:
         self._config = config_in(entry, state) or self._config
         self._guests.folded(entry, changes.jobs, left, taken)
         for uid in changes.jobs:
+            self._beneficiary_gone(uid)
             self._victim_again(uid)
         self._look(at_once=any(map(_frees, events)))
 
@@ -249,14 +254,25 @@ class PreemptionLedger:
         if event.awaited or (job is not None and job.taken is not None and job.taken.ended == event):
             watched.found.vain = event
 
+    def _beneficiary_gone(self, uid: str) -> None:
+        """A beneficiary that hasn't begun may be deleted, or end."""
+        watched, how = self._begins.get(uid), _end_of(self.state.jobs.get(uid))
+        if watched is None or not how:
+            return
+        del self._begins[uid]
+        if not watched.found.taking.begun_ms:
+            watched.found.taking.lost_ms, watched.found.gone[uid] = self.state.time_ms, how
+            watched.looking = False
+
     def _victim_again(self, uid: str) -> None:
         """A victim may have a quorum of nodes again, or be gone."""
         watched, job = self._waits.get(uid), self.state.jobs.get(uid)
         if watched is None:
             return
-        if job is None or job.ended:
+        if how := _end_of(job):
             del self._waits[uid]
-        elif job.quorum_placed():
+            watched.found.gone[uid] = how
+        elif job is not None and job.quorum_placed():
             del self._waits[uid]
             watched.found.again_ms[uid] = self.state.time_ms - watched.found.taking.time_ms
 
@@ -304,6 +320,13 @@ class PreemptionLedger:
         if not self._free.fit(of, one.spec):
             return None
         return would_be_placed(self.state, of, one.seen, self._config, BUILT_IN)
+
+
+def _end_of(job: JobRecord | None) -> str:
+    """The stage in which a job ended, or "Deleted"; empty while it may get nodes."""
+    if job is None or (job.seen.deleting and not job.ended):
+        return "Deleted"
+    return str(job.stage) if job.ended else ""
 
 
 def _frees(event: k.Event) -> bool:

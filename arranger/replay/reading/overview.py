@@ -37,7 +37,7 @@ class JobLine(msgspec.Struct, frozen=True):
     own_priority: int
     attempt: int
     restarts: int
-    pods_desired: int
+    pods_desired: int | None
     pods_placed: int
     pods_seen: int
     pods_running: int

@@ -63,7 +63,8 @@ class QueueLine(msgspec.Struct, frozen=True):
 
 class QueueList(msgspec.Struct, frozen=True):
     """All queues, each after its parent; `total` is what the nodes offer to jobs. `refused` is the HTTP status with
-    which the API server refuses to list queues, 0 if it doesn't."""
+    which the API server refuses to list queues, 0 if it doesn't. `leaving` is what pods use that fill no slot of their
+    job any more and leave: no queue has it in `used`."""
 
     offset: int
     epoch: int
@@ -71,6 +72,7 @@ class QueueList(msgspec.Struct, frozen=True):
     total: Sums
     queues: tuple[QueueLine, ...]
     refused: int = 0
+    leaving: Sums = {}
 
 
 class WaitingJob(msgspec.Struct, frozen=True):
@@ -117,7 +119,8 @@ def queue_list(state: State) -> QueueList:
     view = queues_view(state)
     lines = tuple(_line(of) for of in view.queues.values())
     refused = state.unwatched.get(Watched.QUEUE, 0)
-    return QueueList(state.offset, state.epoch, state.time_ms, view.total, lines, refused)
+    leaving = next((of.amounts for of in holders(state, HolderKind.QUEUE) if of.leaving), {})
+    return QueueList(state.offset, state.epoch, state.time_ms, view.total, lines, refused, leaving)
 
 
 def queue_detail(state: State, name: str, config: CycleConfig, policies: Policies = BUILT_IN) -> QueueDetail | None:

@@ -179,6 +179,18 @@ def test_a_time_is_typed(month: tuple[str, list[int], World], typed: str, hours:
     expect_at(page, exact)
 
 
+def test_an_event_beyond_the_log_is_said_in_the_address_and_where_it_is_typed(room: str, opened: Opener) -> None:
+    page = opened(f"{room}/#/overview?at=99999", away=True)  # the question about that event is refused first
+    beyond = page.get_by_role("alert")
+    expect(beyond).to_contain_text(f"“99999” is after the log (events 1 to {_END}, ")
+    expect_at(page, _END)
+    beyond.get_by_role("button", name="Close").click()
+    expect(beyond).to_be_hidden()
+    page.get_by_role("textbox", name="Event", exact=True).fill("88888")
+    page.keyboard.press("Enter")
+    expect(beyond).to_contain_text("“88888” is after the log")
+
+
 def test_in_a_quiet_stretch_a_step_moves_the_clock_and_ages_go_with_it(tmp_path: Path, opened: Opener) -> None:
     world = World()
     world.node("node-1", gpus=4)
