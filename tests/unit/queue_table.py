@@ -79,7 +79,8 @@ BAD: list[Bad] = [
             _bad(f"{field} below 0", f"spec.{field}.cpu", "greater than or equal to 0", {f"spec/{field}": {"cpu": -1}}),
             _bad(f"{field} of no resource", f"spec.{field}", "gpus is not a resource", {f"spec/{field}": {"gpus": 1}}),
             *(
-                _bad(f"{field} of {of} GPUs", f"spec.{field}", f"{GPU} must be a whole number of at most {1 << 53}, here {of}",
+                _bad(f"{field} of {of} GPUs", f"spec.{field}",
+                     f"{GPU} must be a whole number of at most {1 << 53}, here {of}",
                      {f"spec/{field}": {GPU: of}})
                 for of in ("500m", "9E")
             ),
