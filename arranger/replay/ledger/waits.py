@@ -318,7 +318,7 @@ def quorum_gpus(spec: JobSpec, *, whole: bool) -> int:
 
 class Row(msgspec.Struct):
     """The time of a group of waiters for a cause, and who held the room, or for whom it is kept. `group` and
-    `holder` are names."""
+    `holder` are names. `gpu_ms` is 0 for the time in which the nodes couldn't hold the quorum."""
 
     group: str
     cause: Cause
