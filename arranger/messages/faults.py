@@ -116,12 +116,12 @@ _WORDS: Mapping[FaultKind, str] = MappingProxyType(
         _K.QUANTITY_OF_WRONG_TYPE: (
             'Invalid value: "{value}": must be of type integer or string, as in 2, "500m" or "16Gi"'
         ),
-        _K.QUANTITY_TOO_LARGE: "Invalid value: {value}: should be less than 2^63: write it as a text, as in '10E'",
+        _K.QUANTITY_TOO_LARGE: "Invalid value: {value}: should be less than 2^63",
         _K.NO_QUANTITY: (
             "Invalid value: {value}: must be a quantity of 0 or more: a number as in 2, or a text as in '500m', '1.5', "
             "'16Gi'"
         ),
-        _K.LIMIT_NOT_WHOLE: "Invalid value: {name} must be a whole number as in 1, here {value}",
+        _K.LIMIT_NOT_WHOLE: "Invalid value: {name} must be a whole number of at most {limit}, here {value}",
         _K.NO_LIMIT: "Required value: {name} is requested: it must have an equal limit",
         _K.NOT_THE_LIMIT: "Invalid value: {name} must be equal to its limit of {limit}, here {value}",
         _K.ABOVE_THE_LIMIT: "Invalid value: {name} must not be above its limit of {limit}, here {value}",

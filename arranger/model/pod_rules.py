@@ -10,7 +10,7 @@ from typing import Any
 from arranger.model.checks import Faults, beyond, json_type, shown
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.names import LABEL_PREFIX
-from arranger.model.quantity import PATTERN, exact, is_integer
+from arranger.model.quantity import MAX_AMOUNT, PATTERN, exact, is_integer
 from arranger.model.template import present
 
 #: The definition whose check is `quantity`.
@@ -69,8 +69,9 @@ def _unknown_resources(quantities: Mapping[str, Any], path: str) -> Faults:
 
 def _fractions(quantities: Mapping[str, Any], path: str) -> Faults:
     for name, of in quantities.items():
-        if name not in _DIVISIBLE and not name.startswith(_HUGE_PAGES) and not is_integer(of):
-            yield Fault(path, _K.LIMIT_NOT_WHOLE, str(of), name)
+        divisible = name in _DIVISIBLE or name.startswith(_HUGE_PAGES)
+        if not divisible and (not is_integer(of) or exact(of) > MAX_AMOUNT):
+            yield Fault(path, _K.LIMIT_NOT_WHOLE, str(of), name, (str(MAX_AMOUNT),))
 
 
 def amounts_of_nodes(quantities: dict[str, Any], path: str) -> Faults:

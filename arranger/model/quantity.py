@@ -9,7 +9,8 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-#: The largest distinguished amount; larger ones count as this. It keeps sums of a cluster within 64-bit columns.
+#: The largest distinguished amount: a TYJob or a Queue may state no more of devices, and more cpu, memory or storage
+#: counts as this. It keeps sums of a cluster within 64-bit columns.
 MAX_AMOUNT = 1 << 53
 
 CPU = "cpu"

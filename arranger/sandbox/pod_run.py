@@ -108,6 +108,8 @@ class PodRun:
         entries = pod["spec"].get("resourceClaims") or ()
         self.claims = [of["resourceClaimName"] for of in entries if of.get("resourceClaimName")]
         self.restarts = 0
+        #: How its containers ended before their last restart.
+        self.last: Object = {}
         self.address = ""
         self.started = ""
         self.stopping = False
@@ -124,16 +126,14 @@ class PodRun:
 
     def backing_off(self, code: int, moment: str) -> Object:
         """The status while the containers, which have ended with a code, wait for their restart."""
-        waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
-        return self._status("Running", waiting, moment, last=self._terminated(code, moment))
+        self.last = self._terminated(code, moment)
+        return self._status("Running", {"waiting": {"reason": "CrashLoopBackOff"}}, moment)
 
     def _terminated(self, code: int, moment: str) -> Object:
         reason = (self.behaviour.exit_reason or "Error") if code else "Completed"
         return {"terminated": {"exitCode": code, "reason": reason, "finishedAt": moment}}
 
-    def _status(
-        self, phase: str, states: Object, moment: str, *, ready: bool = False, last: Object | None = None
-    ) -> Object:
+    def _status(self, phase: str, states: Object, moment: str, *, ready: bool = False) -> Object:
         on = "True" if ready else "False"
         conditions = [("PodScheduled", "True"), ("Initialized", "True"), ("ContainersReady", on), ("Ready", on)]
         containers = [
@@ -145,7 +145,7 @@ class PodRun:
                 "started": "running" in states,
                 "restartCount": self.restarts,
                 "state": states,
-                "lastState": last or {},
+                "lastState": self.last,
             }
             for container in self.pod["spec"].get("containers") or []
         ]

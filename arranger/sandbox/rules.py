@@ -53,6 +53,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "quantity": _quantity,
     "isInteger": is_integer,
     "compareTo": lambda left, right: (exact(left) > exact(right)) - (exact(left) < exact(right)),
+    "isGreaterThan": lambda left, right: exact(left) > exact(right),
 }
 
 

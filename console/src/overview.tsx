@@ -152,7 +152,7 @@ function Waited({ to }: { to: string }) {
             { name: "Waited for", cell: (row) => awaited(row.cause), key: (row) => row.cause },
             { name: "Held by", cell: holder, key: (row) => row.holder },
             { name: "Time waited", cell: (row) => duration(row.waitMs / 1000), key: (row) => row.waitMs, number: true },
-            { name: "GPU hours", cell: (row) => hours(row.gpuMs), key: (row) => row.gpuMs, number: true },
+            { name: "GPU hours", cell: (row) => (row.cause === "Infeasible" ? "–" : hours(row.gpuMs)), key: (row) => row.gpuMs, number: true },
           ]}
         />
       ) : (

@@ -23,6 +23,8 @@ export interface Facts {
     jobs: { job: string; steps: Row[] }[];
     happenings: Event[];
     texts: string[];
+    /** The job that was asked for, if any. */
+    job?: string;
   };
   explanations: Record<string, Told[]>;
 }
@@ -148,10 +150,12 @@ export class Playback {
     const { times } = this.facts.playback.series;
     return Math.max(0, lastUpTo(times, timeMs / 1000 + 1e-6, (time) => time));
   }
-  /** The longest wait that is explained, at the event of its explanation: where the page opens. */
+  /** The longest wait that is explained, of the job that was asked for, at the event of its explanation: where the page
+   * opens. Where that job never waited so, at the last event about it. */
   telling(): { job: string; timeMs: number } | undefined {
     let best: { job: string; timeMs: number; longMs: number } | undefined;
-    for (const job of this.jobs) {
+    const asked = this.job(this.facts.playback.job ?? "");
+    for (const job of asked ? [asked] : this.jobs) {
       job.steps.forEach((step, number) => {
         const longMs = (job.steps[number + 1]?.timeMs ?? this.lastMs) - step.timeMs;
         const told = this.told(job, step, step.timeMs + longMs / 2);
@@ -159,6 +163,7 @@ export class Playback {
         best = { job: job.job, timeMs: told.timeMs, longMs };
       });
     }
-    return best;
+    const last = asked?.steps.at(-1);
+    return best ?? (asked && last && { job: asked.job, timeMs: last.timeMs });
   }
 }

@@ -78,8 +78,12 @@ BAD: list[Bad] = [
             _bad(f"{field} of no quantity", f"spec.{field}.cpu", "Invalid value", {f"spec/{field}": {"cpu": "many"}}),
             _bad(f"{field} below 0", f"spec.{field}.cpu", "greater than or equal to 0", {f"spec/{field}": {"cpu": -1}}),
             _bad(f"{field} of no resource", f"spec.{field}", "gpus is not a resource", {f"spec/{field}": {"gpus": 1}}),
-            _bad(f"{field} of half a GPU", f"spec.{field}", f"{GPU} must be a whole number as in 1, here 500m",
-                 {f"spec/{field}": {GPU: "500m"}}),
+            *(
+                _bad(f"{field} of {of} GPUs", f"spec.{field}",
+                     f"{GPU} must be a whole number of at most {1 << 53}, here {of}",
+                     {f"spec/{field}": {GPU: of}})
+                for of in ("500m", "9E")
+            ),
             _bad(f"{field} of too many resources", f"spec.{field}", "must have at most 32 items",
                  {f"spec/{field}": {f"example.com/r{number}": 1 for number in range(33)}}),
         )

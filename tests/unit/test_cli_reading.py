@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from arranger.cli.inputs import reading
 from arranger.cli.inputs.reading import begin_early, feed, position_before
 from arranger.events.kinds import JobSeen, Watched
 from arranger.replay.reading.history import Point
@@ -53,3 +54,16 @@ def test_an_unknown_job_may_be_in_the_log_of_the_demo_before(
     assert "log.before" not in Run(capsys, "explain", "nobody", *log).err
     (tmp_path / "log.before").touch()
     assert f"; the log before this one is {tmp_path / 'log.before'})" in Run(capsys, "explain", "nobody", *log).err
+
+
+def test_long_work_says_how_far_it_is_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(reading, "_A_LINE_S", 0)
+    with reading.progress("explaining", 2, worth=3) as moved:
+        moved(1)
+    assert capsys.readouterr().err == ""
+    with reading.progress("explaining", 3_000, worth=3) as moved:
+        moved(1)
+        moved(1_999)
+    assert capsys.readouterr().err == "arranger: explaining: 1 of 3,000\narranger: explaining: 2,000 of 3,000\n"

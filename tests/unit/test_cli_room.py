@@ -220,6 +220,15 @@ def test_waits_are_grouped_and_sum_to_the_whole(log: list[str], capsys: pytest.C
     assert run(capsys, "waits", *log, "--by", "day", "-o", "csv").splitlines()[1].startswith("2023-11-14,")
 
 
+def test_waiting_for_what_no_cluster_could_give_has_no_gpu_hours(capsys: pytest.CaptureFixture[str]) -> None:
+    log = ("--log", "tests/histories/demo.log", "--by", "job")
+    never = [row for row in answer(capsys, "waits", *log)["rows"] if row["group"] == "default/never-fits"]
+    assert {row["gpu_ms"] for row in never} == {0} and sum(row["wait_ms"] for row in never) > 10_000
+    out = run(capsys, "waits", *log)
+    [row] = [line.split() for line in out.splitlines() if "no cluster of these nodes has room" in line]
+    assert row[-3:] == ["-", "-", "10.0s"] and "10.0s of it jobs waited that these nodes can't hold" in out
+
+
 def test_a_slot_that_got_its_node_again_is_counted_with_the_decision_that_it_has_it_by(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

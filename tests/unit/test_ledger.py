@@ -16,10 +16,11 @@ from arranger.model.node import Taint
 from arranger.model.pod import Toleration
 from arranger.model.stages import StageReason
 from arranger.projections.state import Changes, State
-from arranger.replay.ledger.causes import causes_of
+from arranger.replay.ledger.causes import Cause, causes_of
 from arranger.replay.ledger.holdings import shared_out
 from arranger.replay.ledger.preemptions import PreemptionLedger, by_queue
 from arranger.replay.ledger.waits import WaitLedger, quorum_gpus, rows_of
+from arranger.replay.reading.gpus import gpu_totals
 from arranger.replay.reading.history import Point, Span, advance
 from tests.commands import Run, to_file
 from tests.unit.replay_worlds import crowded, filled, gpu_job, histories, preempting, with_room_rules
@@ -45,14 +46,20 @@ def counted_apart(entries: list[Entry]) -> tuple[int, int]:
     """What all jobs waited, in milliseconds alone and times GPUs, entry by entry."""
     state, wait_ms, gpu_ms = State(), 0, 0
     for entry in entries:
-        waiting = [job.valid_spec for job in state.jobs.values() if causes_of(state, job)]
+        waiting = {job.uid: causes for job in state.jobs.values() if (causes := causes_of(state, job))}
         before_ms = state.time_ms
-        gpus = sum(quorum_gpus(spec, whole=spec.pod_policy == "Gang") for spec in waiting)
+        gpus = sum(could_use(state, uid) for uid, causes in waiting.items() if causes != ((Cause.INFEASIBLE, 1),))
         advance(state, entry, Changes())
         if before_ms:
             wait_ms += (state.time_ms - before_ms) * len(waiting)
             gpu_ms += (state.time_ms - before_ms) * gpus
     return wait_ms, gpu_ms
+
+
+def could_use(state: State, uid: str) -> int:
+    spec = state.jobs[uid].valid_spec
+    gpus = quorum_gpus(spec, whole=spec.pod_policy == "Gang")
+    return gpus if gpus <= gpu_totals(state).gpus else 0
 
 
 @given(histories())
@@ -69,6 +76,27 @@ def test_the_time_of_a_history_is_that_between_its_entries() -> None:
     for world in (crowded(), preempting()):
         ledger = waits(world.entries)
         assert (ledger.wait_ms, ledger.gpu_ms) == counted_apart(world.entries) != (0, 0)
+
+
+def test_what_no_cluster_could_give_counts_no_gpu_time() -> None:
+    world = with_room_rules(preemption=None, reservations=0)
+    world.node("n2", cpu=16, gpus=4)
+    world.job("huge", leader=shape(gpus=1 << 40), created=world.now_ms)
+    world.job("wide", leader=shape(gpus=8), created=world.now_ms)  # fits these nodes together, and none of them
+    world.cycle()
+    world.pass_time(20)
+    world.node("n3", cpu=16, gpus=8)
+    ledger = waits(world.entries)
+    assert causes(ledger, "huge") == causes(ledger, "wide") == {("Infeasible", ""): 20_000}
+    assert (ledger.wait_ms, ledger.gpu_ms) == (40_000, 0)
+    world.cycle()
+    world.job("later", leader=shape(gpus=32), created=world.now_ms)
+    world.pass_time(5)  # before a cycle looks at it
+    world.node("n4", cpu=16, gpus=16)
+    world.pass_time(5)
+    world.node("n5", cpu=1)
+    [later] = [line for line in waits(world.entries).lines if line.waiter.job == "default/later"]
+    assert (later.cause, later.wait_ms, later.gpu_ms) == (Cause.SCHEDULER, 10_000, 32 * 5_000)
 
 
 def test_a_whole_number_is_shared_out_exactly_and_in_order() -> None:

@@ -273,6 +273,7 @@ def gang() -> tuple[World, int, int]:
     world = World()
     world.config = msgspec.structs.replace(world.config, pod_policy="Gang")
     world.node("n1", gpus=2)
+    world.node("n2", gpus=2, cordoned=True)
     world.job("wide", leader=shape(gpus=1), workers=3, worker=shape(gpus=1), min_workers=1)
     world.settle()
     world.pass_time(30)

@@ -32,8 +32,8 @@ PAGE = REPOSITORY / "docs" / "replay.html"
 LOGS = ("demo.log", "room-for-what-matters.log")
 
 
-def play(entries: list[Entry], *, most: int = 200) -> tuple[Playback, list[Explanation]]:
-    index = PlaybackIndex(State())
+def play(entries: list[Entry], *, most: int = 200, job: str = "") -> tuple[Playback, list[Explanation]]:
+    index = PlaybackIndex(State(), job)
     for entry in entries:
         index.feed(entry)
     told: list[Explanation] = []
@@ -160,6 +160,29 @@ def test_longest_waits_are_explained_first() -> None:
     assert middle.offset > first.offset and middle.waiting is not None and middle.waiting.shortfall is not None
 
 
+def test_the_states_of_the_asked_job_are_explained_first() -> None:
+    _, entries = read(LOG)
+    playback, [first, *_] = play(entries, most=1, job="default/segment")
+    assert (playback.job, first.standing.job) == ("default/segment", "default/segment")
+
+
+def test_the_more_jobs_wait_the_fewer_states_are_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    for number in range(30):
+        world.job(f"j{number:02}", leader=shape(gpus=1), created=world.now_ms)
+        world.pass_time(10)
+        world.cycle()
+    world.pass_time(10)
+    world.node("n2", cpu=1)
+    many = len(play(world.entries)[1])
+    monkeypatch.setattr("arranger.replay.console.playback._WAITING", 40)
+    few = play(world.entries)[1]
+    assert 0 < len(few) < 15 < many
+    monkeypatch.setattr("arranger.replay.console.playback._WAITING", 0)
+    assert {one.standing.job for one in play(world.entries)[1]} == {"default/j01"}  # that which waits longest
+
+
 def test_what_happened_has_decisions_and_changes_but_nothing_seen_again() -> None:
     _, entries = read(LOG)
     playback, _ = play(entries)
@@ -271,6 +294,30 @@ def test_names_are_replaced_in_a_page_too(tmp_path: Path, capsys: pytest.Capture
         assert name not in page
     alias = re.search(r"is called (\S+) in the file", run.out)
     assert alias and alias[1] in page
+    assert json.loads(facts_of(target.read_bytes()))["playback"]["job"] == alias[1]
+
+
+@pytest.mark.usefixtures("page_built")
+def test_the_page_of_a_job_begins_with_the_oldest_job_that_competed_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    early = world.job("early", leader=shape(gpus=1))
+    world.settle()
+    world.job_gone(early)
+    before = world.state.offset
+    world.job("late", leader=shape(gpus=2), created=world.now_ms)
+    world.settle()
+    log = to_file(world.entries, tmp_path / "run.log")
+    page, file = tmp_path / "late.html", tmp_path / "late.arranger"
+    made = Run(capsys, "export", *log, "--job", "late", "--html", str(page), "-o", "json").json
+    assert made["first"] == before + 1
+    found = json.loads(facts_of(page.read_bytes()))
+    assert [one["job"] for one in found["playback"]["jobs"]] == ["default/late"]
+    assert [*found["explanations"]] == ["default/late"]
+    # Other versions read a file without a snapshot, too.
+    assert Run(capsys, "export", *log, "--job", "late", "--to", str(file), "-o", "json").json["first"] == 1
 
 
 @pytest.mark.usefixtures("page_built")

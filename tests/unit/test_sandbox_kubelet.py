@@ -105,6 +105,8 @@ async def test_a_pod_that_exits_badly_fails_or_restarts_by_its_policy() -> None:
         assert failed["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 1, "it has no next run"
         ended = await until(cluster, "restarts", phase("Succeeded"))
         assert ended["containerStatuses"][0]["restartCount"] == 2
+        # The reason for its last restart stays, as with a kubelet, also while it runs again.
+        assert ended["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 3
 
 
 async def test_a_pod_whose_image_cannot_be_pulled_waits_and_a_refused_one_fails() -> None:

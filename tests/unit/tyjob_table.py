@@ -615,11 +615,17 @@ BAD: list[Bad] = [
              {"name": "i", "image": "i", "resources": {"limits": {"memory": "4GB"}}}]}),
     _bad("a wrong overhead", f"{IN_LEADER}.overhead.cpu", "Invalid value", {f"{LEADER}/overhead": {"cpu": "1 core"}}),
     _bad("half a device", f"{IN_LEADER}.containers[0].resources.limits",
-         "nvidia.com/gpu must be a whole number as in 1, here 0.5",
+         "nvidia.com/gpu must be a whole number of at most 9007199254740992, here 0.5",
          {REQUEST: {"nvidia.com/gpu": "0.5"}, LIMIT: {"nvidia.com/gpu": "0.5"}}),
     _bad("half a device by its limit alone", f"{IN_WORKER}.containers[0].resources.limits",
-         "nvidia.com/gpu must be a whole number as in 1, here 500m",
+         "nvidia.com/gpu must be a whole number of at most 9007199254740992, here 500m",
          {f"{WORKER}/containers/0/resources/limits": {"nvidia.com/gpu": "500m"}}),
+    *(
+        _bad(f"more devices than are counted: {of}", f"{IN_LEADER}.containers[0].resources.limits",
+             f"nvidia.com/gpu must be a whole number of at most 9007199254740992, here {of}",
+             {REQUEST: {"nvidia.com/gpu": of}, LIMIT: {"nvidia.com/gpu": of}})
+        for of in ("9E", 10**18, (1 << 53) + 1, "99999999999999999999")
+    ),
     _bad("a device without a limit", f"{IN_LEADER}.containers[0].resources.limits",
          "Required value: nvidia.com/gpu is requested: it must have an equal limit", {REQUEST: {"nvidia.com/gpu": 1}}),
     _bad("a device limited elsewhere", f"{IN_LEADER}.initContainers[0].resources.limits", "must have an equal limit",

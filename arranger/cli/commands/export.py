@@ -47,7 +47,7 @@ from arranger.workers.log.archive_writer import ArchiveWriter, Source
 #: Events in one segment of an export, and between two of its snapshots.
 _A_SEGMENT = 100_000
 
-#: The export for a job whose first offset is at most this begins at the log's start.
+#: The file for a job whose first offset is at most this begins at the log's start.
 FROM_THE_START = 100_000
 
 
@@ -112,8 +112,10 @@ def command(
     r"""Write a log, or a part of it, to one file, for example for a bug report. Other commands read it with --log.
 
     With --job, the export covers the life of this job and some time before it. It begins with the first event about the
-    oldest job that existed when this job was created, but at most 100,000 events before that. It ends with the last
-    event about this job, or at the end of the log if the job hasn't ended. It contains the state before the first of
+    oldest job that existed when this job was created, but at most 100,000 events before that. Where that is among the
+    first 100,000 events of a log that has them all, a file (not a page) begins with the first of them: then other
+    versions of Arranger can read it, too. The export ends with the last event about this job, or at the end of the log
+    if the job hasn't ended. It contains the state before the first of
     these events, and all events of this time, because other jobs and pods compete with the job.
 
     A log never contains environment variables or image names, and of annotations only arranger.dev/queue,
@@ -194,7 +196,7 @@ async def _export(target: str | None, settings: Settings, asked: _Asked, file: P
 async def _export_page(target: str | None, settings: Settings, asked: _Asked, file: Path) -> FinishedExport:
     content = document(b"{}")  # without the console's build, nothing is read
     async with opened(target, settings) as log:
-        part = await _part(log, asked)
+        part = await _part(log, asked, page=True)
         if part.state is None:
             part.state, part.after = await begin_early(log, None)
         state, after, there = part.state, part.after, ""
@@ -202,9 +204,9 @@ async def _export_page(target: str | None, settings: Settings, asked: _Asked, fi
             renamed = _Renamed(log, part)
             state = await renamed.collect() or State()
             there = renamed.job(part.job) if part.job else ""
-            playback, explanations = await played(log, after, state, part.until, changed=renamed.entry)
+            playback, explanations = await played(log, after, state, part.until, there, changed=renamed.entry)
         else:
-            playback, explanations = await played(log, after, state, part.until)
+            playback, explanations = await played(log, after, state, part.until, part.job)
         content = document(facts(playback, explanations))
         _write_new(file, content)
         return FinishedExport(
@@ -243,12 +245,12 @@ class _Part(msgspec.Struct):
     job: str = ""
 
 
-async def _part(log: Copyable, asked: _Asked) -> _Part:
+async def _part(log: Copyable, asked: _Asked, *, page: bool = False) -> _Part:
     start, end, job = asked.span.first, await _offset_at(log, asked.span.last), ""
     if asked.job:
         job, first, end = await _of_job(log, asked)
-        # An export from the log's start needs no snapshot, so versions with another snapshot layout can read it.
-        near = first <= FROM_THE_START and (await log.start()).offset == 0
+        # A file from the log's start needs no snapshot, so versions with another snapshot layout can read it.
+        near = not page and first <= FROM_THE_START and (await log.start()).offset == 0
         start = Point(offset=first - 1) if not near else None
     if start is None:
         position = await log.start()

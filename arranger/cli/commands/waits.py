@@ -47,7 +47,8 @@ def command(target: str | None, settings: Settings, output: str, **options: Any)
 
     A job waits from its creation, or from when it is scheduled again, until it starts; time in which it is suspended
     doesn't count. Every millisecond has a cause, as the log recorded it, and is counted times the GPUs of the job's
-    quorum: a job of 8 GPUs that waits for an hour waited 8 GPU hours. The parts sum exactly to the whole.
+    quorum: a job of 8 GPUs that waits for an hour waited 8 GPU hours. The parts sum exactly to the whole. While the
+    nodes couldn't hold the quorum even without any pods, it could have used no GPUs: such time has no GPU hours.
 
     If nodes refuse the job for different reasons, each such node counts the same, but for those that are too small for
     the pod, full of the job's own pods, or closed (cordoned, not ready, or with a taint that the pod doesn't tolerate)

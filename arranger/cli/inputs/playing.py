@@ -18,12 +18,19 @@ _WORTH_A_BAR = 20
 
 
 async def played(
-    log: Log, after: Position, state: State, until: int, *, changed: Callable[[Entry], Entry] = lambda entry: entry
+    log: Log,
+    after: Position,
+    state: State,
+    until: int,
+    job: str = "",
+    *,
+    changed: Callable[[Entry], Entry] = lambda entry: entry,
 ) -> tuple[Playback, list[Explanation]]:
     """What happened after a position, at which the state is this one, up to an offset, and the explanations of its
-    longest states. `changed` gives what is shown of an entry. Raises `LogError`."""
+    longest states, those of the job that was asked for before others. `changed` gives what is shown of an entry. Raises
+    `LogError`."""
     again, end = snapshot.restore(snapshot.encode(state)) if state.offset else State(), Point(offset=until)
-    index = PlaybackIndex(state)
+    index = PlaybackIndex(state, job)
     try:
         await feed(log, after, lambda entry: index.feed(changed(entry)), until=end, doing="reading the log")
     except TooLong as problem:

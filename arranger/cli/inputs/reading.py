@@ -7,6 +7,7 @@ import asyncio
 import gc
 import shlex
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -42,6 +43,9 @@ Begun = tuple[State, Position]
 
 #: Below this number of events, reading ends too soon for a progress bar.
 _WORTH_A_BAR = 20_000
+
+#: Where standard error is no terminal, long work says so often how far it is.
+_A_LINE_S = 10
 
 #: A running Arranger appends something more often than this.
 _QUIET_MS = 120_000
@@ -383,15 +387,32 @@ async def end_offset(log: Log) -> int:
         return damage.offset
 
 
+class _Lines:
+    """Says on standard error how far long work is."""
+
+    def __init__(self, doing: str, total: int) -> None:
+        self._doing, self._total, self._done = doing, total, 0
+        self._next_s = time.monotonic() + _A_LINE_S
+
+    def moved(self, count: int) -> None:
+        self._done += count
+        if time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + _A_LINE_S
+            say(f"arranger: {self._doing}: {self._done:,} of {self._total:,}", err=True)
+
+
 @contextmanager
 def progress(doing: str, total: int, *, worth: int = _WORTH_A_BAR) -> Iterator[Callable[[int], object]]:
-    """Show a progress bar on standard error for long work on a terminal. Yields a function that advances it by events.
-    Work of a smaller total than `worth` ends too soon for a bar.
+    """Show a progress bar on standard error for long work; where that is no terminal, a line every ten seconds. Yields
+    a function that advances it by events. Work of a smaller total than `worth` ends too soon for that.
 
     If `doing` is empty, there is no bar: output that the caller prints meanwhile would mix with it.
     """
-    if not doing or total < worth or not sys.stderr.isatty():
+    if not doing or total < worth:
         yield lambda count: None
+        return
+    if not sys.stderr.isatty():
+        yield _Lines(doing, total).moved
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn

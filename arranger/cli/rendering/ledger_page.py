@@ -259,8 +259,7 @@ class WaitsAnswer(WaitSums):
                 self._group(row.group),
                 _CAUSES[row.cause],
                 _holder(row),
-                gpu_hours(row.gpu_ms),
-                f"{row.gpu_ms / self.gpu_ms:.1%}" if self.gpu_ms else "-",
+                *(("-", "-") if row.cause == Cause.INFEASIBLE else self._part(row)),
                 duration(row.wait_ms),
             )
             for row in shown
@@ -274,6 +273,14 @@ class WaitsAnswer(WaitSums):
             f"in all {duration(self.wait_ms)} of waiting, {gpu_hours(self.gpu_ms)} GPU hours of quorums, from "
             f"{local_time(self.begin_ms)} to {local_time(self.end_ms)}"
         )
+        if vain_ms := sum(row.wait_ms for row in self.rows if row.cause == Cause.INFEASIBLE):
+            print_text(
+                f"{duration(vain_ms)} of it jobs waited that these nodes can't hold even without any pods: no GPU "
+                "hours are counted for that, as the jobs could have used none"
+            )
+
+    def _part(self, row: Row) -> tuple[str, str]:
+        return gpu_hours(row.gpu_ms), f"{row.gpu_ms / self.gpu_ms:.1%}" if self.gpu_ms else "-"
 
     def _group(self, group: str) -> str:
         if self.by != "day" or not group.isdecimal():  # an answer has days in words

@@ -2,10 +2,13 @@
 job was in, with the words of `arranger explain`, and what was decided.
 
 It takes two passes. `PlaybackIndex` finds the states. `PointExplainer` explains those that lasted longest, because each
-takes some cycles. Times of steps and of what happened are in milliseconds since 1970.
+takes some cycles, in each of which all jobs that wait get a turn. Times of steps and of what happened are in
+milliseconds since 1970.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import msgspec
@@ -33,6 +36,8 @@ from arranger.scheduling import BUILT_IN, Policies
 _OPENINGS = 3
 #: The most states that are explained, those in which jobs wait first, and of them the longest.
 EXPLAINED = 200
+#: The most jobs that wait at the states that are explained, added up. Each of them takes about 12 ms.
+_WAITING = 2_000
 #: The most samples of the lines, and the most steps and happenings together: a page with more would be slow.
 _SAMPLES, MOST = 2_000, 100_000
 
@@ -80,7 +85,7 @@ class PlayedJob(msgspec.Struct, rename="camel"):
 
 
 class Playback(msgspec.Struct, frozen=True, rename="camel"):
-    """The events from `first` to `last` of `epoch`."""
+    """The events from `first` to `last` of `epoch`. `job` is the one that was asked for, if any."""
 
     epoch: int
     first: int
@@ -94,6 +99,7 @@ class Playback(msgspec.Struct, frozen=True, rename="camel"):
     jobs: tuple[PlayedJob, ...]
     happenings: tuple[Happening, ...]
     texts: tuple[str, ...]
+    job: str = ""
 
 
 class TooLong(ValueError):
@@ -101,20 +107,25 @@ class TooLong(ValueError):
 
 
 class _Interval(msgspec.Struct):
-    """A state of a job while the log is read, and how long it lasted, to choose those that are explained."""
+    """A state of a job while the log is read, how long it lasted, and how many jobs waited then, to choose those that
+    are explained."""
 
     uid: str
+    job: str
     at: int
     since_ms: int
     waits: bool
+    waiting: int
     until_ms: int = -1
 
 
 class PlaybackIndex:
-    """Call `feed` with each entry after those that `state` has. Nobody else may change the state."""
+    """Call `feed` with each entry after those that `state` has. Nobody else may change the state. `job` is the one that
+    was asked for, as NAMESPACE/NAME."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, job: str = "") -> None:
         self.state = state
+        self._job = job
         self._began = state.offset
         self._first_ms = 0
         self._timeline, self._series, self._gantt = TimelineIndex(state), SeriesIndex(), GanttIndex()
@@ -124,6 +135,8 @@ class PlaybackIndex:
         self._happenings: list[Happening] = []
         self._intervals: list[_Interval] = []
         self._lasting: dict[str, _Interval] = {}
+        #: The jobs that wait now.
+        self._waiting: dict[str, None] = {}
         self._last: dict[str, tuple[str, Step]] = {}
         self._series.note(state, state.jobs)
         self._gantt.note(state, dict.fromkeys(state.jobs))
@@ -192,13 +205,17 @@ class PlaybackIndex:
 
     def _interval(self, uid: str, job: JobRecord | None) -> None:
         last = self._lasting.pop(uid, None)
+        self._waiting.pop(uid, None)
         if last is not None:
             last.until_ms = self.state.time_ms
         if job is None:
             return
         waits = not job.ended and len(job.placements) < job.pods_desired()
         cycled = waits and awaited(self.state, job).what != What.FIRST_CYCLE
-        self._lasting[uid] = _Interval(uid, self.state.offset, self.state.time_ms, cycled)
+        if waits:
+            self._waiting[uid] = None
+        at, now_ms = self.state.offset, self.state.time_ms
+        self._lasting[uid] = _Interval(uid, label(job), at, now_ms, cycled, len(self._waiting))
         self._intervals.append(self._lasting[uid])
 
     # --- what happened -------------------------------------------------------------------------------------
@@ -257,20 +274,24 @@ class PlaybackIndex:
             jobs=tuple(self._jobs.values()),
             happenings=tuple(self._happenings),
             texts=tuple(self._texts),
+            job=self._job,
         )
 
     def to_explain(self, most: int = EXPLAINED) -> dict[int, list[str]]:
         """The offsets at which jobs shall be explained, with their UIDs: at the beginning of states, and once more in
-        the middle of the longest waits, where the page may open."""
+        the middle of the longest waits, where the page may open. Those of the asked job come first."""
         now_ms = self.state.time_ms
 
-        def rank(interval: _Interval) -> tuple[bool, int]:
-            return not interval.waits, interval.since_ms - (interval.until_ms if interval.until_ms >= 0 else now_ms)
+        def rank(interval: _Interval) -> tuple[bool, bool, int]:
+            long_ms = (interval.until_ms if interval.until_ms >= 0 else now_ms) - interval.since_ms
+            return interval.job != self._job, not interval.waits, -long_ms
 
         found: dict[int, list[str]] = {}
         # A state that passed within the same millisecond is never seen.
         lasted = [one for one in self._intervals if one.until_ms != one.since_ms]
         ranked = sorted(lasted, key=rank)[:most]
+        upto = list(accumulate(interval.waiting for interval in ranked))
+        ranked = ranked[: max(bisect_right(upto, _WAITING), 1)]
         for interval in ranked:
             found.setdefault(interval.at, []).append(interval.uid)
         for interval in ranked[:_OPENINGS]:

@@ -1,10 +1,12 @@
 """For what the jobs of a log waited: every millisecond of every job, alone and times the GPUs of its quorum.
 
-The parts sum exactly to the whole. A job waits from its creation, or from when it is scheduled again, until it starts;
-not while it is suspended. Its causes are those that the log recorded (`causes`). Where room is held by others, the time
-is shared out among those who hold some on nodes that are open to the job's next pod, by all that they held meanwhile,
-moment by moment. A guest in room that is reserved for the job isn't among them: it leaves as soon as the job can start,
-and the time until its pods have left is a cause of its own. Where free room is kept for others, equally among those.
+The parts sum exactly to the whole. GPUs count while the nodes that are there could hold the quorum if nothing else ran:
+what no cluster of them could give, nobody could have used. A job waits from its creation, or from when it is scheduled
+again, until it starts; not while it is suspended. Its causes are those that the log recorded (`causes`). Where room is
+held by others, the time is shared out among those who hold some on nodes that are open to the job's next pod, by all
+that they held meanwhile, moment by moment. A guest in room that is reserved for the job isn't among them: it leaves as
+soon as the job can start, and the time until its pods have left is a cause of its own. Where free room is kept for
+others, equally among those.
 """
 
 from collections.abc import Sequence
@@ -25,6 +27,7 @@ from arranger.replay.explain.full_nodes import open_names, shape_of
 from arranger.replay.ledger.causes import Cause, Weights, causes_of
 from arranger.replay.ledger.holdings import OTHERS, WHOLE, HeldPart, Holder, Holdings, shared_out
 from arranger.replay.reading.describe import label
+from arranger.replay.reading.gpus import gpus_there
 from arranger.replay.reading.history import Span, advance, config_in
 from arranger.scheduling import BUILT_IN, Policies
 
@@ -96,7 +99,7 @@ class WaitLedger:
         """Fold one entry. Raises `DamagedEntry`."""
         state, changes = self.state, Changes()
         self._log_ms = self._log_ms or entry.batch.time_ms
-        reserved = set(state.reservations)
+        reserved, there = set(state.reservations), gpus_there(state.nodes)
         begins = not self.begin_ms and self._span.meets(entry)
         if begins and self._from_ms():  # jobs wait since then, though nothing happened
             self._begin_span()
@@ -107,6 +110,8 @@ class WaitLedger:
         changed = list(changes.jobs)
         if set(state.reservations) != reserved:  # a job's reason may stay, and another one gets the room
             changed += [uid for uid, waits in self._open.items() if waits.kept_for]
+        if gpus_there(state.nodes) != there:
+            changed += self._open
         for uid in changed:  # also before the span: who waits, and since when
             self._look(uid, state.time_ms)
         if begins and not self.begin_ms:
@@ -137,7 +142,7 @@ class WaitLedger:
         job, known = self.state.jobs.get(uid), self._open.get(uid)
         causes = causes_of(self.state, job) if job is not None else ()
         waiter = self._waiter(job, now_ms) if job is not None else None
-        gpus = self._gpus(job) if job is not None and causes else 0
+        gpus = self._gpus(job, causes) if job is not None and causes else 0
         kept_for = self._kept_for(job) if job is not None and Cause.RESERVATION in dict(causes) else ()
         now = (causes, waiter, gpus, kept_for)
         if known is not None and (known.causes, known.waiter, known.gpus, known.kept_for) == now:
@@ -177,9 +182,11 @@ class WaitLedger:
         day = now_ms // _DAY_MS
         return Waiter(label(job), queue_of(self.state, job), submitter_of(job), job.seen.namespace, day)
 
-    def _gpus(self, job: JobRecord) -> int:
+    def _gpus(self, job: JobRecord, causes: Weights) -> int:
+        """The GPUs that the job's quorum could use: none if the nodes can't hold it, also before a cycle says so."""
         whole = self._policies.closest(self._config).pod_policy(job, self._config).whole
-        return quorum_gpus(job.valid_spec, whole=whole)
+        gpus = quorum_gpus(job.valid_spec, whole=whole)
+        return 0 if Cause.INFEASIBLE in dict(causes) or gpus > gpus_there(self.state.nodes) else gpus
 
     def _begin(self, uid: str, waits: _Open) -> None:
         self._note_sums(waits)
@@ -311,7 +318,7 @@ def quorum_gpus(spec: JobSpec, *, whole: bool) -> int:
 
 class Row(msgspec.Struct):
     """The time of a group of waiters for a cause, and who held the room, or for whom it is kept. `group` and
-    `holder` are names."""
+    `holder` are names. `gpu_ms` is 0 for the time in which the nodes couldn't hold the quorum."""
 
     group: str
     cause: Cause

@@ -22,6 +22,15 @@ def gpu_use(nodes: NodeTable) -> tuple[Amounts, Amounts]:
     return there.sum(axis=1), used.sum(axis=1)
 
 
+def gpus_there(nodes: NodeTable) -> int:
+    """The GPUs of all present nodes, kept with the version of the nodes' facts."""
+    notes = nodes.facts_version.notes
+    known: int | None = notes.get(gpus_there)
+    if known is None:
+        known = notes[gpus_there] = int(gpu_use(nodes)[0].sum())
+    return known
+
+
 class GpuTotals(NamedTuple):
     """The GPUs of the cluster. Idle ones are used by nothing, on nodes that take pods; reserved ones are kept for
     waiting jobs, in use or not; those beside used ones are free on a node where others are used."""
