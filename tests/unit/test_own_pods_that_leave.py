@@ -76,6 +76,19 @@ def test_nobody_behind_it_starts_where_it_would_start(guests: bool) -> None:
     validate(of.state)
 
 
+def test_on_the_nodes_that_its_own_pods_leave_it_keeps_nobody_from_free_ones() -> None:
+    of, uid = world()
+    victim, behind = of.state.jobs["uid-victim"], submit(of, "behind", 3)
+    of.job_gone(of.state.jobs["uid-taker"])
+    free_node(of)
+    of.cycle()
+    assert behind.placements == {(1, 0): "n1"}
+    assert [pods.node for pods in of.state.reservations[victim.uid].decided.pods] == ["n0"]
+    of.pod_gone(uid)
+    of.cycle()
+    assert victim.placements == {(1, 0): "n0"}
+
+
 def test_room_that_its_own_pods_leave_counts() -> None:
     """It needs two nodes: one is free, and its pod leaves the other."""
     of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))

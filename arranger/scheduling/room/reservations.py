@@ -274,7 +274,7 @@ class Reservations:
         """Whether a job waits for its own pods of an earlier attempt. Then what its quorum would get in its turn
         without them and others that leave is reserved: who started there would soon give it up again."""
         gone_ms = self._vacating.own_gone_ms(job)
-        found = self._search(job, []) if gone_ms and self._config.reservations else None
+        found = (self._on_own_nodes(job) or self._search(job, [])) if gone_ms and self._config.reservations else None
         if found is not None:
             decided = Reserved(job.uid, job.version, max(found.start_ms, gone_ms), found.pods)
             known = self._state.reservations.get(job.uid)
@@ -283,6 +283,19 @@ class Reservations:
             self._kept[job.uid] = None
             self.hold(job, decided)
         return bool(gone_ms)
+
+    def _on_own_nodes(self, job: JobRecord) -> _Found | None:
+        """When and where a quorum fits on the nodes that its own pods are to leave, and on room that others leave: so
+        nobody waits for what is free now; None if it doesn't."""
+        view, content = self._placer.view, self._placer.view.content
+        rows = view.node_index.rows()
+        own = [rows[pod.node] for pod in self._vacating.own_pods(job) if pod.node in rows]
+        others = np.delete(np.arange(len(view)), own)
+        free = np.maximum(view.free[others].astype(np.int64), 0)
+        view.hold(others, free)
+        found = self._search(job, []) if own else None
+        view.hold(others, free, content, sign=-1)
+        return found
 
     def _sooner(self, job: JobRecord, decided: Reserved) -> _Found | None:
         """Where the quorum fits sooner than was known, after news of room; None if it doesn't. A reservation that moved

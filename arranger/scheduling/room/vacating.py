@@ -19,7 +19,7 @@ from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord, holds, requests_of
 from arranger.projections.queues.use import JOBS
 from arranger.projections.state import State
-from arranger.projections.verdicts.ownership import awaits_own_pods, earlier_gone_ms
+from arranger.projections.verdicts.ownership import awaits_own_pods, earlier_gone_ms, earlier_pods
 from arranger.projections.verdicts.preemption import leaves
 from arranger.scheduling.cluster.neighbours import Neighbour, neighbour_of, of_pod
 from arranger.scheduling.cluster.view import Levels, Mask, Rows
@@ -143,6 +143,10 @@ class Vacating:
         """When a job's own pods of an earlier attempt are to have left, for which it waits, in milliseconds since 1970;
         0 if it waits for none."""
         return earlier_gone_ms(self._state, job) if awaits_own_pods(self._state, job) else 0
+
+    def own_pods(self, job: JobRecord) -> list[PodSeen]:
+        """These pods, as far as they hold room."""
+        return [pod for pod in earlier_pods(self._state, job) if holds(pod)]
 
     def left_by_ms(self, pods: Iterable[PodSeen]) -> int:
         """When the grace periods of these pods are over if they leave now, in milliseconds since 1970; 0 of none."""
