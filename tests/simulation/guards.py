@@ -642,7 +642,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         Preempting, "_ending", property(lambda _: []), create=True
     ),
     "that a job whose pods show its end leaves by itself": lambda: mock.patch.object(
-        known_jobs, "ends_by_itself", lambda _, job: job.stands_still or not job.active
+        known_jobs, "ends_by_itself", lambda _, job, time_ms: job.stands_still or not job.active
     ),
     "that a pod which hangs is no reason to wait": _without(vacating, "hanging", frozenset()),
     "that surplus goes before whole jobs": _without(Candidates, "_surplus", ()),

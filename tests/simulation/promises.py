@@ -312,5 +312,7 @@ def _still_there(state: State) -> bool:
     """Whether pods haven't left yet that were expected to leave within their grace periods."""
     others = any(is_other(state.pods[uid]) for uid in state.deleting)
     return (
-        others or bool(leaving(state)) or any(of.placements and ends_by_itself(state, of) for of in state.jobs.values())
+        others
+        or bool(leaving(state))
+        or any(of.placements and ends_by_itself(state, of, state.time_ms) for of in state.jobs.values())
     )

@@ -536,7 +536,9 @@ def _may_start(state: State, cycle: k.CycleTaken, job: JobRecord, *, alone: bool
         is_guest, lent = asked and job.uid in of.slots.hosts, of.slots.lent_by(job.uid) if asked else set[SlotKey]()
         if not alone and not state.reservations.keys().isdisjoint({*of.slots.hosts} - {job.uid}):
             is_guest = False
-        if of.placements and (is_guest or ends_by_itself(state, of) or (lent and _needs(placer, of, lent))):
+        if of.placements and (
+            is_guest or ends_by_itself(state, of, cycle.time_ms) or (lent and _needs(placer, of, lent))
+        ):
             goes[of.uid] = (of, tuple(sorted(of.placements)), True)
         elif lent:
             goes[of.uid] = (of, tuple(sorted(lent)), False)

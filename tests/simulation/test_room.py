@@ -139,7 +139,7 @@ def test_a_job_that_gives_a_quorum_that_it_took_before_the_least_time_is_over_is
 
 
 def test_a_job_whose_leader_has_finished_and_that_gives_room_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_jobs, "ends_by_itself", lambda _, job: False)
+    monkeypatch.setattr(known_jobs, "ends_by_itself", lambda _, job, time_ms: False)
     of = world()
     low = of.job("low", leader=shape(cpu=1), workers=4, worker=GPU, min_workers=4, priority=1)
     of.settle()

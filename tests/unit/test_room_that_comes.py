@@ -8,6 +8,7 @@ import pytest
 from arranger.events import kinds as k
 from arranger.model.job import Stage
 from arranger.model.pod import PodTimes
+from arranger.model.stages import StageReason
 from arranger.scheduling.cycle import Cycles
 from tests.unit.test_preemption import GPU, SMALL, preempted, running, waiting, world
 from tests.world import World, shape
@@ -81,6 +82,20 @@ def test_a_job_that_ends_by_itself_gives_no_room_either() -> None:
     assert preempted(of) is None
     of.control()
     assert low.stage == Stage.SUCCEEDED and preempted(of) is None
+
+
+def test_a_job_whose_deadline_is_over_leaves_by_itself() -> None:
+    """Several end together, and the cycle comes between the decisions on them."""
+    of = world(nodes=3)
+    ends = [running(of, f"ends-{number}", 4, priority=9, deadline_s=60) for number in range(2)]
+    low = running(of, "low", 4, priority=1)
+    waiting(of, "high", 8, priority=8)
+    of.pass_time(60)
+    of.hear()
+    of.say(k.StageDecided(ends[0].uid, ends[0].version, 0, Stage.FAILED, StageReason.DEADLINE_EXCEEDED))
+    assert [each.stage for each in ends] == [Stage.FAILED, Stage.RUNNING] and preempted(of) is None
+    of.settle()
+    assert of.state.jobs["uid-high"].placements and low.stage == Stage.RUNNING
 
 
 def test_a_pod_that_hangs_is_no_reason_to_wait() -> None:

@@ -31,6 +31,12 @@ def deadline_of(job: JobRecord) -> int | None:
     return since_ms + limit_s * 1000
 
 
+def overdue(job: JobRecord, time_ms: int) -> bool:
+    """Whether the deadline of an active job is over."""
+    deadline_ms = deadline_of(job) if job.spec is not None else None
+    return deadline_ms is not None and deadline_ms <= time_ms
+
+
 def deadline_left_ms(job: JobRecord, time_ms: int) -> int | None:
     """How long the deadline lets a job be active from `time_ms` on, if it is active then, in milliseconds; None without
     a deadline."""

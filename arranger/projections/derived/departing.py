@@ -12,6 +12,7 @@ from itertools import chain
 from arranger.events.kinds import PodSeen
 from arranger.model.job import DEFAULT_GRACE_S, LEADER_GROUP, Stage
 from arranger.model.pod import TERMINAL
+from arranger.projections.derived.deadlines import overdue
 from arranger.projections.jobs.records import JobRecord, ended_well
 from arranger.projections.state import State
 
@@ -58,10 +59,11 @@ def next_hanging_ms(state: State, time_ms: int, bound_ms: int) -> float:
     return min([of for of in chain(due, orphans) if of > time_ms], default=math.inf)
 
 
-def ends_by_itself(state: State, job: JobRecord) -> bool:
+def ends_by_itself(state: State, job: JobRecord, time_ms: int) -> bool:
     """Whether a job that has nodes gives all of them up, whoever wants them: it is to end, to be suspended or to be
-    deleted, or its pods show that its attempt is over, though no decision says so yet."""
-    if job.stands_still or not job.active:
+    deleted, or its pods show that its attempt is over, or its deadline is over at `time_ms`, though no decision says so
+    yet."""
+    if job.stands_still or not job.active or overdue(job, time_ms):
         return True
     if job.stage not in (Stage.STARTING, Stage.RUNNING):
         return False

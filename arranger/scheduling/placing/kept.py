@@ -39,9 +39,9 @@ class KeptRankings:
         """Rankings on another view, of which nothing is kept."""
         return Rankings(view, config)
 
-    def jobs(self, state: State) -> KnownJobs:
+    def jobs(self, state: State, time_ms: int) -> KnownJobs:
         """What is still known of the jobs in this state."""
-        self._jobs.renew(state)
+        self._jobs.renew(state, time_ms)
         return self._jobs
 
     def limits(self, state: State) -> QueueLimits:

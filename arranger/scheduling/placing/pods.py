@@ -47,7 +47,7 @@ class Placing:
         self.observer = observer
         self._rankings = kept.rankings(state, config)
         self.view = self._rankings.view
-        self.jobs = kept.jobs(state)
+        self.jobs = kept.jobs(state, time_ms)
         for pod in state.assumed_until(time_ms):
             self.view.count_free(pod.node, pod.requests)
         if self.view.neighbours is not None and self.view.neighbours.devices is not None:

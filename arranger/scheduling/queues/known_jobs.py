@@ -14,6 +14,7 @@ import numpy as np
 from arranger.model.job import Stage
 from arranger.projections.cluster.nodes import Amounts as Rooms
 from arranger.projections.cluster.nodes import NodeTable
+from arranger.projections.derived.deadlines import overdue
 from arranger.projections.derived.departing import ends_by_itself
 from arranger.projections.derived.queue_counts import queue_of, sum_of
 from arranger.projections.derived.work_at_risk import lost_since, newest_checkpoint_ms, working
@@ -65,7 +66,7 @@ class KnownPart:
 class KnownJob:
     """One job as it is now. Times are in milliseconds since 1970."""
 
-    def __init__(self, state: State, job: JobRecord, content: tuple[Any, ...], queue: str) -> None:
+    def __init__(self, state: State, job: JobRecord, content: tuple[Any, ...], queue: str, time_ms: int) -> None:
         self._state = state
         self.job = job
         #: What changes whenever something changes that the rest follows from, and when that was last compared.
@@ -74,7 +75,7 @@ class KnownJob:
         self.queue = queue
         self.began_ms = job.began_ms
         #: Whether it gives up its nodes by itself.
-        self.ends = ends_by_itself(state, job)
+        self.ends = ends_by_itself(state, job, time_ms)
         #: Whether it may give room at all, once it has run for long enough.
         self.may_give = job.stage in _BEGUN and not self.ends and job.valid_spec.preemptible
         #: The units above the quorum, once somebody has found them.
@@ -121,11 +122,12 @@ class KnownJobs:
         self._nodes: NodeTable | None = None
         self._facts: tuple[object, int] = (None, 0)
         self._turn = 0
+        self._time_ms = 0
         #: Jobs with what all their pods use, and the sum of that: nodes × resources.
         self._summed: tuple[dict[KnownJob, RowRooms], Levels] | None = None
 
-    def renew(self, state: State) -> None:
-        """A turn begins: jobs may have changed since the last one."""
+    def renew(self, state: State, time_ms: int) -> None:
+        """A turn begins at this time: jobs may have changed since the last one."""
         nodes = state.nodes
         facts = (nodes.names_version, len(nodes.columns))
         same = nodes is self._nodes and facts[0] is self._facts[0] and facts[1:] == self._facts[1:]
@@ -135,6 +137,7 @@ class KnownJobs:
             self._jobs = {uid: known for uid, known in self._jobs.items() if uid in state.jobs}
         self._state, self._nodes, self._facts = state, nodes, facts
         self._turn += 1
+        self._time_ms = time_ms
 
     def of(self, job: JobRecord) -> KnownJob:
         """What is known of a job."""
@@ -144,9 +147,11 @@ class KnownJobs:
         state = self._state
         assert state is not None, "a turn has begun"
         queue = queue_of(state, job)
-        content = (job.seen, job.spec, job.version, job.stage, job.began_ms, queue, job.slots.pod_changes)
+        limited = job.spec is not None and job.spec.deadline_s is not None
+        over = limited and overdue(job, self._time_ms)
+        content = (job.seen, job.spec, job.version, job.stage, job.began_ms, queue, job.slots.pod_changes, over)
         if known is None or known.job is not job or known.content != content:
-            known = self._jobs[job.seen.uid] = KnownJob(state, job, content, queue)
+            known = self._jobs[job.seen.uid] = KnownJob(state, job, content, queue, self._time_ms)
         known.turn = self._turn
         return known
 

@@ -91,7 +91,7 @@ class Candidates:
         self._time_ms = time_ms
         if jobs is None:
             jobs = KnownJobs()
-            jobs.renew(state)
+            jobs.renew(state, time_ms)
         self._jobs = jobs
         #: Queue → the highest priority that counts there, None for any.
         self._most: dict[str, int | None] = {}

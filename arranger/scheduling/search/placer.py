@@ -268,7 +268,7 @@ class Placer:
     def _left(self, tried: PlacementTry) -> dict[int, tuple[Sequence[int], int]]:
         """The further pods of a job; none of one whose pods show its end, or that holds none, if its queue has no
         room."""
-        if ends_by_itself(self._state, tried.job):
+        if ends_by_itself(self._state, tried.job, self._placing.time_ms):
             return {}
         free = free_indices(tried.job, in_start_order(tried.job.valid_spec), tried.pieces)
         full = self._placing.quotas.full(tried.job) if not tried.pieces else None
