@@ -82,6 +82,14 @@ class Reservation(msgspec.Struct, frozen=True, array_like=True):
     first_ms: int
     since_ms: int = 0
 
+    @property
+    def pods(self) -> dict[int, int]:
+        """Group → the number of its pods for which it is."""
+        found: dict[int, int] = {}
+        for of in self.decided.pods:
+            found[of.group] = found.get(of.group, 0) + sum(last - first + 1 for first, last in of.indices)
+        return found
+
 
 class Forecasted(msgspec.Struct, frozen=True, array_like=True):
     """The last forecast for a waiting job, and when it was made, in milliseconds since 1970."""

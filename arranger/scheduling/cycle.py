@@ -92,12 +92,7 @@ def turns_to(
     tries = [placer.left_out(job, lack) for job, lack in over if job.uid == uid]
     if not tries:
         turns = queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms)
-        room = _Room(
-            state,
-            PreemptionSearch(state, config, placer, jobs, policies=policies, time_ms=time_ms),
-            Reservations(state, config, placer, jobs, time_ms=time_ms),
-            too_large,
-        )
+        room = _Room.of(state, placer, jobs)._replace(too_large=too_large)
         tries = _take_turns(placer, turns, room, until=uid, further=further)
     return tries
 
@@ -214,11 +209,7 @@ def _try_all(
     jobs, over = queue.considered(state, jobs)
     queues = kept.queues if kept is not None else None
     turns = queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms, kept=queues)
-    room = _Room(
-        state,
-        PreemptionSearch(state, config, placer, jobs, policies=policies, time_ms=time_ms),
-        Reservations(state, config, placer, jobs, time_ms=time_ms, sought=kept.sought if kept is not None else None),
-    )
+    room = _Room.of(state, placer, jobs, sought=kept.sought if kept is not None else None)
     tries = _take_turns(placer, turns, room._replace(too_large=too_large), reasons)
     return _Found(placer, reasons, room, tries + [placer.left_out(job, lack) for job, lack in over])
 
@@ -248,6 +239,18 @@ class _Room(NamedTuple):
     reservations: Reservations
     too_large: TooLarge | None = None
 
+    @staticmethod
+    def of(state: State, placer: Placer, jobs: list[JobRecord], sought: dict[str, int] | None = None) -> "_Room":
+        """For the waiting jobs of a cycle; `sought` as in `Reservations`."""
+        placing = placer.placing
+        config, policies, time_ms = placing.config, placing.policies, placing.time_ms
+        preemption = PreemptionSearch(state, config, placer, jobs, policies=policies, time_ms=time_ms)
+        return _Room(
+            state,
+            preemption,
+            Reservations(state, config, placer, jobs, time_ms=time_ms, others=preemption, sought=sought),
+        )
+
     def make_room(self, tried: PlacementTry) -> PlacementTry | None:
         """From the guests of the job, or else as `PreemptionSearch.make_room`, without the jobs for whose ends a
         reservation waits."""
@@ -258,8 +261,8 @@ class _Room(NamedTuple):
             return None
         if not self.preemption.may_make_room(tried.job):
             return None
-        found = self.reservations.beside_borrowers(tried, self.preemption, self.preemption.make_room)
-        return found or self.reservations.among_guests(tried, self.preemption, self.preemption.make_room)
+        found = self.reservations.beside_borrowers(tried, self.preemption.make_room)
+        return found or self.reservations.among_guests(tried, self.preemption.make_room)
 
     def surely_none(self, job: JobRecord, placer: Placer) -> bool:
         """Whether a job that gets no reservation and takes no room surely gets no nodes either."""
@@ -388,7 +391,7 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room:
             return False, []
         tried = placer.quorum(turn.job)
         if not tried.quorum_stands:
-            backfilled = room.reservations.backfill(tried, room.preemption)
+            backfilled = room.reservations.backfill(tried)
             tried = backfilled or room.make_room(tried) or tried
         if tried.quorum_stands:
             room.reservations.served(turn.job)
@@ -416,7 +419,7 @@ def _further(placer: Placer, tried: PlacementTry, pods: int | None, room: _Room)
     more = not (lent and tried.job.placements) and placer.further(tried, pods)
     if more or (tried.pieces and not lent):
         return more
-    return room.reservations.lend(tried, pods, room.preemption)
+    return room.reservations.lend(tried, pods)
 
 
 def _decisions(placer: Placer, tried: PlacementTry, reasons: _Reasons) -> list[Event]:

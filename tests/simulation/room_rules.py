@@ -29,6 +29,7 @@ from arranger.scheduling.queues.offer import offered
 from arranger.scheduling.queues.registry import BUILT_IN
 from arranger.scheduling.queues.standing import QueueStanding
 from arranger.scheduling.queues.waiting import considered, waiting_jobs
+from arranger.scheduling.room.preemption import PreemptionSearch
 from arranger.scheduling.room.reservations import Reservations
 from arranger.scheduling.room.vacating import Vacating, leaving
 from arranger.scheduling.search.placer import Placer
@@ -218,6 +219,8 @@ def _forbidden(
         is_one = job.uid in of.slots.hosts or (slots <= lent if not victim.kind.whole else lent)
         if not is_one or job.uid not in state.reservations:
             yield f"{of.seen.name} ({of.uid}) leaves for {job.seen.name} as a guest, and is none"
+        elif job.uid in of.slots.hosts and _comes_before(state, cycle, of, job, before):
+            yield f"{of.seen.name} ({of.uid}) leaves for {job.seen.name}, which would lift its queue above its share"
     reclaimed = [of for of in victims if name_of(state, state.jobs[of.job_uid]) != queue]
     if reclaimed and (above := _above_its_share(state, cycle, job, event, before)):
         yield f"a job reclaims room for queue {above}, which is above its share with it"
@@ -241,6 +244,27 @@ def _forbidden(
             why = why or f"its priority is {priority_of(state, of)}, that of the other {priority_of(state, job)}"
         if why:
             yield f"{of.seen.name} ({of.uid}) gives room to {job.seen.name}, though {why}"
+
+
+def _comes_before(
+    state: State, cycle: k.CycleTaken, guest: JobRecord, host: JobRecord, before: Sequence[Decision]
+) -> bool:
+    """Whether a guest keeps its queue within its share, and its host would lift its own above."""
+    standing, used = _shares(state, cycle), _use(state, before, all_pods=True)
+    own, other = line_of(state, name_of(state, guest)), line_of(state, name_of(state, host))
+    alone, of_host = [name for name in own if name not in other], [name for name in other if name not in own]
+    holds, asked = Counter[str](), Counter[str]()
+    for group, _ in guest.placements:
+        holds.update(dict(guest.valid_spec.groups[group].shape.requests))
+    for group, _ in expand(state.reservations[host.uid].decided.pods):
+        asked.update(dict(host.valid_spec.groups[group].shape.requests))
+
+    def is_above(name: str, amounts: Counter[str], more: Counter[str]) -> bool:
+        share = _share_of(state, standing, name)
+        return any(_in(used, name, of) + more[of] > share[of] for of in amounts if amounts[of] and of in standing.total)
+
+    keeps = bool(alone) and not any(is_above(name, holds, Counter()) for name in alone)
+    return keeps and bool(of_host) and all(is_above(name, asked, asked) for name in of_host)
 
 
 _BY_RULES = (PreemptionKind.SURPLUS, PreemptionKind.PRIORITY, PreemptionKind.RECLAIM)
@@ -505,13 +529,19 @@ def _fits(
     return placer.fits(as_counted(state, job))
 
 
+def _preempting(state: State, placer: Placer, cycle: k.CycleTaken) -> PreemptionSearch:
+    jobs, _ = considered(state, waiting_jobs(state, cycle.time_ms))
+    return PreemptionSearch(state, cycle.config, placer, jobs, policies=BUILT_IN, time_ms=cycle.time_ms)
+
+
 def hold_for_others(
     state: State, placer: Placer, cycle: k.CycleTaken, job: JobRecord, *, due: bool = False, left: bool = False
 ) -> None:
     """Take the reservations of other jobs out of the placer's view; with `due` only those of jobs that can start with
     them once their guests have left, and those who leave anyway. With `left`, also what those are still to leave for
     them whose end they await: that isn't there for another job."""
-    reservations = Reservations(state, cycle.config, placer, [], time_ms=cycle.time_ms)
+    others = _preempting(state, placer, cycle)
+    reservations = Reservations(state, cycle.config, placer, [], time_ms=cycle.time_ms, others=others)
     for uid, reservation in state.reservations.items():
         decided, other = reservation.decided, state.jobs[uid]
         present = decided.based_on == other.version and all(state.nodes.has(of.node) for of in decided.pods)
@@ -531,14 +561,14 @@ def _may_start(state: State, cycle: k.CycleTaken, job: JobRecord, *, alone: bool
     vacating.release(vacating.of_pods(vacating.leaving))
     guests = guests and not takes_none(job, cycle.config)  # else it asks none of them to leave
     goes: dict[str, Unit] = {}
+    preempting = _preempting(state, placer, cycle)
     for of in state.jobs.values():
         asked = guests and of.stage in _ASKED
         is_guest, lent = asked and job.uid in of.slots.hosts, of.slots.lent_by(job.uid) if asked else set[SlotKey]()
         if not alone and not state.reservations.keys().isdisjoint({*of.slots.hosts} - {job.uid}):
             is_guest = False
-        if of.placements and (
-            is_guest or ends_by_itself(state, of, cycle.time_ms) or (lent and _needs(placer, of, lent))
-        ):
+        leaves_now = (is_guest and not preempting.stays(of, job)) or ends_by_itself(state, of, cycle.time_ms)
+        if of.placements and (leaves_now or (lent and _needs(placer, of, lent))):
             goes[of.uid] = (of, tuple(sorted(of.placements)), True)
         elif lent:
             goes[of.uid] = (of, tuple(sorted(lent)), False)

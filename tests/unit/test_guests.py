@@ -630,3 +630,68 @@ def test_room_that_pods_leave_does_not_come_for_whom_a_reservation_keeps_out() -
 
 def why_not(of: World, job: JobRecord) -> tuple[NoRoom, ...]:
     return why_no_room(of.state, job, of.config, of.now_ms, lacks=None, infeasible=False)
+
+
+def test_a_guest_that_keeps_its_queue_within_its_share_by_now_stays() -> None:
+    """When it became one, its queue used more than its share. Now the host would lift its own above: the guest could
+    take the room back at once."""
+    of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
+    for number in range(4):
+        of.node(f"n{number}", cpu=64, gpus=8)
+    for queue in ("a", "b"):
+        of.queue(queue, deserved=(("nvidia.com/gpu", 16),))
+
+    def submit(name: str, queue: str, workers: int = 1, **spec: Any) -> JobRecord:
+        return of.job(name, workers=workers, worker=NODE, min_workers=workers, equals=True, of_queue=queue, **spec)
+
+    a1, _, b1 = (
+        submit("a1", "a", preemptible=False),
+        submit("a2", "a", preemptible=False),
+        submit("b1", "b", preemptible=False),
+    )
+    of.settle()
+    gang = submit("gang", "b", 3)
+    of.settle()
+    guest = submit("guest", "a")
+    of.settle()
+    assert guest.slots.hosts == (gang.uid,) and guest.stage == Stage.RUNNING
+    for job in (a1, b1):
+        of.say(k.StageDecided(job.uid, job.version, job.attempt, Stage.SUCCEEDED, StageReason.TERMINATED))
+        of.settle()
+    assert guest.stage == Stage.RUNNING and guest.attempt == 0 and gang.stage == Stage.PENDING
+    validate(of.state)
+
+
+@pytest.mark.parametrize("both", [False, True], ids=["one reservation", "two"])
+@pytest.mark.parametrize("how", [{"queue_policy": "DRF"}, {"user_fairness": True}])
+def test_nobody_starts_first_where_a_job_with_a_reservation_can_by_news_of_room(
+    how: dict[str, Any], both: bool
+) -> None:
+    """The turn of the other comes before, and the reservation is for another node."""
+    of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
+    for number in range(3):
+        of.node(f"n{number}", cpu=64, gpus=8)
+    of.queue("q", **how)
+
+    def submit(name: str, priority: int, gpus: int = 8, user: str = "") -> JobRecord:
+        worker = shape(cpu=1, gpus=gpus)
+        return of.job(
+            name, workers=1, worker=worker, min_workers=1, equals=True, of_queue="q", priority=priority, user=user
+        )
+
+    runs = [submit(f"x{number}", 9, user="one") for number in range(3)]
+    of.settle()
+    names = [("high", 8, 8, "one"), ("low", 1, 4, "two")]
+    for name in names:
+        submit(*name)
+        if not both:
+            of.settle()
+    of.settle()
+    high, low = of.state.jobs["uid-high"], of.state.jobs["uid-low"]
+    assert high.uid in of.state.reservations and not low.placements
+    [reserved] = of.state.reservations[high.uid].decided.pods
+    ended = next(job for job in runs if reserved.node not in job.placements.values())
+    of.say(k.StageDecided(ended.uid, ended.version, ended.attempt, Stage.SUCCEEDED, StageReason.TERMINATED))
+    of.apply()
+    of.cycle()
+    assert high.placements and not low.placements

@@ -207,8 +207,8 @@ def _comes(state: State, job: JobRecord, config: CycleConfig, time_ms: int, poli
     placer = Placer(state, config, policies, time_ms=time_ms)
     order = in_order(state, config, policies, time_ms=time_ms)
     before = list(takewhile(lambda of: of is not job, order))[:_BEFORE]
-    preempting = Preempting(state, config, placer, [], policies=policies, time_ms=time_ms)
-    reservations = Reservations(state, config, placer, [], time_ms=time_ms)
+    preempting = Preempting(state, config, placer, order, policies=policies, time_ms=time_ms)
+    reservations = Reservations(state, config, placer, [], time_ms=time_ms, others=preempting)
     guest = config.guests and job.valid_spec.preemptible and not job.of_pods
 
     def hold(of: JobRecord) -> None:

@@ -148,7 +148,7 @@ class PreemptionSearch:
         job = tried.job
         if job.uid not in self._state.reservations or not self._helps(tried):
             return None
-        guests = self._candidates.guests(job, {**self._placed, **self._victims})
+        guests = self._guests(job, {**self._placed, **self._victims})
         if not guests:
             return None
         return self._search(tried, lambda: least_harm(self._placer, self._vacating, job, guests))
@@ -243,7 +243,7 @@ class PreemptionSearch:
     def may_start(self, job: JobRecord) -> bool:
         """Whether the quorum of a job with a reservation fits once its guests have left, and those who leave anyway.
         Guests that grow in this cycle leave in the next one."""
-        guests = self._candidates.guests(job, self._victims)
+        guests = self._guests(job, self._victims)
         vacated = [self._vacating.of_pods(self._vacating.leaving), *self._left, *self._ending]
         whole = {of.job.uid: None for of in guests if of.kind.whole}
         for of in guests:
@@ -265,10 +265,31 @@ class PreemptionSearch:
         amounts = sum_by_group(job, pods_of(quorum_needs(job, policy)) if pods is None else dict(pods))
         key = (queue, tuple(sorted(amounts.items())), host.uid, len(self._placed), len(self._victims))
         if key not in self._first:
-            self._first[key] = self._candidates.line(job, amounts, self._use).keeps_below(
-                other
-            ) and self._candidates.line(host, sum_by_group(host, dict(of_host)), self._use).exceeds(queue)
+            keeps = self._candidates.line(job, amounts, self._use).keeps_below(other)
+            self._first[key] = keeps and self._borrows(host, of_host, queue)
         return self._first[key]
+
+    def _borrows(self, host: JobRecord, pods: Mapping[int, int], other: str) -> bool:
+        """Whether so many pods of a host's groups would lift its queue above its share, apart from another one."""
+        return self._candidates.line(host, sum_by_group(host, pods), self._use).exceeds(other)
+
+    def stays(self, guest: JobRecord, host: JobRecord) -> bool:
+        """Whether a guest needn't leave for its host: what it has keeps its queue within its share by now, and the
+        host would lift its own above. It could take the room back."""
+        queue, other = queue_of(self._state, guest), queue_of(self._state, host)
+        known = self._state.reservations.get(host.uid)
+        if queue == other or known is None:
+            return False
+        amounts = sum_of(guest, guest.placements.keys())
+        used = self._use.get(queue, {})
+        without = {**self._use, queue: {of: used.get(of, 0) - amounts.get(of, 0) for of in {*used, *amounts}}}
+        keeps = self._candidates.line(guest, amounts, without).keeps_below(other)
+        return keeps and self._borrows(host, known.pods, queue)
+
+    def _guests(self, host: JobRecord, taken: Collection[str]) -> list[Candidate]:
+        """Who has to leave as a guest of this job now."""
+        found = self._candidates.guests(host, taken)
+        return [of for of in found if host.uid not in of.job.slots.hosts or not self.stays(of.job, host)]
 
     def _fits_without(self, job: JobRecord, vacated: list[Vacated]) -> bool:
         """Whether the quorum fits once these pods have left."""

@@ -66,6 +66,22 @@ class Others(Protocol):
         """Whether so many pods of a job's groups, None for its quorum, come before a job for whose pods room is
         reserved, by the shares of their queues."""
 
+    def stays(self, guest: JobRecord, host: JobRecord) -> bool:
+        """Whether a guest needn't leave for its host now, by the shares of their queues."""
+
+
+class _Alone:
+    """No other job's shares and turns are looked at."""
+
+    def may_start(self, _: JobRecord) -> bool:
+        return False
+
+    def comes_first(self, *_: object) -> bool:
+        return False
+
+    def stays(self, *_: object) -> bool:
+        return False
+
 
 class _Held(NamedTuple):
     """What one reservation takes out of the view, what others are still to leave for it on the same rows, its start and
@@ -95,10 +111,8 @@ class _Found(NamedTuple):
 
 def with_reservation(state: State, uid: str) -> tuple[JobRecord, dict[int, int]]:
     """A job that may have a reservation, and for how many pods of its groups that is."""
-    pods: dict[int, int] = {}
-    for of in state.reservations[uid].decided.pods if uid in state.reservations else ():
-        pods[of.group] = pods.get(of.group, 0) + sum(last - first + 1 for first, last in of.indices)
-    return state.jobs[uid], pods
+    known = state.reservations.get(uid)
+    return state.jobs[uid], known.pods if known is not None else {}
 
 
 def _has_room(tried: PlacementTry) -> bool:
@@ -117,12 +131,14 @@ class Reservations:
         waiting: list[JobRecord],
         *,
         time_ms: int,
+        others: Others | None = None,
         sought: dict[str, int] | None = None,
     ) -> None:
-        """`sought` has the UIDs of the jobs whose starts this process sought in earlier cycles, each with the table's
-        `changes` then."""
+        """`others` decides in a cycle between jobs behind and those with reservations. `sought` has the UIDs of the
+        jobs whose starts this process sought in earlier cycles, each with the table's `changes` then."""
         self._sought = sought if sought is not None else {}
         self._state = state
+        self._others: Others = others if others is not None else _Alone()
         self._waiting = waiting
         self._config = config
         self._placer = placer
@@ -131,8 +147,8 @@ class Reservations:
         #: UID → jobs that have had their turns.
         self._turned: dict[str, None] = {}
         #: How many jobs may still get their first reservation, and how many of those that go before others with one.
-        others = [uid for uid in state.reservations if not self._vacating.own_gone_ms(state.jobs[uid])]
-        self._left = max(config.reservations - len(others), 0)
+        of_others = [uid for uid in state.reservations if not self._vacating.own_gone_ms(state.jobs[uid])]
+        self._left = max(config.reservations - len(of_others), 0)
         self._left_before = config.reservations
         #: UID → what is held for that job at the moment.
         self._held: dict[str, _Held] = {}
@@ -140,6 +156,8 @@ class Reservations:
         self._lifted: dict[tuple[object, ...], int] = {}
         #: The content of the view, a pod and how many of a quorum lack room → who keeps it out.
         self._keep_out: dict[tuple[int, PodShape, int], tuple[str, ...]] = {}
+        #: UID → jobs whose reservations were held elsewhere than they are, before their turns.
+        self._moved: dict[str, None] = {}
         #: UID → whether that job can start with what is held for it, without its guests.
         self._may_starts: dict[str, bool] = {}
         #: UID → jobs that have a reservation after this cycle.
@@ -171,7 +189,7 @@ class Reservations:
         had their turns already."""
         if not self._state.reservations:
             return
-        ahead = [uid for uid in self._held if uid not in self._turned]
+        ahead = [uid for uid in self._held if uid not in self._turned or job.uid in self._moved]
         of_juniors = [
             uid
             for uid in ahead
@@ -184,8 +202,18 @@ class Reservations:
         for other in self._later:
             waits = other.uid not in self._turned and other.uid not in self._held
             if waits and seniority(other) < seniority(job) and self._queue(other) == self._queue(job):
-                self.hold(other, self._state.reservations[other.uid].decided)
+                self.hold(other, self._as_of_now(other))
         self._turned[job.uid] = None
+
+    def _as_of_now(self, job: JobRecord) -> Reserved:
+        """The reservation of a job whose turn is still to come: moved, if news of room let it start sooner. Then less
+        senior ones give way to it in its turn, though they had theirs."""
+        decided = self._state.reservations[job.uid].decided
+        found = self._known_sooner(job, decided)
+        if found is None:
+            return decided
+        self._moved[job.uid] = None
+        return Reserved(job.uid, job.version, *found)
 
     def _queue(self, job: JobRecord) -> str:
         return queue_of(self._state, job)
@@ -201,24 +229,24 @@ class Reservations:
                     found.append(job)
         return found
 
-    def awaited(self, tried: PlacementTry, others: Others) -> dict[str, None]:
+    def awaited(self, tried: PlacementTry) -> dict[str, None]:
         """UID → jobs for whose ends those wait that have a reservation with a known time, and are before the present
         turn; and the guests in the room that is held. They give no room to a quorum behind: what guests leave is for
         their hosts."""
-        found = self._awaited(tried, others)
-        for uid in self._held_against(tried, others):
+        found = self._awaited(tried)
+        for uid in self._held_against(tried):
             found.update(dict.fromkeys(job.uid for job in self._guests.get(uid, ())))
         return found
 
-    def _awaited(self, tried: PlacementTry, others: Others) -> dict[str, None]:
+    def _awaited(self, tried: PlacementTry) -> dict[str, None]:
         """As `awaited`, without guests."""
-        held = self._held_against(tried, others)
+        held = self._held_against(tried)
         return {uid: None for of in held.values() if of.start_ms for uid in of.awaits}
 
-    def _held_against(self, tried: PlacementTry, others: Others) -> dict[str, _Held]:
+    def _held_against(self, tried: PlacementTry) -> dict[str, _Held]:
         """What is held by those before which this quorum doesn't come by the shares of their queues."""
         known = ((uid, of, with_reservation(self._state, uid)) for uid, of in self._held.items())
-        return {uid: of for uid, of, reserved in known if not others.comes_first(tried.job, None, reserved)}
+        return {uid: of for uid, of, reserved in known if not self._others.comes_first(tried.job, None, reserved)}
 
     @cached_property
     def _hosting(self) -> set[str]:
@@ -226,13 +254,19 @@ class Reservations:
         every = self._state.jobs.values()
         return {uid for job in every if job.placements for uid in chain(job.slots.hosts, *job.slots.lent.values())}
 
+    def _is_guest(self, job: JobRecord, host: str) -> bool:
+        """Whether a job leaves as soon as this one can start without it."""
+        of = self._state.jobs.get(host)
+        return host in job.slots.hosts and (of is None or not self._others.stays(job, of))
+
     @cached_property
     def _guests(self) -> dict[str, list[JobRecord]]:
         """UID → the guests of that job."""
         found: dict[str, list[JobRecord]] = {}
         for job in self._state.jobs.values() if self._config.guests else ():
             for uid in job.slots.hosts if job.placements else ():
-                found.setdefault(uid, []).append(job)
+                if self._is_guest(job, uid):
+                    found.setdefault(uid, []).append(job)
         return found
 
     def may_reserve(self, job: JobRecord) -> bool:
@@ -303,11 +337,15 @@ class Reservations:
         if not self._state.room_news:
             return None
         self.confirmed = True  # it is recorded that the news are known
-        found = self._search(job)
-        if found is None or not found.start_ms or 0 < decided.start_ms <= found.start_ms:
-            return None
-        self._sought[job.uid] = self._state.nodes.changes
+        found = self._known_sooner(job, decided)
+        if found is not None:
+            self._sought[job.uid] = self._state.nodes.changes
         return found
+
+    def _known_sooner(self, job: JobRecord, decided: Reserved) -> _Found | None:
+        found = self._search(job) if self._state.room_news else None
+        sooner = found is not None and found.start_ms and not 0 < decided.start_ms <= found.start_ms
+        return found if sooner else None
 
     def _may_be_next(self, job: JobRecord) -> bool:
         """Whether a job may have a first reservation, as one of so many or before others that have one. Then one less
@@ -459,8 +497,8 @@ class Reservations:
         """As `_ends_of_all`, but guests of the job that is to get their room leave when they are asked to."""
         if host.uid not in self._hosting:
             return self._ends_of_all
-        guests = [job for _, job in self._ends_of_all if host.uid in job.slots.hosts]
-        others = [(end_ms, job) for end_ms, job in self._ends_of_all if host.uid not in job.slots.hosts]
+        guests = [job for _, job in self._ends_of_all if self._is_guest(job, host.uid)]
+        others = [(end_ms, job) for end_ms, job in self._ends_of_all if not self._is_guest(job, host.uid)]
         at = bisect_right(others, self._time_ms, key=itemgetter(0))
         return [*others[:at], *((self._time_ms, job) for job in guests), *others[at:]]
 
@@ -491,7 +529,7 @@ class Reservations:
         pods = self._placer.placed_pods(tried)
         nodes = {of.node for of in pods}
         # Guests leave when they are asked to, and they come and go.
-        jobs = [job for _, job in before if host.uid not in job.slots.hosts]
+        jobs = [job for _, job in before if not self._is_guest(job, host.uid)]
         awaited = {job.uid: None for job in jobs if not nodes.isdisjoint(job.placements.values())}
         last_ms = max(before[-1][0] if before else 0, self._left_ms(host, nodes, awaited, lent=not before))
         return _Found(int(last_ms) if last_ms < math.inf else 0, pods, tuple(awaited))
@@ -568,17 +606,17 @@ class Reservations:
 
     # --- jobs behind ----------------------------------------------------------------------------------------
 
-    def backfill(self, tried: PlacementTry, others: Others) -> PlacementTry | None:
+    def backfill(self, tried: PlacementTry) -> PlacementTry | None:
         """The quorum of a failed try, placed in reserved room that it leaves in time, or as a guest, or held back by a
         permit; None if it has none. Then the try says what it lacks in the room that is open to it, and who keeps the
         rest."""
         job = tried.job
         if not self._held or tried.shortage is None or not tried.shortage.of_nodes or tried.shortage.infeasible:
             return None
-        in_time = None if job.placements else self._in_held_room(job, self._open_for_good(tried, None, others))
+        in_time = None if job.placements else self._in_held_room(job, self._open_for_good(tried, None))
         if in_time is not None and _has_room(in_time):
             return in_time
-        guest = self._as_guest(job, tried.shortage, others)
+        guest = self._as_guest(job, tried.shortage)
         if guest is not None and _has_room(guest):
             return guest
         again = guest or in_time
@@ -608,31 +646,31 @@ class Reservations:
             self._keep_out[key] = tuple(all_of_it or [uid for uid, pods in more.items() if pods] or there)
         return self._keep_out[key]
 
-    def lend(self, tried: PlacementTry, pods: int | None, others: Others) -> bool:
+    def lend(self, tried: PlacementTry, pods: int | None) -> bool:
         """Place pods beyond a quorum as `Placer.further`, in reserved room. The job loses them, or all that it has if
         its quorum is a guest, once those with the reservations need their room."""
         job, known, done, more = tried.job, tried.shortage, len(tried.pieces), False
         if not self._held or not self._config.guests or job.of_pods:
             return False
         if tried.hosts:
-            return self._lend(tried, pods, others)
+            return self._lend(tried, pods)
         if known is None or not known.of_nodes:
             return False
         left = tried.groups[known.group].count - sum(group == known.group for group, _ in job.placements)
         asked = {known.group: left if pods is None else min(left, pods)}
-        more = self._further(tried, pods, self._open_for_good(tried, asked, others))
+        more = self._further(tried, pods, self._open_for_good(tried, asked))
         if len(tried.pieces) == done and job.valid_spec.preemptible:
-            more = self._lend(tried, pods, others)
+            more = self._lend(tried, pods)
         elif len(tried.pieces) == done:  # one pod of them is enough
-            known.no_guest = _is_in_the_way(known) and bool(self._open_to_guests(job, others))
+            known.no_guest = _is_in_the_way(known) and bool(self._open_to_guests(job))
         if len(tried.pieces) == done and len(self._state.reservations) > 1:
             known.kept_by = self._keeping_out(job, known)
         return more
 
-    def _lend(self, tried: PlacementTry, pods: int | None, others: Others) -> bool:
+    def _lend(self, tried: PlacementTry, pods: int | None) -> bool:
         done = len(tried.pieces)
         is_guest = bool(tried.hosts)
-        free = self._open_to_guests(tried.job, others)
+        free = self._open_to_guests(tried.job)
         more = self._further(tried, pods, free)
         if len(tried.pieces) > done:
             self._note_hosts(tried, free)
@@ -652,26 +690,26 @@ class Reservations:
         self._take_out(free, None if placed else before)
         return more
 
-    def beside_borrowers(self, tried: PlacementTry, others: Others, make_room: MakeRoom) -> PlacementTry | None:
+    def beside_borrowers(self, tried: PlacementTry, make_room: MakeRoom) -> PlacementTry | None:
         """The quorum of a failed try, where others give it room; None if they don't. What is reserved for those before
         which it comes by the shares of their queues is free for it, also as pods leave it. Jobs for whose ends others
         wait that have a reservation give no room."""
-        against = self._held_against(tried, others)
+        against = self._held_against(tried)
         free = {uid: of for uid, of in self._held.items() if uid not in against}
         before = self._put_back(free) if free else None
-        found = make_room(tried, lambda: self.awaited(tried, others))
+        found = make_room(tried, lambda: self.awaited(tried))
         if free:
             self._take_out(free, None if found is not None and found.quorum_stands else before)
         return found
 
-    def among_guests(self, tried: PlacementTry, others: Others, make_room: MakeRoom) -> PlacementTry | None:
+    def among_guests(self, tried: PlacementTry, make_room: MakeRoom) -> PlacementTry | None:
         """The quorum of a failed try as a guest, where guests give it their room; None if they don't. Between guests,
         the same rules hold as between other jobs. Nobody else gives it any: its host might start in that, and would
         take it back at once."""
         job = tried.job
         if not self._config.guests or job.of_pods or not job.valid_spec.preemptible:
             return None
-        free = self._open_to_guests(job, others) if not self._hosting.isdisjoint(self._held) else {}
+        free = self._open_to_guests(job) if not self._hosting.isdisjoint(self._held) else {}
         guests = {of.uid for uid in free for of in self._guests.get(uid, ())}
         if not guests:
             return None
@@ -679,7 +717,7 @@ class Reservations:
 
         def kept() -> dict[str, None]:
             stay = [of.uid for of in self._state.jobs.values() if of.placements and of.uid not in guests]
-            return {**self._awaited(tried, others), **dict.fromkeys(stay)}
+            return {**self._awaited(tried), **dict.fromkeys(stay)}
 
         found = make_room(tried, kept)
         placed = found is not None and found.quorum_stands
@@ -690,7 +728,7 @@ class Reservations:
             found.preempted = replace(decided, placed=replace(decided.placed, hosts=found.hosts))
         return found
 
-    def _open_for_good(self, tried: PlacementTry, pods: Mapping[int, int] | None, others: Others) -> dict[str, _Held]:
+    def _open_for_good(self, tried: PlacementTry, pods: Mapping[int, int] | None) -> dict[str, _Held]:
         """The reserved room that a job may use without being a guest, for so many more pods of its groups, None for its
         quorum: what it will have left before the reservation begins, and all where its queue comes first. Of the rest,
         what is held beside pods that were lent it."""
@@ -699,18 +737,18 @@ class Reservations:
         whole = {uid for uid, of in self._held.items() if end_ms is not None and end_ms <= of.start_ms}
         if tried.shortage is not None and _is_in_the_way(tried.shortage):
             behind = [uid for uid in self._held if uid not in whole]
-            whole |= {uid for uid in behind if others.comes_first(job, pods, with_reservation(self._state, uid))}
+            whole |= {uid for uid in behind if self._others.comes_first(job, pods, with_reservation(self._state, uid))}
         open_to_it = ((uid, of if uid in whole else of.beside_lent) for uid, of in self._held.items())
         return {uid: of for uid, of in open_to_it if uid in whole or of.rooms.amounts.any()}
 
-    def _as_guest(self, job: JobRecord, shortage: Shortage, others: Others) -> PlacementTry | None:
+    def _as_guest(self, job: JobRecord, shortage: Shortage) -> PlacementTry | None:
         if not self._config.guests or job.of_pods:
             return None
         if not job.valid_spec.preemptible:
             if _is_in_the_way(shortage):
-                shortage.no_guest = self._would_fit(job, self._open_to_guests(job, others))
+                shortage.no_guest = self._would_fit(job, self._open_to_guests(job))
             return None
-        free = self._open_to_guests(job, others)
+        free = self._open_to_guests(job)
         found = self._in_held_room(job, free)
         if found is not None and found.quorum_stands:
             self._note_hosts(found, free)
@@ -757,7 +795,7 @@ class Reservations:
         found = [uid for uid, of in self._held.items() if not rows.isdisjoint(of.rooms.rows.tolist())]
         tried.hosts = tuple(uid for uid in found if uid in free or uid in tried.hosts)
 
-    def _open_to_guests(self, job: JobRecord, others: Others) -> dict[str, _Held]:
+    def _open_to_guests(self, job: JobRecord) -> dict[str, _Held]:
         """The reserved room in which a job may be a guest. Who starts in room that the job in front can use now would
         be asked to leave at once, and be in its way if its turn is still to come. So would who starts in room of a job
         that only waits for its own pods."""
@@ -767,9 +805,9 @@ class Reservations:
             for uid, of in self._held.items()
             if job.uid not in jobs[uid].slots.asked and not self._vacating.own_gone_ms(jobs[uid])
         }
-        return {uid: of for uid, of in held.items() if not self._may_start(uid, others)}
+        return {uid: of for uid, of in held.items() if not self._may_start(uid)}
 
-    def _may_start(self, uid: str, others: Others) -> bool:
+    def _may_start(self, uid: str) -> bool:
         """Whether the job for which room is held can start with it without its guests. In a cycle, there is no more
         room later on, so this is asked once."""
         known = self._may_starts.get(uid)
@@ -777,7 +815,7 @@ class Reservations:
             view, rooms = self._placer.view, self._held[uid].rooms
             before = view.content
             view.hold(*rooms, sign=-1)
-            known = self._may_starts[uid] = others.may_start(self._state.jobs[uid])
+            known = self._may_starts[uid] = self._others.may_start(self._state.jobs[uid])
             view.hold(*rooms, before)
         return known
 
