@@ -282,7 +282,7 @@ class PreemptionSearch:
             return False
         amounts = sum_of(guest, guest.placements.keys())
         used = self._use.get(queue, {})
-        without = {**self._use, queue: {of: used.get(of, 0) - amounts.get(of, 0) for of in {*used, *amounts}}}
+        without = {**self._use, queue: {of: used.get(of, 0) - amounts.get(of, 0) for of in {**used, **amounts}}}
         keeps = self._candidates.line(guest, amounts, without).keeps_below(other)
         return keeps and self._borrows(host, known.pods, queue)
 
