@@ -168,6 +168,7 @@ const TAKES_NONE: Record<string, string> = {
   WithinShare: "{jobs}: in queues that aren't above their share",
   OwnWithinShare: "{jobs}: own jobs of a queue, which aren't above their part of its share",
   NotReclaimable: "{jobs}: in queues that aren't reclaimable",
+  Unusable: "{jobs}: in queues that don't exist or have a problem, until that is mended",
   Awaited: "the reservation of another job waits for the end of {jobs}",
   TooLittle: "what others may give isn't enough: {jobs}",
   Nobody: "no other job has what it lacks where its pods may run",

@@ -27,7 +27,7 @@ from arranger.scheduling.queues.waiting import waiting_jobs
 from arranger.scheduling.search.complete_search import holds_volumes
 from arranger.scheduling.search.placer import Placer
 from tests.reasons import lacking_quota
-from tests.simulation.queue_rules import crowded, of_guarantee, untrue_guarantee, unusable
+from tests.simulation.queue_rules import crowded, hopeless, of_guarantee, untrue_guarantee, unusable
 from tests.simulation.room_rules import folded, hold_for_others
 
 
@@ -50,7 +50,9 @@ def needless(
     told_now = {event.job_uid for event in events if isinstance(event, Waits)}  # other reasons may be out of date
     placed = {event.job_uid for event in events if isinstance(event, Placed)}
     smaller = any(not placed.isdisjoint(of.decided.awaits) for of in state.reservations.values())
-    counted = {*begun, *(job.uid for job in waiting if not job.placements)}
+    # Who has just been found hopeless counted until then.
+    known = [job.uid for job in waiting if hopeless(job) and job.uid not in told_now]
+    counted = {*begun, *(job.uid for job in waiting if not job.placements)}.difference(known)
     for job in waiting:
         if job.uid in losers:  # it has no turn in this cycle, and its reason is that it gave room
             told = job.decided.reason if job.decided is not None else ""

@@ -107,6 +107,12 @@ def crowded(state: State, job: JobRecord, waiting: Collection[str]) -> bool:
     return False
 
 
+def hopeless(job: JobRecord) -> bool:
+    """Whether a job says that not even an empty cluster, queue or namespace could hold it."""
+    lack = lacking_quota(job.waits)
+    return (lack is not None and lack.never) or (job.waits is not None and job.waits.shortage.infeasible)
+
+
 def outdated_reason(state: State, job: JobRecord, lack: QuotaLack) -> str:
     """Why what a job says about a limit of a queue isn't true now; empty if it is."""
     seen = state.queues.get(lack.queue)
@@ -127,7 +133,7 @@ def outdated_reason(state: State, job: JobRecord, lack: QuotaLack) -> str:
         limit, amount = _limits(spec).get(KEPT + lack.resource), used[KEPT + lack.resource]
         fits = limit is None or job.valid_spec.preemptible or amount + lack.needed <= limit
         return f"queue {lack.queue} has {amount} of {limit} {lack.resource} for such jobs" if fits else ""
-    others = [of.uid for of in state.jobs.values() if of.active and not of.placements]
+    others = [of.uid for of in state.jobs.values() if of.active and not of.placements and not hopeless(of)]
     return "" if crowded(state, job, others) else f"queue {lack.queue} has fewer waiting jobs than its maxWaiting"
 
 

@@ -12,7 +12,7 @@ from arranger.messages.decisions import stage_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import CleanPodPolicy, ScheduleState, Stage
 from arranger.model.pod import HostPort, PodRules
-from arranger.model.queue import Preemption, PreemptionMode
+from arranger.model.queue import Preemption, PreemptionMode, QueueState
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
@@ -464,6 +464,27 @@ def test_a_queue_above_the_jobs_own_is_named_that_would_be_above_its_share() -> 
     _, above = why
     told = takes_none_text(TakesNone(above.kind, above.jobs, 0, above.above, above.resources), lambda _: "")
     assert told == "queue org would be above its share of nvidia.com/gpu, so nothing is reclaimed from uid-large"
+
+
+@pytest.mark.parametrize("wrong", ["gone", "parent"])
+def test_a_queue_that_does_not_exist_or_has_a_problem_gives_no_room_above_its_share(wrong: str) -> None:
+    of = world()
+    for name in ("rl", "vision"):
+        of.queue(name, deserved=(("nvidia.com/gpu", 2),))
+    theirs = running(of, "theirs", 4, of_queue="vision")
+    if wrong == "gone":
+        of.queue_gone("vision")
+    else:
+        of.queue("vision", parent="mistyped")
+    mine = waiting(of, "mine", 2, of_queue="rl")
+    assert preempted(of) is None
+    [why] = why_no_room(of.state, mine, of.config, of.now_ms, lacks=None, infeasible=False, short=["nvidia.com/gpu"])
+    assert (why.kind, why.jobs) == (NoRoomKind.UNUSABLE, (theirs.uid,))
+    told = takes_none_text(TakesNone(why.kind, ("theirs",), 0), lambda _: "")
+    assert told == "in queues that don't exist or have a problem, until that is mended: theirs"
+    of.queue("vision", state=QueueState.CLOSED)
+    decision = preempted(of)
+    assert decision is not None and [victim.job_uid for victim in decision.victims] == [theirs.uid]
 
 
 def test_a_queue_below_the_same_parent_brings_it_down_to_its_share() -> None:

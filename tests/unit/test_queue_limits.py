@@ -179,6 +179,23 @@ def test_a_guarantee_is_kept_where_nodes_have_gone() -> None:
     assert (gpus(first), gpus(second)) == (3, 0)
 
 
+@pytest.mark.parametrize("below", ["", "all"])
+def test_a_guarantee_is_kept_where_another_queue_uses_more_than_its_lowered_capability(below: str) -> None:
+    there = world(gpus=32)
+    there.queue("all")
+    there.queue("vision", parent=below, capability=((GPU, 24),))
+    there.queue("rl", guarantee=((GPU, 8),))
+    first, second = job(there, "a", "vision", 24), job(there, "b", "default", 8, created=1)
+    for most in (24, 16):
+        there.queue("vision", parent=below, capability=((GPU, most),))
+        there.cycle()
+        assert (gpus(first), gpus(second)) == (24, 0)
+        assert lack(second) == QuotaLack("", GPU, 8, 0, 32, "", LimitKind.GUARANTEES)
+    third = job(there, "c", "rl", 8, created=2)
+    there.cycle()
+    assert (gpus(second), gpus(third)) == (0, 8)
+
+
 @pytest.mark.parametrize("of_queue", ["rl", "default"])
 def test_a_guarantee_that_is_used_up_keeps_nothing_from_anybody(of_queue: str) -> None:
     """The room is taken, not kept: a job of the queue itself and one of another queue lack nodes."""
@@ -394,14 +411,34 @@ def held(state: State, name: str = "") -> int:
     """How many GPUs a queue and those below it hold, used or only guaranteed; without a name, all queues."""
     tree, spec = state.queue_tree, state.queue_tree.specs.get(name, QueueSpec())
     inside = state.queue_use.own.get(name, {}).get(GPU, 0) + sum(held(state, of) for of in tree.children.get(name, ()))
-    return min(max(inside, dict(spec.guarantee).get(GPU, 0)), dict(spec.capability).get(GPU, 1 << 40))
+    used = state.queue_totals.get(name, {}).get(GPU, 0)
+    return max(used, min(max(inside, dict(spec.guarantee).get(GPU, 0)), dict(spec.capability).get(GPU, 1 << 40)))
+
+
+def lower_capability(there: World, data: st.DataObject) -> None:
+    """Users lower the capability of a queue, perhaps below what it uses."""
+    specs = there.state.queue_tree.specs
+    name = data.draw(st.sampled_from(sorted(specs)))
+    spec = specs[name]
+    least = dict(spec.guarantee).get(GPU, 0)
+    most = data.draw(st.integers(least, max(dict(spec.capability).get(GPU, 12), least)))
+    there.queue(
+        name,
+        parent=spec.parent,
+        capability=((GPU, most),),
+        guarantee=spec.guarantee,
+        max_running=spec.max_running,
+    )
 
 
 @settings(max_examples=60, deadline=None)
 @given(trees(), st.data())
 def test_no_queue_is_ever_above_its_capability_and_nothing_that_may_be_placed_waits(there: World, data: Any) -> None:
     most = max(held(there.state), int(there.state.nodes.allocatable[:, there.state.nodes.columns[GPU]].sum()))
-    for _ in range(3):
+    for round_ in range(3):
+        if round_ == 1:
+            lower_capability(there, data)
+        before = {name: dict(of) for name, of in there.state.queue_totals.items()}
         there.cycle()
         assert held(there.state) <= most
         rejected = [verdict for verdict in there.verdicts if not verdict.accepted]
@@ -409,7 +446,8 @@ def test_no_queue_is_ever_above_its_capability_and_nothing_that_may_be_placed_wa
         state = there.state
         for name, spec in state.queue_tree.specs.items():
             used = state.queue_totals.get(name, {})
-            assert all(used.get(resource, 0) <= limit for resource, limit in spec.capability)
+            for resource, limit in spec.capability:
+                assert used.get(resource, 0) <= max(limit, before.get(name, {}).get(resource, 0))
             assert spec.max_running is None or used.get("", 0) <= spec.max_running
         free = there.state.nodes.allocatable.sum(axis=0) - there.state.nodes.used.sum(axis=0)
         room = QueueRoom(state, state.time_ms)

@@ -186,10 +186,12 @@ def test_the_priority_counts_up_to_the_queues_max_priority() -> None:
 def test_jobs_over_max_waiting_are_told_and_considered_when_there_is_room() -> None:
     there = world(gpus=4)
     there.queue("rl", max_waiting=1)
-    stuck = job(there, "stuck", "rl", gpus=9, priority=9)
+    job(there, "other", "default")
+    there.cycle()
+    stuck = job(there, "stuck", "rl", gpus=4, priority=9)
     later = job(there, "later", "rl")
     there.cycle()
-    assert placed(there) == []
+    assert placed(there) == ["other"]
     assert later.waits is not None and stuck.waits is not None
     text = "0 of 1 required pods fit; queue rl has as many earlier waiting jobs as its maxWaiting (1)"
     assert shortage_text(later.waits.shortage) == text
@@ -198,7 +200,28 @@ def test_jobs_over_max_waiting_are_told_and_considered_when_there_is_room() -> N
     assert tried is not None and tried.shortage is not None and tried.shortage.quota is not None
     there.job_gone(stuck)
     there.cycle()
+    assert placed(there) == ["later", "other"]
+
+
+@pytest.mark.parametrize("limits", [{}, {"capability": (("nvidia.com/gpu", 4),)}])
+def test_a_job_that_nothing_could_hold_keeps_no_others_out_of_max_waiting(limits: dict[str, Any]) -> None:
+    there = world(gpus=16 if limits else 4)
+    there.queue("rl", max_waiting=1, **limits)
+    stuck = job(there, "stuck", "rl", gpus=9, priority=9)
+    job(there, "later", "rl")
+    there.cycle()
+    assert placed(there) == []
+    there.cycle()  # the first one found out about it
     assert placed(there) == ["later"]
+    assert stuck.waits is not None
+    reason = stuck.waits.shortage
+    job(there, "last", "rl")
+    there.cycle()
+    assert placed(there) == ["last", "later"] and stuck.waits.shortage == reason  # it is considered all the same
+    there.queue("rl", max_waiting=1)
+    there.node("n2", cpu=256, gpus=16)
+    there.cycle()
+    assert placed(there) == ["last", "later", "stuck"]
 
 
 def test_max_waiting_counts_the_queues_below_and_no_jobs_with_nodes() -> None:

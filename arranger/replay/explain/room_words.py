@@ -244,6 +244,7 @@ _TAKES_NONE = {
     NoRoomKind.WITHIN_SHARE: "in queues that aren't above their share: {who}",
     NoRoomKind.OWN_WITHIN_SHARE: "own jobs of a queue, which aren't above their part of its share: {who}",
     NoRoomKind.NOT_RECLAIMABLE: "in queues that aren't reclaimable: {who}",
+    NoRoomKind.UNUSABLE: "in queues that don't exist or have a problem, until that is mended: {who}",
     NoRoomKind.AWAITED: "the reservation of another job waits for the end of {who}",
     NoRoomKind.TOO_LITTLE: "what others may give isn't enough: {who}",
     NoRoomKind.NOBODY: "no other job has what it lacks where its pods may run",

@@ -21,7 +21,7 @@ def beyond_limits(state: State, jobs: Iterable[JobRecord]) -> dict[str, None]:
     or beyond what it lets jobs use that can't be preempted, the most junior ones. If they counted as demand, others
     would have less for it, and nobody more."""
     waiting = [job for job in jobs if not job.placements]
-    never = {job.uid: None for job in waiting if _never_fits(job)}
+    never = {job.uid: None for job in waiting if never_fits(job)}
     return never | _beyond_queues(state, [job for job in waiting if job.uid not in never])
 
 
@@ -104,7 +104,8 @@ def _at_least(priorities: Sequence[int], least: int) -> int:
     return len(priorities) - bisect_left(priorities, least)
 
 
-def _never_fits(job: JobRecord) -> bool:
+def never_fits(job: JobRecord) -> bool:
+    """Whether not even an empty cluster, queue or namespace could hold a job, as the last cycles found."""
     shortage = job.waits.shortage if job.waits is not None else None
     if isinstance(shortage, BeyondLimit):
         return shortage.quota.never

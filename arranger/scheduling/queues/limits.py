@@ -2,7 +2,8 @@
 
 `capability`: a queue and those below it never use more. Guarantees are never lent, so what is guaranteed to an open
 queue is held for it, used or not. A queue holds what its own jobs use and what its children hold, at least its
-guarantee and at most its capability. What the queues below the root hold together is at most what the nodes offer
+guarantee and at most its capability, or what it uses if that is more: jobs keep their nodes where a capability was
+lowered. What the queues below the root hold together is at most what the nodes offer
 (`queues/offer`), and what is held within a queue is at most its capability. A placement that lies within a guarantee
 takes what is held already, so it is never refused for the sake of another guarantee.
 
@@ -131,7 +132,7 @@ class _Resource:
                 inside[self._limits.at.get(queue, _ROOT)] += amounts[name]
         parents = self._limits.parents
         for at in range(len(parents) - 1, -1, -1):
-            inside[parents[at]] += min(max(inside[at], promised[at]), most[at])
+            inside[parents[at]] += _holds(inside[at], self._used[at], promised[at], most[at])
         return inside
 
     def use(self, at: int, amount: int) -> None:
@@ -141,11 +142,12 @@ class _Resource:
             used[queue] += amount
         if not inside:
             return
+        more = amount
         for queue in way:
             before, most, promised = inside[queue], self._most[queue], self._promised[queue]
-            inside[queue] = after = before + amount
-            amount = min(max(after, promised), most) - min(max(before, promised), most)
-        inside[_ROOT] += amount
+            inside[queue] = after = before + more
+            more = _holds(after, used[queue], promised, most) - _holds(before, used[queue] - amount, promised, most)
+        inside[_ROOT] += more
 
     def left(self, at: int) -> int:
         """What the tightest limit of a queue leaves: the least of `limits`."""
@@ -176,6 +178,11 @@ class _Resource:
         if kept:
             free = max(self._total - self._inside[_ROOT], 0)
             yield _Limit(slack + free, LimitKind.GUARANTEES, ROOT, self._total)
+
+
+def _holds(inside: int, used: int, promised: int, most: int) -> int:
+    """What a queue with these amounts holds."""
+    return max(used, min(max(inside, promised), most))
 
 
 class QueueRoom:

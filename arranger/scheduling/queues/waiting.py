@@ -23,6 +23,7 @@ from arranger.projections.queues.use import JOBS
 from arranger.projections.state import State
 from arranger.projections.verdicts.ownership import awaits_own_pods, earlier_gone_ms
 from arranger.scheduling.cluster.view import ClusterView
+from arranger.scheduling.queues.demand import never_fits
 from arranger.scheduling.queues.dominant_shares import Shares
 from arranger.scheduling.queues.policies import JobQueue, MergedQueues, Priority, QueueSegment, seniority
 from arranger.scheduling.queues.registry import BUILT_IN, Policies
@@ -83,7 +84,8 @@ def number_told(state: State, jobs: Collection[JobRecord]) -> int:
 
 def considered(state: State, jobs: list[JobRecord]) -> tuple[list[JobRecord], list[tuple[JobRecord, QuotaLack]]]:
     """The jobs that a cycle seeks nodes for, and the others with the queue that has too many waiting jobs before them,
-    in the order of seniority. Jobs that have nodes don't count."""
+    in the order of seniority. Jobs that have nodes don't count, nor those of which earlier cycles found that nothing
+    could hold them: they would keep all others out for good."""
     tree = state.queue_tree
     most = {name: spec.max_waiting for name, spec in tree.specs.items() if spec.max_waiting is not None}
     over: list[tuple[JobRecord, QuotaLack]] = []
@@ -91,7 +93,7 @@ def considered(state: State, jobs: list[JobRecord]) -> tuple[list[JobRecord], li
     for job in sorted(jobs, key=seniority) if most else ():
         path = tree.paths.get(queue_of(state, job), ())
         full = [name for name in path if name in most and waiting[name] >= most[name]]
-        if job.placements:
+        if job.placements or never_fits(job):
             continue
         if full:
             over.append((job, QuotaLack("", JOBS, 1, 0, most[full[0]], full[0], LimitKind.MAX_WAITING)))

@@ -45,10 +45,11 @@ class NoRoomKind(StrEnum):
     About jobs that run where its pods may run: they don't have a lower priority in its queue, they aren't preemptible,
     they haven't run for as long as their queue says (TOO_YOUNG) or, on nodes that they took, the configuration
     (JUST_TOOK); and of other queues: with the quorum, its own queue or one above it would be above its share, those
-    aren't above theirs, or they aren't reclaimable; of a queue with others below it, its own jobs would be above their
-    part of its share (OWN_ABOVE_SHARE), or aren't above it (OWN_WITHIN_SHARE). AWAITED: the reservation of a job before
-    it waits for their end. TOO_LITTLE: all that others may give isn't enough. NOBODY: no job with some of what it lacks
-    runs there. IN_VAIN: the job took room and didn't start. REFUSED: the API server refused a pod of it in a dry run.
+    aren't above theirs, they aren't reclaimable, or they don't exist or have a problem (UNUSABLE); of a queue with
+    others below it, its own jobs would be above their part of its share (OWN_ABOVE_SHARE), or aren't above it
+    (OWN_WITHIN_SHARE). AWAITED: the reservation of a job before it waits for their end. TOO_LITTLE: all that others may
+    give isn't enough. NOBODY: no job with some of what it lacks runs there. IN_VAIN: the job took room and didn't
+    start. REFUSED: the API server refused a pod of it in a dry run.
     """
 
     OFF = "Off"
@@ -68,6 +69,7 @@ class NoRoomKind(StrEnum):
     WITHIN_SHARE = "WithinShare"
     OWN_WITHIN_SHARE = "OwnWithinShare"
     NOT_RECLAIMABLE = "NotReclaimable"
+    UNUSABLE = "Unusable"
     AWAITED = "Awaited"
     TOO_LITTLE = "TooLittle"
     NOBODY = "Nobody"
@@ -302,6 +304,8 @@ def _of_other(state: State, rules: Preemption, line: ShareLine, queue: str) -> N
     """For a job of another queue; TOO_LITTLE if nothing forbids it."""
     if rules.reclaim != _ALLOWED:
         return NoRoomKind.QUEUE_NEVER
+    if queue not in state.queue_tree.paths:
+        return NoRoomKind.UNUSABLE
     if line.may_reclaim(queue):
         return NoRoomKind.TOO_LITTLE
     if line.own_above(queue):
