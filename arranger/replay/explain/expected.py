@@ -76,6 +76,8 @@ class Start(msgspec.Struct, frozen=True):
     estimated: bool = False
     #: Of a reservation: jobs of other queues wait, and may get their turns first. Nobody promised that they don't.
     contested: bool = False
+    #: Of the forecast: it supposes that a job ends until then of whose end nothing is known.
+    guessed: bool = False
 
     @property
     def guess(self) -> bool:

@@ -161,7 +161,10 @@ def _promised(start: Start, now_ms: int, time: _Time) -> str:
     at = time(start.expected_ms)
     said = "expected" if start.estimated or start.contested else "promised"
     first = f", which {said} {time(start.first_ms)} at first" if start.first_ms else ""
-    other = f"; `arranger forecast` expects {time(start.forecast_ms)}" if start.forecast_ms else ""
+    how, why = (
+        ("guesses", f", with jobs of whose end nothing is known: {GUESSED}") if start.guessed else ("expects", "")
+    )
+    other = f"; `arranger forecast` {how} {time(start.forecast_ms)}{why}" if start.forecast_ms else ""
     if start.expected_ms > now_ms:
         sure = f"{'expected' if first else said} by its reservation{first}"
         sure += " (estimated from earlier runs)" if start.estimated else ""
