@@ -253,6 +253,10 @@ def test_where_a_pod_hangs_others_give_room_instead_and_once() -> None:
         assert high.decided is not None and high.decided.reason == StageReason.ROOM_NOT_FREED
         assert (high.taken.in_vain is None) == (other is not None)
         of.wait_for_back_offs()
+    assert (
+        "one of the nodes that it got changes, or a pod leaves one of these; free"
+        in desired_status(of.state, high)["message"]
+    )
     assert of.state.jobs["uid-low"].preempted and not takes_again(of, high)
 
 

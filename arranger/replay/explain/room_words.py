@@ -253,6 +253,6 @@ _TAKES_NONE = {
     NoRoomKind.REFUSED: "the API server refuses a pod of it in a dry run, which is repeated now and then",
     NoRoomKind.IN_VAIN: (
         "it took room and didn't start; it takes none again until its spec, a quota of its namespace or one of the "
-        "nodes that it got changes"
+        "nodes that it got changes, or a pod leaves one of these where others didn't in time"
     ),
 }
