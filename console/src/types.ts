@@ -248,6 +248,8 @@ export interface Explained {
     contested: boolean;
     /** The pods that still have to leave, once the promised time is over. */
     leaving: string[];
+    /** How many of them are its own. */
+    own: number;
   };
   kept: null | { offset: number; startMs: number; nodes: string[]; awaits: string[]; outlived: string[] };
   consequences: {

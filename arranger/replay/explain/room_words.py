@@ -178,7 +178,9 @@ def overdue_text(start: Start) -> str:
     """What a job still waits for whose promised start is over."""
     waits = [f"{few(start.endless, _NAMED)} to end"] if start.endless else []
     if start.leaving:
-        waits.append(f"{counted(len(start.leaving), 'pod')} to leave those nodes ({few(start.leaving, _NAMED)})")
+        own = f", {start.own} of them its own," if start.own else ""
+        own = " of its own" if start.own == len(start.leaving) else own
+        waits.append(f"{counted(len(start.leaving), 'pod')}{own} to leave those nodes ({few(start.leaving, _NAMED)})")
     return f"it waits for {' and for '.join(waits)}" if waits else "the next cycle decides anew"
 
 
