@@ -35,7 +35,7 @@ def room_is_free(state: State, job: JobRecord, time_ms: int) -> bool:
 def _in_the_way(state: State, job: JobRecord) -> list[PodSeen]:
     """The pods that are still to leave for a job, if rules among pods may keep its own from starting beside them: a
     port, a claim of one pod, a device or an anti-affinity. A node may have room for both, so amounts don't show it."""
-    stay = [pod for pod in _awaited(state, job) if holds(pod)]
+    stay = [pod for pod in awaited_pods(state, job) if holds(pod)]
     if any([job.valid_spec.groups[group].shape.rules is not None for group, _ in job.placements]):
         return stay
     return [pod for pod in stay if pod.traits.anti_affinity]
@@ -72,7 +72,7 @@ def room_lost(state: State, job: JobRecord, time_ms: int) -> StageDecided | None
 def _who_stays(state: State, job: JobRecord, time_ms: int) -> PodsStayed:
     """The pods that didn't leave the nodes of a job in time."""
     full = dict.fromkeys(_full(state, job, time_ms))
-    awaited = [pod for pod in _awaited(state, job) if pod.node in full and holds(pod)]
+    awaited = [pod for pod in awaited_pods(state, job) if pod.node in full and holds(pod)]
     stays = awaited or _in_the_way(state, job)
     first = min(stays, key=lambda of: (of.namespace, of.name), default=None)
     if first is None:
@@ -80,14 +80,14 @@ def _who_stays(state: State, job: JobRecord, time_ms: int) -> PodsStayed:
     return PodsStayed(first.node, f"{first.namespace}/{first.name}", len(stays))
 
 
-def _awaited(state: State, job: JobRecord) -> list[PodSeen]:
+def awaited_pods(state: State, job: JobRecord) -> list[PodSeen]:
     """The pods that were to leave the nodes of a job, as far as they exist."""
     room = job.slots.room
     if room is None:
         return []
     leaving = [state.pods[uid] for uid in room.leaving if uid in state.pods]
     of_victims = [pod for of in room.victims for pod in state.pods_of.get(of.job_uid, {}).values()]
-    return [*leaving, *(pod for pod in of_victims if leaves(state, pod))]
+    return list({pod.uid: pod for pod in [*leaving, *(pod for pod in of_victims if leaves(state, pod))]}.values())
 
 
 def taker(state: State, job: JobRecord, node: str) -> str:

@@ -433,8 +433,7 @@ def _and_in_vain(job: JobRecord, said: str) -> str:
     ended = job.taken.in_vain if job.taken is not None and not job.placements else None
     if ended is None:
         return said
-    why = stage_text(ended)
-    return "; ".join(part for part in (said, in_vain_text("" if said.startswith(why) else why)) if part)
+    return _joined(said, in_vain_text(ended, said))
 
 
 def _lacks(state: State, job: JobRecord) -> str:

@@ -2,9 +2,10 @@
 
 from arranger.events.facts import PreemptedPods
 from arranger.events.kinds import PodSeen
+from arranger.lifecycle.awaited_room import awaited_pods
 from arranger.model.text import counted
 from arranger.projections.folding.forecasts import expected_start
-from arranger.projections.jobs.records import JobRecord, expand
+from arranger.projections.jobs.records import JobRecord, expand, holds
 from arranger.projections.state import State
 
 #: How many victims an Event names.
@@ -39,12 +40,20 @@ def _some_stay(state: State, job: JobRecord) -> bool:
 
 def vacated_text(state: State, job: JobRecord) -> str:
     """The pods that have to leave a job's nodes before it starts; empty for a job that waits for none."""
-    room = job.slots.room
-    if room is None:
+    if job.slots.room is None:
         return ""
-    pods = len(room.leaving) + sum(len(expand(victim.pods)) for victim in room.victims)
-    of = f" of {counted(len(room.victims), 'preempted job')}" if room.victims else ""
-    said = f"has nodes, and waits for {counted(pods, 'pod')}{of} to leave them"
+    nodes = set(job.placements.values())
+    pods = [pod for pod in awaited_pods(state, job) if pod.node in nodes and holds(pod)]
+    preempted = [
+        of.uid for pod in pods if pod.owner and (of := state.jobs.get(pod.owner.job_uid)) and gives_way(of, pod)
+    ]
+    of_jobs = f" of {counted(len(set(preempted)), 'preempted job')}" if preempted else ""
+    if not pods:
+        said = "has nodes, and waits for their room"
+    elif len(preempted) in (0, len(pods)):
+        said = f"has nodes, and waits for {counted(len(pods), 'pod')}{of_jobs} to leave them"
+    else:
+        said = f"has nodes, and waits for {len(pods)} pods to leave them, {len(preempted)} of them{of_jobs}"
     return "; ".join(part for part in (said, unevicted_text(state, job)) if part)
 
 

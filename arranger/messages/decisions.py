@@ -136,11 +136,14 @@ def taken_text(taken_by: f.TakenBy) -> str:
     return f"{name}, which has priority {taken_by.priority}"
 
 
-def in_vain_text(why: str) -> str:
-    """That a job took room and didn't start; `why` is empty if that was said before."""
+def in_vain_text(ended: StageDecided, said: str) -> str:
+    """That a job took room and didn't start, with the decision by which it lost that, unless it was `said` before."""
+    why = stage_text(ended)
+    why = "" if said.startswith(why) else why
+    leaves = ", or a pod leaves one of these" if ended.reason == _R.ROOM_NOT_FREED else ""
     return (
         f"it took room from others in vain{_in_brackets(why)}, and takes no more until its spec, a quota of its "
-        "namespace or one of the nodes that it got changes; free room is open to it"
+        f"namespace or one of the nodes that it got changes{leaves}; free room is open to it"
     )
 
 

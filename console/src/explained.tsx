@@ -157,7 +157,7 @@ const TAKES_NONE: Record<string, string> = {
   Comes: "it has room once the pods have left that leave anyway",
   OverLimit: "its queue has more than a limit allows, and jobs that have nodes keep them",
   Refused: "the API server refuses a pod of it in a dry run, which is repeated now and then",
-  InVain: "it took room in vain, and takes no more until its spec, a quota or one of those nodes changes",
+  InVain: "it took room in vain, and takes no more until its spec, a quota or one of those nodes changes, or a pod leaves one of these where others didn't in time",
   HasNodes: "it has nodes for its quorum",
   NotLower: "{jobs}: not of lower priority in its queue",
   NotPreemptible: "{jobs}: not preemptible",

@@ -318,11 +318,13 @@ function expected(start: NonNullable<Explained["start"]>, now: number): string {
   const said = start.estimated || start.contested ? "expected" : "promised";
   const doubts = `${start.estimated ? " (estimated from earlier runs)" : ""}${start.contested ? " (jobs of other queues may get their turns first)" : ""}`;
   const first = start.firstMs > 0 ? `, which ${said} ${time(start.firstMs)} at first` : "";
-  const other = start.forecastMs > 0 ? `; a forecast expects ${time(start.forecastMs)}` : "";
+  const [how, basis] = start.guessed ? ["guesses", `, with jobs of whose end nothing is known: ${GUESSED}`] : ["expects", ""];
+  const other = start.forecastMs > 0 ? `; a forecast ${how} ${time(start.forecastMs)}${basis}` : "";
   if (away > 0) return `${when}: ${first ? "expected" : said} by its reservation${first}${doubts}${other}`;
   const waits = jobs ? [`${jobs} to end`] : [];
   if (start.leaving.length > 0) {
-    waits.push(`${many(start.leaving.length, "pod")} to leave those nodes (${start.leaving.slice(0, 3).map(shown).join(", ")})`);
+    const own = start.own === start.leaving.length ? " of its own" : start.own > 0 ? `, ${start.own} of them its own,` : "";
+    waits.push(`${many(start.leaving.length, "pod")}${own} to leave those nodes (${start.leaving.slice(0, 3).map(shown).join(", ")})`);
   }
   const still = waits.length > 0 ? `it waits for ${waits.join(" and for ")}` : "the next cycle decides anew";
   return `${when}, by its reservation${first}: ${still}${other}`;

@@ -238,6 +238,8 @@ export interface Explained {
     endless: string[];
     /** What a forecast expects beside a reservation, if it is another time; else 0. */
     forecastMs: number;
+    /** Whether that forecast supposes the end of a job of whose end nothing is known. */
+    guessed: boolean;
     /** What the reservation promised at first, if it was moved; else 0. */
     firstMs: number;
     /** Whether the reservation's time follows from earlier runs, and not from what jobs declare. */
@@ -246,6 +248,8 @@ export interface Explained {
     contested: boolean;
     /** The pods that still have to leave, once the promised time is over. */
     leaving: string[];
+    /** How many of them are its own. */
+    own: number;
   };
   kept: null | { offset: number; startMs: number; nodes: string[]; awaits: string[]; outlived: string[] };
   consequences: {

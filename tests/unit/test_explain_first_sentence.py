@@ -173,6 +173,31 @@ def test_a_promise_that_was_missed_or_moved_is_none(tmp_path: Path, capsys: pyte
     assert ": expected by its reservation, which promised " in told and " at first" in told
 
 
+def test_a_forecast_beside_a_promise_is_called_a_guess_if_it_is_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The job may start earlier if another one ends, and nothing is known of that."""
+    world = with_room_rules(preemption=None)
+    world.node("n2", cpu=16, gpus=4)
+    gpu_job(world, "hog", 4, expected_s=1000)
+    world.settle()
+    gpu_job(world, "other", 4)
+    world.settle()
+    world.pass_time(60)
+    gpu_job(world, "large", 4, priority=9, expected_s=50)
+    world.settle()
+    log = to_file(world.entries, tmp_path / "run.log")
+    start = Run(capsys, "explain", "large", *log, "-o", "json").json["start"]
+    [forecast] = Run(capsys, "forecast", "large", *log, "-o", "json").json["jobs"]
+    assert (start["certainty"], start["forecast_ms"]) == ("Promised", forecast["expected_ms"])
+    assert start["guessed"]
+    told = start_line(world, "large", capsys, tmp_path)
+    assert ": promised by its reservation; `arranger forecast` guesses " in told
+    assert told.endswith(
+        ": such jobs are taken to last as long again as they have run, or as half of the earlier jobs did"
+    )
+
+
 def test_of_a_job_that_is_gone_nobody_awaits_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     world = reserved()
     hog = world.state.jobs["uid-hog"]

@@ -42,6 +42,49 @@ def refuse(of: World, job: JobRecord, message: str) -> None:
     of.say(k.EffectFailed(job.uid, job.attempt, EVICT, None, 429, "TooManyRequests", message, False, 1))
 
 
+def test_a_job_says_how_many_pods_are_still_to_leave_its_nodes_and_of_which_jobs() -> None:
+    """Once a node is closed, the pods that a first decision made leave are those of no victim of the second one."""
+    of = world(nodes=3)
+    for name in ("one", "two", "three"):
+        running(of, name, 4, priority=1 if name != "three" else 2)
+    high = waiting(of, "high", 8, priority=9)
+    assert preempted(of) is not None
+    assert message(of, high) == "has nodes, and waits for 8 pods of 2 preempted jobs to leave them"
+    first = of.state.jobs["uid-one"]
+    (node,) = {pod.node for pod in of.state.pods_of[first.uid].values()}
+    for pod in list(of.state.pods_of[first.uid].values())[:3]:
+        of.pod_gone(pod.uid)
+    assert message(of, high) == "has nodes, and waits for 5 pods of 2 preempted jobs to leave them"
+    of.node(node, cpu=16, gpus=4, cordoned=True)
+    of.control()
+    decided = preempted(of)
+    assert decided is not None and len(decided.victims) == 1
+    assert message(of, high) == "has nodes, and waits for 8 pods of 2 preempted jobs to leave them"
+    of.node("n3", cpu=16, gpus=4)
+    for pod in list(of.state.pods.values()):
+        if pod.owner is not None and pod.owner.job_uid != high.uid:
+            assert message(of, high).startswith("has nodes, and waits for ")
+            of.pod_gone(pod.uid)
+    validate(of.state)
+
+
+def test_pods_that_leave_anyway_are_not_called_those_of_preempted_jobs() -> None:
+    of = world()
+    running(of, "low", 3, priority=1)
+    ends = running(of, "ends", 1, priority=1)
+    of.say(k.StageDecided(ends.uid, ends.version, ends.attempt, Stage.SUCCEEDED, StageReason.TERMINATED))
+    high = waiting(of, "high", 4, priority=9)
+    assert preempted(of) is not None
+    assert message(of, high) == "has nodes, and waits for 4 pods to leave them, 3 of them of 1 preempted job"
+    for uid in list(of.state.pods_of[ends.uid]):
+        of.pod_gone(uid)
+    assert message(of, high) == "has nodes, and waits for 3 pods of 1 preempted job to leave them"
+
+
+def message(of: World, job: JobRecord) -> str:
+    return str(desired_status(of.state, job)["message"])
+
+
 def test_the_condition_is_true_while_the_job_waits_again_and_false_afterwards() -> None:
     of = world()
     low = running(of, "low", 4, priority=1)

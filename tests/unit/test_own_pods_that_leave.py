@@ -9,7 +9,10 @@ from arranger.model.pod import PodTimes
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
 from arranger.projections.jobs.records import JobRecord
+from arranger.projections.state import Reservation
+from arranger.replay.explain.expected import start_of
 from arranger.replay.explain.in_queue import KeptBy
+from arranger.replay.explain.room_words import overdue_text
 from arranger.scheduling import Cycles, in_order
 from tests.unit.replay_worlds import explained
 from tests.unit.test_preemption import CONFIG
@@ -134,6 +137,26 @@ def test_once_its_pod_hangs_nothing_is_kept(alone: bool) -> None:
     cycle(of, cycles)
     assert victim.uid not in of.state.reservations and (behind is None or behind.placements)
     validate(of.state)
+
+
+def test_a_pod_that_it_waits_for_is_called_its_own() -> None:
+    of, uid = world()
+    victim = of.state.jobs["uid-victim"]
+    decided = k.Reserved(victim.uid, victim.version, of.now_ms - 1000, (k.PlacedPods("n0", 1, ((0, 0),)),))
+    of.state.reservations[victim.uid] = Reservation(decided, of.now_ms, decided.start_ms, of.now_ms)
+    pod = of.state.pods[uid]
+    start = start_of(of.state, victim)
+    assert start is not None and start.leaving == (f"default/{pod.name}",)
+    assert overdue_text(start) == f"it waits for 1 pod of its own to leave those nodes (default/{pod.name})"
+    other = of.pod("other", "n0", cpu=1, deleting=True)
+    start = start_of(of.state, victim)
+    assert start is not None and overdue_text(start).startswith(
+        "it waits for 2 pods, 1 of them its own, to leave those"
+    )
+    of.pod_gone(uid)
+    start = start_of(of.state, victim)
+    assert start is not None and overdue_text(start) == "it waits for 1 pod to leave those nodes (default/other)"
+    of.pod_gone(other)
 
 
 def test_without_reservations_nothing_is_kept() -> None:

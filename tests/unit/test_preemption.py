@@ -7,7 +7,7 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind, Victim
-from arranger.lifecycle.desired import desired_pods
+from arranger.lifecycle.desired import desired_pods, desired_status
 from arranger.messages.decisions import stage_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import CleanPodPolicy, ScheduleState, Stage
@@ -17,6 +17,7 @@ from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
 from arranger.projections.jobs.records import JobRecord, compact
+from arranger.replay.explain.awaited import What, awaited
 from arranger.replay.explain.room_words import takes_none_text
 from arranger.replay.explain.taken_room import TakesNone
 from arranger.scheduling import NoRoomKind, why_no_room
@@ -226,6 +227,26 @@ def test_a_job_whose_quorum_grew_before_it_started_holds_nothing_until_all_of_it
     of.settle()
     assert not high.placements and high.stage == Stage.PENDING
     assert len(of.state.jobs["uid-low"].placements) == 4, "who gave the room has it again"
+
+
+@pytest.mark.parametrize("edit", [{"priority": 8}, {"workers": 5, "min_workers": 2}, {"restart_limit": 9}])
+def test_an_edited_job_still_waits_for_the_room_that_others_leave(edit: dict[str, Any]) -> None:
+    of = world()
+    running(of, "low", 4, priority=1)
+    high = waiting(of, "high", 4, priority=9)
+    decided = preempted(of)
+    before = desired_status(of.state, high)["message"]
+    spec = {"workers": 4, "min_workers": 4, "worker": GPU, "equals": True, "priority": 9, "generation": 2}
+    of.job("high", **(spec | edit))  # type: ignore[arg-type]
+    validate(of.state)
+    assert high.slots.room is decided is not None and high.placements
+    assert desired_status(of.state, high)["message"] == before != ""
+    assert awaited(of.state, high).what == What.ROOM
+    for pod in list(of.state.pods_of["uid-low"].values()):
+        of.pod_gone(pod.uid)
+        assert high.uid in of.changes.jobs, "its controller looks at it"
+    of.control()
+    assert high.stage == Stage.STARTING
 
 
 @pytest.mark.parametrize("spec", [{"suspend": True}, {"terminating": True}])

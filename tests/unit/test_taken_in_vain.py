@@ -253,6 +253,10 @@ def test_where_a_pod_hangs_others_give_room_instead_and_once() -> None:
         assert high.decided is not None and high.decided.reason == StageReason.ROOM_NOT_FREED
         assert (high.taken.in_vain is None) == (other is not None)
         of.wait_for_back_offs()
+    assert (
+        "one of the nodes that it got changes, or a pod leaves one of these; free"
+        in desired_status(of.state, high)["message"]
+    )
     assert of.state.jobs["uid-low"].preempted and not takes_again(of, high)
 
 
@@ -339,7 +343,7 @@ def test_the_list_of_preemptions_says_who_took_room_in_vain(
 
 
 @pytest.mark.parametrize("reason", ["NodeClosed", "NodeLost"])
-def test_who_lost_it_because_a_node_closed_is_listed_but_may_take_other_room(reason: str) -> None:
+def test_who_lost_it_because_a_node_closed_has_not_taken_it_in_vain_in_the_list_either(reason: str) -> None:
     of = world()
     running(of, "low", 4, priority=1)
     high = waiting(of, "high", 4, priority=9)
@@ -350,7 +354,9 @@ def test_who_lost_it_because_a_node_closed_is_listed_but_may_take_other_room(rea
     for entry in of.entries:
         ledger.feed(entry)
     [found] = ledger.found
-    assert found.vain is not None and found.vain.reason == reason and high.taken is None
+    assert high.decided is not None and high.decided.reason == reason and (found.vain, high.taken) == (None, None)
+    [row] = Preemptions(ledger.found, ledger.guests, 600_000).json()["preemptions"]
+    assert row["lost_ms"] and not row["in_vain"] and not row["in_vain_because"]
     assert "in vain" not in desired_status(of.state, high)["message"]
 
 

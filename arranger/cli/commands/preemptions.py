@@ -43,7 +43,8 @@ def command(target: str | None, settings: Settings, output: str, **options: Any)
     a whole job of lower priority; Reclaim: a job of a queue above its share), and the work that they lost, in GPU
     hours. BEGAN AFTER is how long the job then waited until it began. AGAIN AFTER is how long each victim waited until
     its quorum had nodes again. A job that lost the room again without having been Running took it in vain: the list
-    says so, with the reason. FREE BY ITSELF is the time after which the job would have got nodes without the
+    says so, with the reason, unless another job took it, its user suspended it, or a node was closed or lost before
+    others had left it. FREE BY ITSELF is the time after which the job would have got nodes without the
     preemption, and without those after it: a scheduling cycle is asked, with its limits, guarantees and reservations,
     for at most an hour ahead. It is an estimate: a job that gave all its room would have ended when its deadline or its
     expectedRuntimeSeconds said, and all other jobs end when they did, as does one that somebody deletes, also if that

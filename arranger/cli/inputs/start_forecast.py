@@ -27,7 +27,7 @@ def with_forecast(answer: Explanation, state: State, config: CycleConfig) -> Exp
     made = _made(answer.standing.uid, state, config)
     if reserved:
         expected_ms = made.expected_ms if made.expected_ms != start.expected_ms else 0
-        made = msgspec.structs.replace(start, forecast_ms=expected_ms)
+        made = msgspec.structs.replace(start, forecast_ms=expected_ms, guessed=made.guessed)
     return msgspec.structs.replace(answer, start=made)
 
 

@@ -25,9 +25,9 @@ _ASKED_FOR = (StageReason.SUSPENDED, StageReason.RESUMED)
 
 
 def await_room(state: State, job: JobRecord, event: Preempted | None) -> None:
-    """Record by which decision others are still to leave the job's nodes; None if that is over."""
-    job.slots.room = event
-    if event is not None:
+    """Record by which decision others are still to leave the job's nodes, if it has some; None if that is over."""
+    job.slots.room = event if job.placements else None
+    if job.slots.room is not None:
         state.awaiting[job.uid] = None
     else:
         state.awaiting.pop(job.uid, None)

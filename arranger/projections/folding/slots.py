@@ -243,7 +243,7 @@ class Slots:
         kept, filled = dict(job.placements), dict(job.bound)
         restarts, spent, refused = job.leader.restarts, job.spent, dict(job.slots.refused_ms)
         failures, devices = dict(job.slots.failures), holdings(self.state, job)
-        lent = dict(job.slots.lent)
+        lent, room = dict(job.slots.lent), job.slots.room
         if job.spec is not None:
             self._release_all(job, Stage.PENDING)  # reserved again below, so no pod becomes assumed
         job.spec, job.leader.restarts = spec, restarts
@@ -260,6 +260,7 @@ class Slots:
         for slot, node in kept.items():
             if exists(spec, slot):
                 self._reserve(job, slot, node)
+        await_room(self.state, job, room)
         hold_again(self.state, job, devices)
         job.slots.refused_ms = {slot: since_ms for slot, since_ms in refused.items() if slot in job.placements}
         job.slots.failures = {slot: count for slot, count in failures.items() if slot in job.placements}

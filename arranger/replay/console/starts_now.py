@@ -36,4 +36,13 @@ def _made(found: JobForecast, made: Forecast, *, late: bool) -> Start:
     if why is not None and late:
         why = NoStart.LATER
     endless = made.endless if why == NoStart.ENDLESS else ()
-    return Start(certainty, found.expected_ms, found.earliest_ms, found.latest_ms, made.time_ms, why, endless)
+    return Start(
+        certainty,
+        found.expected_ms,
+        found.earliest_ms,
+        found.latest_ms,
+        made.time_ms,
+        why,
+        endless,
+        guessed=found.guessed,
+    )

@@ -76,6 +76,10 @@ class Start(msgspec.Struct, frozen=True):
     estimated: bool = False
     #: Of a reservation: jobs of other queues wait, and may get their turns first. Nobody promised that they don't.
     contested: bool = False
+    #: Of the forecast: it supposes that a job ends until then of whose end nothing is known.
+    guessed: bool = False
+    #: How many of `leaving` are pods of the job itself.
+    own: int = 0
 
     @property
     def guess(self) -> bool:
@@ -114,18 +118,23 @@ def _reserved(state: State, job: JobRecord, reservation: Reservation) -> Start:
     estimated, contested = _estimated(state, decided.awaits), _contested(state, job)
     if decided.start_ms > state.time_ms:
         return Start(Certainty.PROMISED, decided.start_ms, first_ms=moved_ms, estimated=estimated, contested=contested)
-    nodes = {pods.node for pods in decided.pods}
-    there = (pod for pod in state.pods.values() if pod.node in nodes)
-    leaving = tuple(sorted(f"{pod.namespace}/{pod.name}" for pod in there if pod.deleting or leaves(state, pod)))
+    leaving = _leaving(state, {pods.node for pods in decided.pods})
     return Start(
         Certainty.PROMISED,
         decided.start_ms,
         endless=awaited,
         first_ms=moved_ms,
-        leaving=leaving,
+        leaving=tuple(sorted(leaving.values())),
+        own=len(leaving.keys() & state.pods_of.get(job.uid, {}).keys()),
         estimated=estimated,
         contested=contested,
     )
+
+
+def _leaving(state: State, nodes: Collection[str]) -> dict[str, str]:
+    """The pods that are about to leave these nodes: UID → name."""
+    there = (pod for pod in state.pods.values() if pod.node in nodes)
+    return {pod.uid: f"{pod.namespace}/{pod.name}" for pod in there if pod.deleting or leaves(state, pod)}
 
 
 def _contested(state: State, job: JobRecord) -> bool:

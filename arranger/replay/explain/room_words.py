@@ -161,7 +161,10 @@ def _promised(start: Start, now_ms: int, time: _Time) -> str:
     at = time(start.expected_ms)
     said = "expected" if start.estimated or start.contested else "promised"
     first = f", which {said} {time(start.first_ms)} at first" if start.first_ms else ""
-    other = f"; `arranger forecast` expects {time(start.forecast_ms)}" if start.forecast_ms else ""
+    how, why = (
+        ("guesses", f", with jobs of whose end nothing is known: {GUESSED}") if start.guessed else ("expects", "")
+    )
+    other = f"; `arranger forecast` {how} {time(start.forecast_ms)}{why}" if start.forecast_ms else ""
     if start.expected_ms > now_ms:
         sure = f"{'expected' if first else said} by its reservation{first}"
         sure += " (estimated from earlier runs)" if start.estimated else ""
@@ -175,7 +178,9 @@ def overdue_text(start: Start) -> str:
     """What a job still waits for whose promised start is over."""
     waits = [f"{few(start.endless, _NAMED)} to end"] if start.endless else []
     if start.leaving:
-        waits.append(f"{counted(len(start.leaving), 'pod')} to leave those nodes ({few(start.leaving, _NAMED)})")
+        own = f", {start.own} of them its own," if start.own else ""
+        own = " of its own" if start.own == len(start.leaving) else own
+        waits.append(f"{counted(len(start.leaving), 'pod')}{own} to leave those nodes ({few(start.leaving, _NAMED)})")
     return f"it waits for {' and for '.join(waits)}" if waits else "the next cycle decides anew"
 
 
@@ -251,6 +256,6 @@ _TAKES_NONE = {
     NoRoomKind.REFUSED: "the API server refuses a pod of it in a dry run, which is repeated now and then",
     NoRoomKind.IN_VAIN: (
         "it took room and didn't start; it takes none again until its spec, a quota of its namespace or one of the "
-        "nodes that it got changes"
+        "nodes that it got changes, or a pod leaves one of these where others didn't in time"
     ),
 }

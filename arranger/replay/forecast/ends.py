@@ -69,19 +69,23 @@ class Ends:
         self.begin_ms = begin_ms
         self._all_times = sorted(all_times) if len(all_times) >= _ALL_NEEDED else []
         self._exact = exact
+        #: When the first job ends of whose end nothing is known, in milliseconds since 1970; 0 if none does.
+        self.guessed_ms = 0
 
     def lasts_ms(self, state: State, job: JobRecord, now_ms: int) -> int | None:
         """For how long a job with nodes runs from now on, in milliseconds; None if it never ends."""
-        left_ms = self._left_ms(state, job, now_ms)
+        known = self._known(state, job, now_ms)
+        left_ms = self._left_ms(state, job, known, now_ms)
+        if known is None and left_ms is not None:
+            self.guessed_ms = min(self.guessed_ms or now_ms + left_ms, now_ms + left_ms)
         if left_ms is None or self._exact:
             return left_ms
         after_ms = now_ms - self.begin_ms + left_ms
         apart_ms = 1 << max((after_ms // _APART).bit_length() - 1, 0)
         return -(-after_ms // apart_ms) * apart_ms - (now_ms - self.begin_ms)
 
-    def _left_ms(self, state: State, job: JobRecord, now_ms: int) -> int | None:
+    def _left_ms(self, state: State, job: JobRecord, known: _Known | None, now_ms: int) -> int | None:
         age_ms = max(now_ms - job.began_ms, 0) if job.began_ms else 0
-        known = self._known(state, job, now_ms)
         if known is None:
             return self._of_unknown(age_ms)
         times = self._times(state, job)

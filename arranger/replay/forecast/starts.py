@@ -66,7 +66,7 @@ class Unknown(StrEnum):
 class JobForecast(msgspec.Struct, frozen=True):
     """When a waiting job starts, in milliseconds since 1970; 0 for unknown. `queue_position` counts from 1 in
     the order of the queue. `why` says why a time is unknown, None if all are known. `promised_ms` is what the job's
-    reservation says."""
+    reservation says. `guessed`: until the expected start, a job is supposed to end of whose end nothing is known."""
 
     uid: str
     job: str
@@ -76,6 +76,7 @@ class JobForecast(msgspec.Struct, frozen=True):
     latest_ms: int
     why: Unknown | None
     promised_ms: int = 0
+    guessed: bool = False
 
     @property
     def guess(self) -> bool:
@@ -155,6 +156,7 @@ def forecast(
         ends = Ends(case, config, begin_ms=time_ms, all_times=times, exact=exact)
         states[case] = private_copy(base) if case != EndScenario.WORST else base
         _go_on(states[case], runs[case], ends, config=config, until_ms=end_ms, policies=policies)
+        runs[case].guessed_ms = ends.guessed_ms
     endless = tuple(runs[EndScenario.WORST].endless_jobs)
     short = until_ms is not None or enough()
     why = Unknown.ENDLESS if endless else Unknown.LATER if short else Unknown.NEVER
@@ -267,8 +269,10 @@ def _merged(
     earliest_ms = min(known, default=0)
     reservation = state.reservations.get(job.uid)
     promised_ms = reservation.decided.start_ms if reservation is not None else 0
+    guessed = 0 < runs[EndScenario.EXPECTED].guessed_ms <= expected_ms
+    why_unknown = None if latest_ms else why
     return JobForecast(
-        job.uid, label(job), position, expected_ms, earliest_ms, latest_ms, None if latest_ms else why, promised_ms
+        job.uid, label(job), position, expected_ms, earliest_ms, latest_ms, why_unknown, promised_ms, guessed
     )  # fmt: skip
 
 
@@ -285,6 +289,8 @@ class _Starts(Meter):
         super().__init__(None, begin_ms)
         #: Job UID → its start in milliseconds since 1970.
         self.found: dict[str, int] = {}
+        #: As `Ends.guessed_ms`, once the run is over.
+        self.guessed_ms = 0
         self._open = dict.fromkeys(uids)
         self._moved = moved
         self._enough = enough

@@ -48,8 +48,9 @@ class Aftermath(msgspec.Struct):
     """A preemption and what became of it. `again_ms` is by victim: how long it waited until it had nodes for its quorum
     again, None if it still waits, has ended or was deleted; surplus is left out. `free_ms`: so long after it, the room
     would have been free without it; None if that wasn't seen. `vain`: by this decision the beneficiary lost the room
-    without having been Running; None if it hasn't. `gpus` are those of the beneficiary's quorum. `gone` has those of
-    its jobs that ended or were deleted before they had nodes (again): by UID, the stage, or "Deleted"."""
+    without having been Running, as `TakenRoom.ended` counts it; None if it hasn't. `gpus` are those of the
+    beneficiary's quorum. `gone` has those of its jobs that ended or were deleted before they had nodes (again): by UID,
+    the stage, or "Deleted"."""
 
     taking: RoomTaking
     again_ms: dict[str, int | None]
@@ -98,8 +99,7 @@ class OfQueue(msgspec.Struct):
 class PreemptionLine(RoomTaking):
     """A preemption with what became of it, as `Aftermath` says. `gained_ms`: how long after it the beneficiary began,
     None if it hasn't. `harm_gpu_ms`: GPU-milliseconds of work that its victims lost. `in_vain`: why the beneficiary
-    lost the room without having been Running, as a reason and in words; both are empty if it hasn't. `gone` as in
-    `Aftermath`."""
+    took the room in vain, as a reason and in words; both are empty if it hasn't. `gone` as in `Aftermath`."""
 
     harm_gpu_ms: int = 0
     gained_ms: int | None = None
@@ -251,7 +251,7 @@ class PreemptionLedger:
         if not taking.begun_ms:
             taking.lost_ms = self.state.time_ms
             watched.looking = False
-        if event.awaited or (job is not None and job.taken is not None and job.taken.ended == event):
+        if job is not None and job.taken is not None and job.taken.ended == event:
             watched.found.vain = event
 
     def _beneficiary_gone(self, uid: str) -> None:
