@@ -275,6 +275,22 @@ def test_a_start_that_no_end_of_a_job_brings_is_not_put_down_to_jobs_that_may_ne
     assert whys["all"] == Unknown.GUARANTEES
 
 
+def test_a_forecast_ends_where_nothing_but_the_revision_of_a_reservation_is_to_come() -> None:
+    """The leader's pod is gone, and no decision says so yet. A forecast makes none, so the job seems to leave its nodes,
+    half a minute later each time: ten years were forecast in such steps."""
+    of = world(reservations=1)
+    lost = of.job("lost", leader=GPU, workers=3, worker=GPU, min_workers=3)
+    of.settle()
+    submit(of, "waits", 4)
+    of.cycle()
+    of.pod_gone(lost.bound[0, 0])
+    of.pass_time(31)
+    of.cycle()
+    assert of.state.reservations["uid-waits"].decided.start_ms
+    of.pass_time(31)
+    assert by_name(forecast_of(of))["waits"].why == Unknown.ENDLESS
+
+
 def test_a_job_waits_for_the_one_that_it_comes_after() -> None:
     of = world()
     running(of, "first", 1, expected_s=100)

@@ -193,8 +193,13 @@ class Continuation:
     def _is_over(self, next_ms: int, *, last: bool) -> bool:
         """Whether the run ends before `next_ms`, when something is due. `last`: the log shows nothing more."""
         if self._until_ms is not None:
-            return next_ms > self._until_ms
+            return next_ms > self._until_ms or (last and self._only_revises and self._idle_cycles >= _MOST_IDLE)
         return last and self._idles(next_ms)
+
+    @property
+    def _only_revises(self) -> bool:
+        """Whether nothing is due but revisions of reservations."""
+        return all(of[-1] == _REVISION for of in self._due)
 
     def _idles(self, next_ms: int) -> bool:
         """Whether nothing is due but revisions of reservations, the first at `next_ms`, and nothing will come of them.
@@ -202,7 +207,7 @@ class Continuation:
         What is kept moves further away each time, so a job that is expected to end before may then go first. Until
         `next_ms`, the last cycle let all jobs go first that are expected to run no longer than until then.
         """
-        if any(of[-1] != _REVISION for of in self._due):
+        if not self._only_revises:
             return False
         if self._idle_cycles >= _MOST_IDLE:
             return True
