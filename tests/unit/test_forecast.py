@@ -276,8 +276,8 @@ def test_a_start_that_no_end_of_a_job_brings_is_not_put_down_to_jobs_that_may_ne
 
 
 def test_a_forecast_ends_where_nothing_but_the_revision_of_a_reservation_is_to_come() -> None:
-    """The leader's pod is gone, and no decision says so yet. A forecast makes none, so the job seems to leave its nodes,
-    half a minute later each time: ten years were forecast in such steps."""
+    """The leader's pod is gone, and no decision says so yet. A forecast makes none, so the job seems to leave its
+    nodes, half a minute later each time: ten years were forecast in such steps."""
     of = world(reservations=1)
     lost = of.job("lost", leader=GPU, workers=3, worker=GPU, min_workers=3)
     of.settle()
