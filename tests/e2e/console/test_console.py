@@ -134,7 +134,7 @@ def test_the_page_of_a_job_says_what_the_command_explains_of_it(room: str, opene
         "25.296 GPU seconds of work lost, no restart counted; it waits again since 10 s",
         "scheduled again 2 times; counted against the limits: leader 0 of 3, actors 0 of 3",
         "node-1, node-2, start unknown, after the end of default/explore",
-        "memory 24Gi used, share 48Gi; nvidia.com/gpu 6 used, share 6; 1 job with nodes.",
+        "memory 24Gi used, share 48Gi; nvidia.com/gpu 6 used, share 12; 1 job with nodes.",
         "What keeps it waiting is room: no nodes have enough for it.",
         "preempted for job hotfix of namespace default, which has priority 8",
         "default/explore holds 3 nvidia.com/gpu since",
