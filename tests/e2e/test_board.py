@@ -81,12 +81,13 @@ def test_no_query_of_the_board_is_empty_after_a_real_run_and_no_alert_fires(
 
             def filled() -> bool:
                 """Whether no query is empty now; jobs keep coming, and one that takes the place of another."""
-                nonlocal waves  # the job that runs when a wave comes is of queue b
+                nonlocal waves
                 if sum(stage not in ("Succeeded", "Failed") for stage in stages(embedded).values()) < 4:
                     waves += 1
                     names = [f"j{waves}-{number}" for number in range(4)]
                     of = [training(name, of_queue="ab"[number % 2]) for number, name in enumerate(names)]
-                    apply(embedded, *of, training(f"high{waves}", of_queue="b", priority=9))
+                    high = [training(f"high{waves}-{name}", of_queue=name, priority=9) for name in "ab"]
+                    apply(embedded, *of, *high)
                 return not empty(prometheus)
 
             def filled_in_time() -> None:
