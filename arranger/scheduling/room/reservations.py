@@ -16,6 +16,10 @@ the job with the reservation can start with its room (`Preemption.ask_guests`). 
 lent such room by themselves (`lend`). So no room is idle because it is reserved, and no job behind delays the start,
 because nothing that a job only expects of itself counts here. (Without guests it does, as nobody else could use the
 room.)
+
+A job that waits for nothing but its own pods of an earlier attempt has a reservation too, without guests: it starts
+within seconds (`keep`). A guest that keeps its queue within its share stays, where its host would lift its own above it
+(`Others.stays`).
 """
 
 import math
@@ -324,10 +328,12 @@ class Reservations:
         view, content = self._placer.view, self._placer.view.content
         rows = view.node_index.rows()
         own = [rows[pod.node] for pod in self._vacating.own_pods(job) if pod.node in rows]
+        if not own:
+            return None
         others = np.delete(np.arange(len(view)), own)
         free = np.maximum(view.free[others].astype(np.int64), 0)
         view.hold(others, free)
-        found = self._search(job, []) if own else None
+        found = self._search(job, [])
         view.hold(others, free, content, sign=-1)
         return found
 
