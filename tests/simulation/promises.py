@@ -107,7 +107,9 @@ class Promises:
             order = [job.uid for job in in_order(state, cycle.config, time_ms=cycle.time_ms)]
             jobs = [state.jobs[uid] for uid in _placed(events) if uid in state.jobs]
             run_ms = {job.uid: _to_run_ms(state, job, cycle) for job in jobs}
-            beyond = {uid: None for uid in self._open if uid in state.jobs and _exceeds(state, state.jobs[uid])}
+            promised = {*self._open, *(event.job_uid for event in events if isinstance(event, k.Reserved))}
+            exceeding = (uid for uid in sorted(promised) if uid in state.jobs and _exceeds(state, state.jobs[uid]))
+            beyond = dict.fromkeys(exceeding)
         return Before(order, run_ms, facts, _rules(state) if _changes_rules(events) else (), beyond)
 
     def after(
@@ -144,7 +146,8 @@ class Promises:
             if not isinstance(event, k.Reserved) or not event.start_ms or event.job_uid in self._open:
                 continue
             job = state.jobs[event.job_uid]
-            if _first(state, job.uid, before.order) and not _limited(state, job):
+            passed_by = _beyond(state, job, before, _placed(accepted))
+            if _first(state, job.uid, before.order) and not _limited(state, job) and not passed_by:
                 promise = Promise(event.start_ms, job.seen, _ends(state, event.start_ms, cycle))
                 self._open[job.uid] = promise
                 _note_placed(promise, state, accepted, before, cycle)
@@ -205,12 +208,17 @@ def _why_void(
         return NODES
     if placed and cycle is None:
         return STALE
-    if uid in before.beyond and any(name_of(state, state.jobs[of]) != name_of(state, job) for of in placed):
+    if _beyond(state, job, before, placed):
         return BEYOND
     if cycle is not None and uid not in before.order:
         return ITSELF
     first = cycle is None or _first(state, uid, before.order, placed)
     return "" if first else BEFORE_IT
+
+
+def _beyond(state: State, job: JobRecord, before: Before, placed: Sequence[str]) -> bool:
+    """Whether jobs of other queues get nodes while this one would lift its own queue above its share."""
+    return job.uid in before.beyond and any(name_of(state, state.jobs[of]) != name_of(state, job) for of in placed)
 
 
 def _first(state: State, uid: str, order: Sequence[str], placed: Sequence[str] = ()) -> bool:

@@ -454,12 +454,14 @@ class Reservations:
 
     def _search(self, job: JobRecord, ends: list[tuple[float, JobRecord]] | None = None) -> _Found | None:
         """When and where the quorum fits as others end, in the order of these `ends` or of all; None if it doesn't fit
-        even then. Room that is kept for pods that may come is kept for seconds."""
+        even then. Room that is kept for pods that may come is kept for seconds. With these ends alone, what all others
+        are still to leave for the jobs before it isn't there, and isn't held for those either."""
         placing = self._placer.placing
         observer, placing.observer = placing.observer, None
-        content = self._placer.view.content
-        self._hold_all(1)
-        ends = self._ends(job) if ends is None else ends
+        content, in_turn = self._placer.view.content, ends is not None
+        if not in_turn:
+            self._hold_all(1)
+        ends = ends if ends is not None else self._ends(job)
         lent = {of.uid: slots for _, of in ends if (slots := of.slots.lent_by(job.uid))}
         first = [self._vacating.of_pods(self._going)]
         first += self._vacating.of_assumed()
@@ -475,7 +477,8 @@ class Reservations:
             found = self._as_found(job, tried, ends[: max(enough - len(first), 0)])
             placing.undo(tried, mark)
         departures.go_to(0)
-        self._hold_all(-1, content)
+        if not in_turn:
+            self._hold_all(-1, content)
         placing.observer = observer
         return found
 
