@@ -79,6 +79,36 @@ def test_nobody_behind_it_starts_where_it_would_start(guests: bool) -> None:
     validate(of.state)
 
 
+def test_what_others_are_still_to_leave_for_a_job_before_it_isnt_in_its_way() -> None:
+    """On n1, two GPUs are free beside the reservation of `big`, for which `other` is to leave four more."""
+    of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
+
+    def of_gpus(name: str, priority: int, gpus: int) -> JobRecord:
+        worker = shape(cpu=1, gpus=gpus)
+        of_job = {"priority": priority, "preemptible": name == "victim", "equals": True}
+        return of.job(name, workers=1, worker=worker, min_workers=1, **of_job)  # type: ignore[arg-type]
+
+    of.node("n0", cpu=64, gpus=4)
+    victim, _ = of_gpus("victim", 5, 2), of_gpus("beside", 9, 2)
+    of.settle()
+    of.node("n1", cpu=64, gpus=8)
+    other, over = of_gpus("other", 9, 4), of_gpus("over", 9, 4)
+    of.settle()
+    taker = of_gpus("taker", 8, 2)
+    of.cycle()
+    of.control()
+    assert victim.stage == Stage.RESCHEDULING and taker.placements == {(1, 0): "n0"}
+    for uid in of.state.pods_of[victim.uid]:
+        of.change_pod(uid, deleting=True, times=PodTimes(of.now_ms + GRACE_S * 1000, 0, 0))
+    of.say(k.StageDecided(over.uid, over.version, over.attempt, Stage.SUCCEEDED, "Terminated"))  # type: ignore[arg-type]
+    for uid in list(of.state.pods_of[over.uid]):
+        of.pod_gone(uid)
+    big = of_gpus("big", 7, 6)
+    of.cycle()
+    assert of.state.reservations[big.uid].decided.awaits == (other.uid,)
+    assert [pods.node for pods in of.state.reservations[victim.uid].decided.pods] == ["n1"]
+
+
 def test_on_the_nodes_that_its_own_pods_leave_it_keeps_nobody_from_free_ones() -> None:
     of, uid = world()
     victim, behind = of.state.jobs["uid-victim"], submit(of, "behind", 3)
