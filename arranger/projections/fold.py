@@ -12,10 +12,9 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.devices import DevicesMatched
-from arranger.events.facts import RefusedPods
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
-from arranger.model.job import ACTIVE, Replacement, Stage
+from arranger.model.job import ACTIVE, Stage
 from arranger.model.names import GROUP_PREFIX, POD_PREFIX
 from arranger.projections.derived import dependencies, job_indexes
 from arranger.projections.derived.awaited_room import (
@@ -29,12 +28,13 @@ from arranger.projections.derived.awaited_room import (
 from arranger.projections.derived.queue_counts import hold_pod, is_other, release_pod, same_use
 from arranger.projections.folding import object_changes, placeholders, provisioning
 from arranger.projections.folding.forecasts import end_reservation, no_forecast
+from arranger.projections.folding.job_beginnings import begin_job
 from arranger.projections.folding.job_life import JobLife
 from arranger.projections.folding.pod_groups import follow_member, forget_group, forget_groups, see_group
+from arranger.projections.folding.pods_of_jobs import PodsOfJobs
 from arranger.projections.folding.pods_to_place import follow_pod
-from arranger.projections.folding.slots import assumed_of, forget_assumed, refuse_slot
-from arranger.projections.jobs.backoff import BackOff
-from arranger.projections.jobs.parts import EVICT, STREAK_MS, Replaced, SlotKey
+from arranger.projections.folding.slots import Slots, assumed_of, forget_assumed, refuse_slot
+from arranger.projections.jobs.parts import EVICT, SlotKey
 from arranger.projections.jobs.records import JobRecord, expand, holds
 from arranger.projections.observed import devices
 from arranger.projections.observed.namespace_terms import note_listed, note_repelling, take_claims
@@ -90,13 +90,16 @@ _OF_PODS = (POD_PREFIX, GROUP_PREFIX)
 _NO_CONFIG = CycleConfig()
 
 
-class _Fold(JobLife):
+class _Fold:
     """One entry being folded, event by event, and the verdict on its cycle."""
 
-    __slots__ = ("cycle_config", "cycle_refused", "superseded")
+    __slots__ = ("changes", "cycle_config", "cycle_refused", "jobs", "pods", "slots", "state", "superseded", "time_ms")
 
     def __init__(self, state: State, changes: Changes, time_ms: int) -> None:
         self.state, self.changes, self.time_ms = state, changes, time_ms
+        self.slots = Slots(state, changes, time_ms)
+        self.pods = PodsOfJobs(self.slots)
+        self.jobs = JobLife(self.pods)
         self.cycle_refused = "no cycle was taken in this batch"
         self.superseded = False
         self.cycle_config = _NO_CONFIG
@@ -109,7 +112,7 @@ class _Fold(JobLife):
 
     def claimed(self, offset: int, event: k.WatchClaimed) -> None:
         if self.state.foreign(event.cluster):
-            self._count("Observation", accepted=False)
+            self.count("Observation", accepted=False)
             return
         self.state.terms[event.kind] = offset
         self.state.cluster = self.state.cluster or event.cluster
@@ -117,7 +120,7 @@ class _Fold(JobLife):
             take_claims(self.state, with_volumes=event.volumes, with_devices=event.devices)
 
     def listing_ended(self, _offset: int, event: k.ListingEnded) -> None:
-        if self._current(event.kind, event.term):
+        if self.current(event.kind, event.term):
             self.state.listed[event.kind] = True
             self.state.unwatched.pop(event.kind, None)
             self.state.job_changes += 1
@@ -127,12 +130,12 @@ class _Fold(JobLife):
             if event.kind == k.Watched.POD:
                 for job in self.state.jobs.values():
                     job.slots.leaving = ()  # the listing had every old pod; a pod seen from now on is a new one
-                    self._note_ready(job)
-                    self._adopt_kept(job)
+                    self.slots.note_ready(job)
+                    self.pods.adopt_kept(job)
 
     def watch_heard(self, _offset: int, event: k.WatchHeard) -> None:
         state = self.state
-        if not self._current(event.kind, event.term):
+        if not self.current(event.kind, event.term):
             return
         state.heard[event.kind] = max(event.until_ms, state.heard.get(event.kind, 0))
         self.changes.jobs.update({uid: None for uid, job in state.jobs.items() if job.stage in ACTIVE})
@@ -142,7 +145,7 @@ class _Fold(JobLife):
 
     def node_seen(self, _offset: int, event: k.NodeSeen) -> None:
         nodes, name, facts = self.state.nodes, event.name, event.facts
-        if not self._current(k.Watched.NODE, event.term):
+        if not self.current(k.Watched.NODE, event.term):
             return
         before = nodes.facts_of(name)
         if nodes.see(name, event.uid, event.resource_version, facts, time_ms=self.time_ms):
@@ -153,7 +156,7 @@ class _Fold(JobLife):
             node_changed(self.state, name, self.changes)
 
     def gone(self, offset: int, event: k.ObjectGone) -> None:
-        if self._current(event.kind, event.term):
+        if self.current(event.kind, event.term):
             _FORGET[event.kind](self, offset, event)
 
     def node_gone(self, _offset: int, event: k.ObjectGone) -> None:
@@ -166,7 +169,7 @@ class _Fold(JobLife):
     def pod_seen(self, offset: int, event: k.PodSeen) -> None:
         state, uid = self.state, event.uid
         if state.terms.get(_POD) != event.term:
-            self._count("Observation", accepted=False)
+            self.count("Observation", accepted=False)
             return
         owner, old, job = event.owner, state.pods.get(uid), None
         moved = old is not None and old.owner != owner  # its labels were edited, so it fills another slot or none
@@ -184,14 +187,14 @@ class _Fold(JobLife):
         elif uid in state.deleting:
             del state.deleting[uid]
         if event.asks is not None or (old is not None and old.asks is not None):
-            follow_pod(self, offset, old, event)
-            follow_member(self, offset, old, event)
+            follow_pod(self.slots, offset, old, event)
+            follow_member(self.slots, offset, old, event)
         if moved and old is not None and old.owner is not None:
-            self._forget_pod_of_job(old)
+            self.pods.forget(old)
         if owner is not None:
-            (state.pods_of.get(owner.job_uid) or self._first_pods_of(owner.job_uid))[uid] = event
+            (state.pods_of.get(owner.job_uid) or self.pods.first_of(owner.job_uid))[uid] = event
             self.changes.jobs[owner.job_uid] = None
-            if job is not None and self._note_seen(job, owner, old, event):
+            if job is not None and self.pods.note(job, owner, old, event):
                 return
         if (
             old is None
@@ -233,8 +236,8 @@ class _Fold(JobLife):
         state.repelling.pop(event.uid, None)
         state.deleting.pop(event.uid, None)
         if pod.asks is not None:
-            follow_pod(self, offset, pod, None)
-            follow_member(self, offset, pod, None)
+            follow_pod(self.slots, offset, pod, None)
+            follow_member(self.slots, offset, pod, None)
         if holds(pod):
             release_pod(state, pod)
             self.changes.schedulable = True
@@ -242,18 +245,18 @@ class _Fold(JobLife):
         elif pod.namespace in state.quotas:
             state.job_changes += 1
         if pod.owner is not None:
-            self._forget_pod_of_job(pod)
+            self.pods.forget(pod)
         else:
             placeholders.forget_placeholder(self, pod)
 
     def job_seen(self, offset: int, event: k.JobSeen) -> None:
-        if not self._current(k.Watched.JOB, event.term) or event.uid.startswith(_OF_PODS):
+        if not self.current(k.Watched.JOB, event.term) or event.uid.startswith(_OF_PODS):
             return
         self.changes.jobs[event.uid] = None
         self.state.orphaned.pop(event.uid, None)
         job = self.state.jobs.get(event.uid)
         if job is None:
-            self._begin_job(offset, event)
+            begin_job(self.pods, offset, event)
             return
         before = job.seen
         job.seen = event
@@ -268,7 +271,7 @@ class _Fold(JobLife):
             if job.placements:
                 self.state.note_room()
             if event.spec is not None:
-                self._change_spec(job, event.spec, edited=before.generation != event.generation)
+                self.jobs.change_spec(job, event.spec, edited=before.generation != event.generation)
             self.changes.schedulable = True
 
     def job_gone(self, _offset: int, event: k.ObjectGone) -> None:
@@ -279,7 +282,7 @@ class _Fold(JobLife):
             self.changes.jobs[event.uid] = None
             self.changes.schedulable = True
             self.state.job_changes += 1
-            self._release_all(job, job.stage)
+            self.slots.release_all(job, job.stage)
             if event.uid in self.state.pods_of:
                 self.state.orphaned[event.uid] = self.time_ms
             provisioning.forget_job(self.state, event.uid, self.changes)
@@ -287,12 +290,12 @@ class _Fold(JobLife):
             dependencies.tell_dependents(self.state, job, self.changes)
 
     def watch_refused(self, offset: int, event: k.WatchRefused) -> None:
-        if not self._current(event.kind, event.term):
+        if not self.current(event.kind, event.term):
             return
         self.state.unwatched[event.kind] = event.code
         self.state.listed[event.kind] = False
         object_changes.forget_refused(self.state, event.kind)
-        forget_groups(self, offset, event.kind)
+        forget_groups(self.slots, offset, event.kind)
         self.state.job_changes += 1
         self.changes.schedulable = True
         self.changes.jobs.update(dict.fromkeys(self.state.jobs))
@@ -311,7 +314,7 @@ class _Fold(JobLife):
             _confirmed(self, event)
             if self.state.room_news <= event.base:
                 self.state.room_news = 0
-        self._judge(offset, "CycleTaken", self.cycle_refused)
+        self.judge(offset, "CycleTaken", self.cycle_refused)
 
     def placed(self, offset: int, event: k.Placed) -> None:
         job = self.state.jobs.get(event.job_uid)
@@ -319,12 +322,12 @@ class _Fold(JobLife):
         refused, need = self.cycle_refused or outdated(job, event.based_on, event.attempt), None
         if not refused and job is not None:
             refused, need = self._judged(job, event, desired)
-        if self._judge(offset, "Placed", refused) and job is not None:
-            self._give_nodes(job, event, desired, need)
+        if self.judge(offset, "Placed", refused) and job is not None:
+            self.slots.give_nodes(job, event, desired, need)
             job.version = offset
             if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
                 leaderless = not job.valid_spec.has_leader
-                self._enter(job, k.start(job.uid, event.based_on, event.attempt, leaderless=leaderless))
+                self.jobs.enter(job, k.start(job.uid, event.based_on, event.attempt, leaderless=leaderless))
 
     def _judged(
         self, job: JobRecord, event: k.Placed, desired: dict[SlotKey, str], freed: placements.Freed = placements.NOTHING
@@ -342,14 +345,14 @@ class _Fold(JobLife):
         if not refused and job is not None:
             freed = freed_by(self.state, event)
             refused, need = self._judged(job, placed, desired, freed)
-        if self._judge(offset, "Preempted", refused) and job is not None:
+        if self.judge(offset, "Preempted", refused) and job is not None:
             for victim in event.victims:
                 of = self.state.jobs[victim.job_uid]
-                self._give_way(of, victim, taken_by(self.state, job, of, victim.kind))
+                self.jobs.give_way(of, victim, taken_by(self.state, job, of, victim.kind))
                 of.version = offset
             guests = [of.job_uid for of in event.victims if of.kind.of_guest]
             job.slots.asked = tuple(sorted({*job.slots.asked, *guests}))
-            self._give_nodes(job, placed, desired, need)
+            self.slots.give_nodes(job, placed, desired, need)
             await_room(self.state, job, event)
             take_room(self.state, job, event, self.time_ms)
             job.waits = None
@@ -358,10 +361,10 @@ class _Fold(JobLife):
     def waits(self, offset: int, event: k.Waits) -> None:
         job = self.state.jobs.get(event.job_uid)
         refused = self.cycle_refused or outdated(job, event.based_on, None)
-        if self._judge(offset, "Waits", refused) and job is not None:
+        if self.judge(offset, "Waits", refused) and job is not None:
             job.waits = event
             job.times.waits_ms = self.time_ms
-            self._schedule_state(job, event.schedule_state)
+            self.slots.enter_schedule(job, event.schedule_state)
             if not event.shortage.infeasible:
                 job.times.infeasible_ms = 0
             elif not job.times.infeasible_ms:
@@ -371,8 +374,8 @@ class _Fold(JobLife):
     def stage_decided(self, offset: int, event: k.StageDecided) -> None:
         job = self.state.jobs.get(event.job_uid)
         refused = outdated(job, event.based_on, event.attempt, spec_needed=False) or out_of_turn(self.state, job, event)
-        if self._judge(offset, "StageDecided", refused) and job is not None:
-            self._enter(job, event)
+        if self.judge(offset, "StageDecided", refused) and job is not None:
+            self.jobs.enter(job, event)
             job.version = offset
 
     def workers_replaced(self, offset: int, event: k.WorkersReplaced) -> None:
@@ -382,31 +385,9 @@ class _Fold(JobLife):
             refused = irreplaceable(self.state.nodes, job, event)
         if job is not None:
             self.changes.jobs[job.uid] = None  # also if refused: its basis has changed
-        if not self._judge(offset, "WorkersReplaced", refused) or job is None or job.spec is None:
+        if not self.judge(offset, "WorkersReplaced", refused) or job is None or job.spec is None:
             return
-        failed: dict[str, None] = {}
-        leaving = [of.slot for of in event.workers if of.how in (Replacement.SAME_NODE, Replacement.ELSEWHERE)]
-        kept = self._keep_failed(job, [(slot.group, slot.index) for slot in leaving])
-        for worker in event.workers:
-            slot, name = (worker.slot.group, worker.slot.index), job.spec.groups[worker.slot.group].name
-            self._replace(job, slot, worker, kept=slot in kept)
-            of_set = job.of_set(name)
-            of_set.failing_since_ms = 0
-            of_set.spent += worker.counted
-            if worker.counted or worker.how == Replacement.GIVEN_UP:
-                failed[name] = None
-        for name in failed:
-            of_set = job.of_set(name)
-            of_set.in_a_row = of_set.in_a_row + 1 if self.time_ms - of_set.replaced_ms < STREAK_MS else 1
-            of_set.replaced_ms = self.time_ms
-        if event.back_off_ms:
-            times = job.back_offs.further.in_a_row(self.time_ms)
-            job.back_offs.further = BackOff(times + 1, self.time_ms + event.back_off_ms)
-            job.waits = job.failure = None  # both concern pods that will be decided on again
-        if event.causes and not isinstance(event.causes[0], RefusedPods):
-            self._run_again(job, event)
-        self._settle_schedule(job)
-        job.replaced = Replaced(job.replaced.times + 1, event.causes, self.time_ms)
+        self.jobs.replace_workers(job, job.spec, event)
         job.version = offset
         self.changes.schedulable = True
 
@@ -423,8 +404,8 @@ class _Fold(JobLife):
         job.failure = event
         slot = (event.slot.group, event.slot.index) if event.slot is not None else None
         if event.tries and slot in job.placements:
-            refuse_slot(self, job, slot, event)
-        self._note_short(job)
+            refuse_slot(self.slots, job, slot, event)
+        self.slots.note_short(job)
         self.changes.jobs[job.uid] = None
 
     def pods_tried(self, _offset: int, event: k.PodsTried) -> None:
@@ -434,19 +415,19 @@ class _Fold(JobLife):
 
     # --- verdicts ------------------------------------------------------------------------------------------
 
-    def _current(self, kind: str | None, term: int) -> bool:
+    def current(self, kind: str | None, term: int) -> bool:
         if self.state.terms.get(kind or "") == term:
             return True
-        self._count("Observation", accepted=False)
+        self.count("Observation", accepted=False)
         return False
 
-    def _judge(self, offset: int, kind: str, refused: str) -> bool:
+    def judge(self, offset: int, kind: str, refused: str) -> bool:
         self.state.job_changes += not refused
         self.changes.verdicts.append(Verdict(offset, kind, not refused, refused, self.superseded))
-        self._count(kind, accepted=not refused)
+        self.count(kind, accepted=not refused)
         return not refused
 
-    def _count(self, kind: str, *, accepted: bool) -> None:
+    def count(self, kind: str, *, accepted: bool) -> None:
         counts = self.state.verdicts.get(kind)
         if counts is None:
             counts = self.state.verdicts[kind] = [0, 0]
@@ -462,6 +443,11 @@ def _on_state(apply: Callable[[State, Any, Changes], None]) -> Callable[[_Fold, 
     return lambda fold, _, event: apply(fold.state, event, fold.changes)
 
 
+def _on_slots(apply: Callable[[Slots, int, Any], None]) -> Callable[[_Fold, int, Any], None]:
+    """How an event is folded that changes slots."""
+    return lambda fold, offset, event: apply(fold.slots, offset, event)
+
+
 def _observed(apply: Callable[[State, Any, Changes], None]) -> Callable[[_Fold, int, Any], None]:
     """How an observation of an optional kind is folded, if it is of the current term."""
     return _of_groups(_on_state(apply))
@@ -471,7 +457,7 @@ def _of_groups(apply: Callable[[_Fold, int, Any], None]) -> Callable[[_Fold, int
     """The same for an observation that changes records."""
 
     def folded(fold: _Fold, offset: int, event: Any) -> None:
-        if fold._current(k.watch_of(event), event.term):
+        if fold.current(k.watch_of(event), event.term):
             apply(fold, offset, event)
 
     return folded
@@ -492,7 +478,7 @@ def _reserved(fold: _Fold, offset: int, event: k.Reserved) -> None:
     refused = fold.cycle_refused or outdated(job, event.based_on, None, spec_needed=bool(event.pods))
     if not refused and job is not None and job.placements:
         refused = "it has nodes already"
-    if fold._judge(offset, "Reserved", refused):
+    if fold.judge(offset, "Reserved", refused):
         if event.pods:
             before = state.reservations.get(uid)
             first = (before.first_ms, before.since_ms) if before is not None else (event.start_ms, fold.time_ms)
@@ -505,7 +491,7 @@ def _reserved(fold: _Fold, offset: int, event: k.Reserved) -> None:
 def _start_forecast(fold: _Fold, offset: int, event: k.StartForecast) -> None:
     """It is kept for people: no cycle looks at it."""
     state, changes = fold.state, fold.state.job_changes
-    if fold._judge(offset, "StartForecast", no_forecast(state, event)):
+    if fold.judge(offset, "StartForecast", no_forecast(state, event)):
         state.forecasts[event.job_uid] = Forecasted(event, fold.time_ms)
         fold.changes.jobs[event.job_uid] = None
     state.job_changes = changes
@@ -518,7 +504,7 @@ _FORGET: dict[k.Watched, Callable[[_Fold, int, Any], None]] = {
     k.Watched.POD: _Fold.pod_gone,
     k.Watched.JOB: _Fold.job_gone,
     k.Watched.PROVISIONING: provisioning.forget_request,
-    **dict.fromkeys(k.GROUP_KINDS, forget_group),
+    **dict.fromkeys(k.GROUP_KINDS, _on_slots(forget_group)),
 }
 
 _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
@@ -531,7 +517,7 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.NodeSeen: _Fold.node_seen,
     k.PodSeen: placeholders.followed(_Fold.pod_seen),
     k.JobSeen: _Fold.job_seen,
-    k.PodGroupSeen: _of_groups(see_group),
+    k.PodGroupSeen: _of_groups(_on_slots(see_group)),
     k.ObjectGone: _Fold.gone,
     DevicesMatched: lambda fold, _, event: devices.take_matches(fold.state, event, fold.changes),
     **provisioning.applied(_of_groups),

@@ -25,6 +25,8 @@ from arranger.projections.derived import awaited_room as taken_room
 from arranger.projections.derived import queue_membership
 from arranger.projections.folding import forecasts, giving_up
 from arranger.projections.folding.job_life import JobLife
+from arranger.projections.folding.pods_of_jobs import PodsOfJobs
+from arranger.projections.folding.slots import Slots
 from arranger.projections.jobs.parts import Pardon, SlotKey, TakenRoom
 from arranger.projections.jobs.records import JobRecord, requests_of
 from arranger.projections.observed import runtime_classes
@@ -260,9 +262,9 @@ def _any_cluster_is_ours() -> Iterator[None]:
 @contextmanager
 def _any_claim_counts() -> Iterator[None]:
     """A pod fills the slot that it claims, regardless of its namespace, name and node."""
-    bind = JobLife._bind
+    bind = Slots.bind
 
-    def on_any_node(self: JobLife, job: JobRecord, slot: SlotKey, pod: k.PodSeen, *, counted: bool = True) -> bool:
+    def on_any_node(self: Slots, job: JobRecord, slot: SlotKey, pod: k.PodSeen, *, counted: bool = True) -> bool:
         decided = job.placements.get(slot, pod.node)
         may_bind = not job.ended and pod.node and pod.uid not in job.retired and slot not in job.slots.leaving
         if decided != pod.node and may_bind:
@@ -274,8 +276,8 @@ def _any_claim_counts() -> Iterator[None]:
     with (
         any_pod,
         owned,
-        _without(JobLife, "_disown_strangers", None)(),
-        mock.patch.object(JobLife, "_bind", on_any_node),
+        _without(PodsOfJobs, "disown_strangers", None)(),
+        mock.patch.object(Slots, "bind", on_any_node),
     ):
         yield
 
@@ -430,13 +432,13 @@ def _reclaims_from_anyone() -> Iterator[None]:
 
 @contextmanager
 def _restarts_of_victims_count() -> Iterator[None]:
-    give_way = JobLife._give_way
+    give_way = JobLife.give_way
 
     def counted(self: JobLife, job: JobRecord, *args: Any) -> None:
         job.leader.restarts += 1
         give_way(self, job, *args)
 
-    with mock.patch.object(JobLife, "_give_way", counted):
+    with mock.patch.object(JobLife, "give_way", counted):
         yield
 
 
@@ -458,14 +460,14 @@ def _room_is_anyones() -> Iterator[None]:
 @contextmanager
 def _another_pod_goes_too() -> Iterator[None]:
     """A job that gives up surplus loses one more pod, whose slot it keeps."""
-    give_way = JobLife._give_way
+    give_way = JobLife.give_way
 
     def greedy(self: JobLife, job: JobRecord, *args: Any) -> None:
         give_way(self, job, *args)
         if job.bound:
             job.retired[next(iter(job.bound.values()))] = None
 
-    with mock.patch.object(JobLife, "_give_way", greedy):
+    with mock.patch.object(JobLife, "give_way", greedy):
         yield
 
 
@@ -562,7 +564,7 @@ async def _nothing(*_: object) -> None:
 
 
 GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    "an observation's term": _without(fold._Fold, "_current", True),
+    "an observation's term": _without(fold._Fold, "current", True),
     "a decision's version and attempt": _without(fold, "outdated", ""),
     "the whole quorum": _without(placements, "misplaced", ""),
     "whole worker groups": _without(judging, "placed_in_part", ""),
@@ -620,7 +622,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that no node counts as lost on a view that is late": _at_any_time,
     "that the leader's end is known before failed workers count": _settled_at_any_time,
     "that a success wins": _successes_count_nothing,
-    "that the deletion of a worker is its end": _without(JobLife, "_restart_others", None),
+    "that the deletion of a worker is its end": _without(PodsOfJobs, "_restart_others", None),
     "the deadline of a part of a quorum": _without(stages, "_incomplete", None),
     "that a refused quorum gives its nodes up": _without(stages, "refused_quorum", None),
     "that a quorum which doesn't start gives its nodes up": _without(stages, "start_timeout", None),

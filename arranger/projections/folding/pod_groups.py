@@ -38,22 +38,22 @@ from arranger.projections.observed.priorities import resolved
 _WAITING = (Stage.PENDING, Stage.RESCHEDULING)
 
 
-def follow_member(fold: Slots, offset: int, old: k.PodSeen | None, new: k.PodSeen | None) -> None:
+def follow_member(slots: Slots, offset: int, old: k.PodSeen | None, new: k.PodSeen | None) -> None:
     """Bring the records of a pod's groups up to date: it was `old` and is `new`; None for a pod that isn't there."""
-    before, after, state = group_of(old), group_of(new), fold.state
+    before, after, state = group_of(old), group_of(new), slots.state
     job = state.jobs.get(before)
     if old is not None and before and before != after:
         _forget_finished(state.finished, before, old.uid)
         if job is not None and old.uid in job.slots.members:
-            _leave(fold, job, old)
-            _settle(fold, offset, job)
+            _leave(slots, job, old)
+            _settle(slots, offset, job)
     if new is not None and after:
         if new.phase in TERMINAL:
             state.finished.setdefault(after, {})[new.uid] = None
         else:
             _forget_finished(state.finished, after, new.uid)
         if new.phase not in TERMINAL or after in state.jobs:
-            _follow(fold, offset, old, new)
+            _follow(slots, offset, old, new)
 
 
 def _forget_finished(finished: dict[str, dict[str, None]], group: str, uid: str) -> None:
@@ -64,27 +64,27 @@ def _forget_finished(finished: dict[str, dict[str, None]], group: str, uid: str)
             del finished[group]
 
 
-def _follow(fold: Slots, offset: int, old: k.PodSeen | None, pod: k.PodSeen) -> None:
-    state, asks = fold.state, _asks(pod)
+def _follow(slots: Slots, offset: int, old: k.PodSeen | None, pod: k.PodSeen) -> None:
+    state, asks = slots.state, _asks(pod)
     job = state.jobs.get(asked_record(pod))
     slot = job.slots.members.get(pod.uid) if job is not None else None
     if job is not None and slot is not None and old is not None and _facts(old) == _facts(pod):
         if slot in job.bound:
             job.slots.note(slot, pod)
-        fold._note_ready(job)
+        slots.note_ready(job)
         return
     if job is None:
-        job = _begin(fold, offset, pod)
+        job = _begin(slots, offset, pod)
     if slot is not None and not are_equal(_raw(job).groups[slot[0]], asks):
-        _leave(fold, job, old or pod)  # it was resized, or its labels were edited
+        _leave(slots, job, old or pod)  # it was resized, or its labels were edited
         slot = None
     if slot is None:
-        slot = _enter(fold, job, pod)
+        slot = _enter(slots, job, pod)
     elif old is None or old.asks != pod.asks:
-        _renew(fold, job, list(_raw(job).groups[1:]))
+        _renew(slots, job, list(_raw(job).groups[1:]))
     expected = old is not None and old.asks == pod.asks and job.placements.get(slot, "") == pod.node != ""
-    _fill(fold, job, slot, pod)
-    _settle(fold, offset, job, as_decided=expected and slot in job.bound)
+    _fill(slots, job, slot, pod)
+    _settle(slots, offset, job, as_decided=expected and slot in job.bound)
 
 
 def _asks(pod: k.PodSeen) -> PodToPlace:
@@ -103,9 +103,9 @@ def _facts(pod: k.PodSeen) -> tuple[object, ...]:
     return pod.asks, pod.node, pod.phase in TERMINAL, pod.deleting, pod.name
 
 
-def _begin(fold: Slots, offset: int, pod: k.PodSeen) -> JobRecord:
+def _begin(slots: Slots, offset: int, pod: k.PodSeen) -> JobRecord:
     """A group without pods, which this one is about to enter."""
-    asks, now_ms = _asks(pod), fold.time_ms
+    asks, now_ms = _asks(pod), slots.time_ms
     seen = k.JobSeen(
         term=pod.term,
         namespace=pod.namespace,
@@ -115,83 +115,83 @@ def _begin(fold: Slots, offset: int, pod: k.PodSeen) -> JobRecord:
         generation=0,
         created_ms=asks.created_ms,
         deleting=False,
-        spec=group_spec((), (asks,), _told(fold, asked_record(pod))),
+        spec=group_spec((), (asks,), _told(slots, asked_record(pod))),
         faults=(),
         status_digest="",
         user=asks.user,
     )
     job = JobRecord(seen, None, offset, times=JobTimes(stage_ms=now_ms, scheduled_ms=now_ms))
-    job.spec = resolved(fold.state, _raw(job))
-    fold.state.jobs[seen.uid] = job
-    job_indexes.enter(fold.state, job)
-    for uid in sorted(fold.state.finished.get(job.uid, {})):
-        finished = fold.state.pods[uid]
-        _fill(fold, job, _enter(fold, job, finished), finished)
+    job.spec = resolved(slots.state, _raw(job))
+    slots.state.jobs[seen.uid] = job
+    job_indexes.enter(slots.state, job)
+    for uid in sorted(slots.state.finished.get(job.uid, {})):
+        finished = slots.state.pods[uid]
+        _fill(slots, job, _enter(slots, job, finished), finished)
     return job
 
 
 # --- its PodGroup -------------------------------------------------------------------------------------------------
 
 
-def see_group(fold: Slots, offset: int, event: k.PodGroupSeen) -> None:
+def see_group(slots: Slots, offset: int, event: k.PodGroupSeen) -> None:
     """A PodGroup is there, or has changed: what it says counts from the next cycle on."""
-    uid, groups = group_uid(event.namespace, event.name, event.group_kind), fold.state.pod_groups
+    uid, groups = group_uid(event.namespace, event.name, event.group_kind), slots.state.pod_groups
     old, groups[uid] = groups.get(uid), event
     if old is None or old.facts != event.facts:
-        _bring_up_to_date(fold, offset, uid)
+        _bring_up_to_date(slots, offset, uid)
 
 
-def forget_group(fold: Slots, offset: int, event: k.ObjectGone) -> None:
+def forget_group(slots: Slots, offset: int, event: k.ObjectGone) -> None:
     """A PodGroup is gone. Its pods that are on nodes stay there, and the others wait."""
-    uid, groups = group_uid(event.namespace, event.name, k.GROUP_KINDS[event.kind]), fold.state.pod_groups
+    uid, groups = group_uid(event.namespace, event.name, k.GROUP_KINDS[event.kind]), slots.state.pod_groups
     known = groups.get(uid)
     if known is not None and known.uid == event.uid:
         del groups[uid]
-        _bring_up_to_date(fold, offset, uid)
+        _bring_up_to_date(slots, offset, uid)
 
 
-def forget_groups(fold: Slots, offset: int, kind: k.Watched) -> None:
+def forget_groups(slots: Slots, offset: int, kind: k.Watched) -> None:
     """Forget all PodGroups of a kind that the API server refuses to show, or doesn't have any more."""
-    groups = fold.state.pod_groups
+    groups = slots.state.pod_groups
     for uid in sorted([uid for uid, of in groups.items() if k.GROUP_WATCHES[of.group_kind] == kind]):
         del groups[uid]
-        _bring_up_to_date(fold, offset, uid)
+        _bring_up_to_date(slots, offset, uid)
 
 
-def _bring_up_to_date(fold: Slots, offset: int, uid: str) -> None:
+def _bring_up_to_date(slots: Slots, offset: int, uid: str) -> None:
     """Bring the record of a PodGroup up to date, if it has pods."""
-    job = fold.state.jobs.get(uid)
+    job = slots.state.jobs.get(uid)
     if job is not None:
-        _renew(fold, job, list(_raw(job).groups[1:]))
-        _settle(fold, offset, job)
+        _renew(slots, job, list(_raw(job).groups[1:]))
+        _settle(slots, offset, job)
 
 
 # --- which pods it has -------------------------------------------------------------------------------------------
 
 
-def _enter(fold: Slots, job: JobRecord, pod: k.PodSeen) -> SlotKey:
+def _enter(slots: Slots, job: JobRecord, pod: k.PodSeen) -> SlotKey:
     """Give a pod the lowest free slot among the pods that are equal to it."""
-    asks, slots, groups = _asks(pod), job.slots, list(_raw(job).groups[1:])
-    if not slots.members:
-        groups, slots.given_up = [], {}
-    used = {group for group, _ in slots.members.values()}
+    asks, table, groups = _asks(pod), job.slots, list(_raw(job).groups[1:])
+    if not table.members:
+        groups, table.given_up = [], {}
+    used = {group for group, _ in table.members.values()}
     alike = [number for number, of in enumerate(groups, 1) if are_equal(of, asks)]
     number = [*alike, *(n for n in range(1, len(groups) + 1) if n not in used), len(groups) + 1][0]
     if not alike:
         groups[number - 1 : number] = [equal_pods(number, asks)]
-    taken = {index for group, index in slots.members.values() if group == number}
+    taken = {index for group, index in table.members.values() if group == number}
     index = next(index for index in range(len(taken) + 1) if index not in taken)
-    slots.members[pod.uid] = (number, index)
+    table.members[pod.uid] = (number, index)
     of = groups[number - 1]
     groups[number - 1] = msgspec.structs.replace(of, count=max(of.count, index + 1))
-    slots.given_up.pop((number, index), None)
-    if _changes_nothing_else(job, asks, _told(fold, job.uid)):
+    table.given_up.pop((number, index), None)
+    if _changes_nothing_else(job, asks, _told(slots, job.uid)):
         spec = msgspec.structs.replace(
             _raw(job), groups=(_raw(job).groups[0], *groups), success=tuple(range(1, len(groups) + 1))
         )
-        _take(fold, job, spec, min(job.seen.created_ms, asks.created_ms), asks.user)
+        _take(slots, job, spec, min(job.seen.created_ms, asks.created_ms), asks.user)
     else:
-        _renew(fold, job, groups)
+        _renew(slots, job, groups)
     return number, index
 
 
@@ -203,15 +203,15 @@ def _changes_nothing_else(job: JobRecord, asks: PodToPlace, facts: PodGroupFacts
     )
 
 
-def _told(fold: Slots, uid: str) -> PodGroupFacts | None:
+def _told(slots: Slots, uid: str) -> PodGroupFacts | None:
     """What the PodGroup of a record says; None if it isn't known, or if the group has none."""
-    seen = fold.state.pod_groups.get(uid)
+    seen = slots.state.pod_groups.get(uid)
     return seen.facts if seen is not None else None
 
 
-def _renew(fold: Slots, job: JobRecord, groups: list[PodGroup]) -> None:
+def _renew(slots: Slots, job: JobRecord, groups: list[PodGroup]) -> None:
     """Find the spec again from all pods of the group, of which there is one."""
-    members, pods = job.slots.members, fold.state.pods
+    members, pods = job.slots.members, slots.state.pods
     last = [0] * len(groups)
     for number, index in members.values():
         last[number - 1] = max(last[number - 1], index + 1)
@@ -222,13 +222,13 @@ def _renew(fold: Slots, job: JobRecord, groups: list[PodGroup]) -> None:
     asked = [_asks(pods[first]), *(_asks(pods[uid]) for uid in members)]
     before = [of.count for of in _raw(job).groups[1:]]
     shrinks = len(last) < len(before) or any([now < was for now, was in zip(last, before, strict=False)])
-    _take(fold, job, group_spec(sized, asked, _told(fold, job.uid)), asked[0].created_ms, asked[0].user)
+    _take(slots, job, group_spec(sized, asked, _told(slots, job.uid)), asked[0].created_ms, asked[0].user)
     if shrinks:
         job.slots.given_up = {slot: None for slot in job.slots.given_up if exists(job.valid_spec, slot)}
 
 
-def _take(fold: Slots, job: JobRecord, spec: JobSpec, created_ms: int, user: str) -> None:
-    state = fold.state
+def _take(slots: Slots, job: JobRecord, spec: JobSpec, created_ms: int, user: str) -> None:
+    state = slots.state
     requeued = bool(job.placements) and spec.queue != job.valid_spec.queue
     if requeued:
         count_jobs(state, [job], -1)
@@ -239,32 +239,32 @@ def _take(fold: Slots, job: JobRecord, spec: JobSpec, created_ms: int, user: str
         count_jobs(state, [job], 1)
 
 
-def _leave(fold: Slots, job: JobRecord, pod: k.PodSeen) -> None:
+def _leave(slots: Slots, job: JobRecord, pod: k.PodSeen) -> None:
     """A pod is gone, has failed, or is in another group now; it is given as it was before."""
-    slots, slot = job.slots, job.slots.members.pop(pod.uid)
+    table, slot = job.slots, job.slots.members.pop(pod.uid)
     if slot in job.bound:
-        _empty(fold, job, slot)
+        _empty(slots, job, slot)
     elif slot in job.placements:
-        fold.state.nodes.release(job.placements[slot], requests_of(job, slot))
-        _empty(fold, job, slot)
-    _forget_assumed(fold, job, slot)
-    slots.names.pop(slot, None)
-    slots.finished.pop(slot, None)
-    slots.given_up.pop(slot, None)
-    if slots.members:
-        if not _leaves_the_rest(fold, job, pod, slot):
-            _renew(fold, job, list(_raw(job).groups[1:]))
+        slots.state.nodes.release(job.placements[slot], requests_of(job, slot))
+        _empty(slots, job, slot)
+    _forget_assumed(slots, job, slot)
+    table.names.pop(slot, None)
+    table.finished.pop(slot, None)
+    table.given_up.pop(slot, None)
+    if table.members:
+        if not _leaves_the_rest(slots, job, pod, slot):
+            _renew(slots, job, list(_raw(job).groups[1:]))
         if exists(job.valid_spec, slot):  # others come after it
-            slots.given_up[slot] = None
+            table.given_up[slot] = None
 
 
-def _leaves_the_rest(fold: Slots, job: JobRecord, pod: k.PodSeen, slot: SlotKey) -> bool:
+def _leaves_the_rest(slots: Slots, job: JobRecord, pod: k.PodSeen, slot: SlotKey) -> bool:
     """Whether a group is the same without a pod that had this slot, so that its other pods needn't be looked at. That
     is so if another pod is older and asks for the same of the group, and another slot of the shape comes after."""
     group, index = slot
     if index + 1 >= _raw(job).groups[group].count:
         return False
-    other = fold.state.pods[next(iter(job.slots.members))]
+    other = slots.state.pods[next(iter(job.slots.members))]
     ours, theirs = _asks(pod), _asks(other)
     if (theirs.created_ms, other.name, other.uid) > (ours.created_ms, pod.name, pod.uid):
         return False
@@ -279,94 +279,94 @@ def _leaves_the_rest(fold: Slots, job: JobRecord, pod: k.PodSeen, slot: SlotKey)
 # --- what its slots have -----------------------------------------------------------------------------------------
 
 
-def _fill(fold: Slots, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
+def _fill(slots: Slots, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
     """Bring one slot up to date with its pod."""
-    slots, over = job.slots, pod.phase in TERMINAL
-    slots.names[slot] = pod.name
+    table, over = job.slots, pod.phase in TERMINAL
+    table.names[slot] = pod.name
     if slot in job.bound and (over or job.placements[slot] != pod.node):
-        _empty(fold, job, slot)
+        _empty(slots, job, slot)
     held_back = not pod.node and (_asks(pod).held_back or pod.deleting)
     if slot in job.placements and slot not in job.bound and (held_back or over):
-        fold._unplace(job, slot, job.stage)
-    for marked, is_so in ((slots.finished, over), (slots.given_up, held_back and not over)):
+        slots.unplace(job, slot, job.stage)
+    for marked, is_so in ((table.finished, over), (table.given_up, held_back and not over)):
         if is_so:
             marked[slot] = None
         else:
             marked.pop(slot, None)
     if over:
-        _forget_assumed(fold, job, slot)
+        _forget_assumed(slots, job, slot)
     elif pod.node and slot not in job.bound:
-        _bind(fold, job, slot, pod)
+        _bind(slots, job, slot, pod)
     elif slot in job.bound:
-        slots.note(slot, pod)
+        table.note(slot, pod)
 
 
-def _bind(fold: Slots, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
+def _bind(slots: Slots, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
     """The pod is on a node, the decided one or another. The room that was decided or assumed for it is its own now."""
-    state, node = fold.state, job.placements.get(slot)
+    state, node = slots.state, job.placements.get(slot)
     if node is not None:
         state.nodes.release(node, requests_of(job, slot))
     else:
         count_pods(state, job, {slot[0]: 1}, not job.placements)
-    _forget_assumed(fold, job, slot)
+    _forget_assumed(slots, job, slot)
     job.slots.place(slot, pod.node)
     job.slots.fill(slot, pod)
     if job.failure is not None and job.failure.slot == Slot(*slot):
         job.failure = None
 
 
-def _empty(fold: Slots, job: JobRecord, slot: SlotKey) -> None:
+def _empty(slots: Slots, job: JobRecord, slot: SlotKey) -> None:
     job.slots.empty(slot)
-    count_pods(fold.state, job, {slot[0]: -1}, -(not job.placements))
-    let_go(fold.state, job, fold.time_ms)
+    count_pods(slots.state, job, {slot[0]: -1}, -(not job.placements))
+    let_go(slots.state, job, slots.time_ms)
 
 
-def _forget_assumed(fold: Slots, job: JobRecord, slot: SlotKey) -> None:
+def _forget_assumed(slots: Slots, job: JobRecord, slot: SlotKey) -> None:
     """No other room is kept for the pod of a slot."""
-    state = fold.state
+    state = slots.state
     if state.assumed:
         here = (job.uid, job.valid_spec.groups[slot[0]].name, slot[1])
         owners = [of for of in state.assumed.values() if of.owner.job_uid == job.uid]
         found = [of for of in owners if (job.uid, of.owner.group_name, of.owner.index) == here]
-        forget_assumed(state, found, fold.changes)
+        forget_assumed(state, found, slots.changes)
 
 
 # --- where it stands ---------------------------------------------------------------------------------------------
 
 
-def _settle(fold: Slots, offset: int, job: JobRecord, *, as_decided: bool = False) -> None:
+def _settle(slots: Slots, offset: int, job: JobRecord, *, as_decided: bool = False) -> None:
     """Enter the stage that follows from the slots. What was decided on the group before isn't current any more, unless
     all that happened is that a pod is where it was decided."""
-    state, before = fold.state, job.stage
-    fold.changes.jobs[job.uid] = None
-    fold.changes.schedulable |= not as_decided
+    state, before = slots.state, job.stage
+    slots.changes.jobs[job.uid] = None
+    slots.changes.schedulable |= not as_decided
     state.job_changes += 1
     if len(job.slots.finished) == len(job.slots.members):
-        _forget(fold, job)
+        _forget(slots, job)
         return
-    _take_minimums(fold, job)
-    _unplace_parts(fold, job)
+    _take_minimums(slots, job)
+    _unplace_parts(slots, job)
     job.stage = _stage(job)
     if job.stage != before:
-        job.times.stage_ms = fold.time_ms
+        job.times.stage_ms = slots.time_ms
         if job.stage in (Stage.STARTING, Stage.RUNNING) and not job.times.start_ms:
-            job.times.start_ms = fold.time_ms
+            job.times.start_ms = slots.time_ms
     if job.stage == Stage.RUNNING:
         ran(state, job)
     desired = job.pods_desired()
     whole = ScheduleState.SUCCEED if len(job.placements) == desired else ScheduleState.PARTLY
-    fold._schedule_state(job, whole if job.placements else ScheduleState.UNSCHEDULED)
+    slots.enter_schedule(job, whole if job.placements else ScheduleState.UNSCHEDULED)
     if job.placements or job.pods_lacking:
-        forget_start(state, job.uid, fold.changes)
+        forget_start(state, job.uid, slots.changes)
     if not desired or job.schedule_state == ScheduleState.SUCCEED or job.pods_lacking:
         job.waits = None
-    fold._note_short(job)
-    fold._note_turns(job)
+    slots.note_short(job)
+    slots.note_turns(job)
     if not as_decided or job.stage != before:
         job.version = offset
 
 
-def _take_minimums(fold: Slots, job: JobRecord) -> None:
+def _take_minimums(slots: Slots, job: JobRecord) -> None:
     """Give the quorum the pods that tasks need: of each task those of the first shapes. Which pods of a task these are
     makes no difference to Volcano, but a quorum counts pods by shape."""
     spec, left = _raw(job), dict(_raw(job).task_minimums)
@@ -379,20 +379,20 @@ def _take_minimums(fold: Slots, job: JobRecord) -> None:
         if least != of.min_count:
             groups[number] = msgspec.structs.replace(of, min_count=least)
     if tuple(groups) != spec.groups:
-        _take(fold, job, msgspec.structs.replace(spec, groups=tuple(groups)), job.seen.created_ms, job.seen.user)
+        _take(slots, job, msgspec.structs.replace(spec, groups=tuple(groups)), job.seen.created_ms, job.seen.user)
 
 
-def _unplace_parts(fold: Slots, job: JobRecord) -> None:
+def _unplace_parts(slots: Slots, job: JobRecord) -> None:
     """Take the nodes that pods haven't got yet, if a part of the group was bound before it was to begin, or if none was
     and they aren't enough any more. Without nodes it waits for no room on them."""
     enough = job.quorum_placed() and not job.pods_lacking
     too_few = bool(job.placements) and not job.bound and not enough
     ends = too_few or (job.stage in _WAITING and bool(job.bound))
     if job.slots.room is not None and (ends or not job.placements):
-        await_room(fold.state, job, None)
+        await_room(slots.state, job, None)
     if ends:
         for slot in sorted(job.placements.keys() - job.bound.keys()):
-            fold._unplace(job, slot, job.stage)
+            slots.unplace(job, slot, job.stage)
 
 
 def _stage(job: JobRecord) -> Stage:
@@ -409,12 +409,12 @@ def _stage(job: JobRecord) -> Stage:
     return Stage.RUNNING if runs else Stage.STARTING
 
 
-def _forget(fold: Slots, job: JobRecord) -> None:
+def _forget(slots: Slots, job: JobRecord) -> None:
     """No pod is left of the group that hasn't ended."""
-    state = fold.state
-    forget_assumed(state, [of for of in state.assumed.values() if of.owner.job_uid == job.uid], fold.changes)
+    state = slots.state
+    forget_assumed(state, [of for of in state.assumed.values() if of.owner.job_uid == job.uid], slots.changes)
     if job.slots.room is not None:
         await_room(state, job, None)
-    forget_start(state, job.uid, fold.changes)
+    forget_start(state, job.uid, slots.changes)
     job_indexes.leave(state, job)
     del state.jobs[job.uid]

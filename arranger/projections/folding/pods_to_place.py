@@ -20,38 +20,38 @@ from arranger.projections.observed.devices import let_go
 from arranger.projections.observed.namespace_terms import resolved_spec
 
 
-def follow_pod(fold: Slots, offset: int, old: k.PodSeen | None, new: k.PodSeen | None) -> None:
+def follow_pod(slots: Slots, offset: int, old: k.PodSeen | None, new: k.PodSeen | None) -> None:
     """Bring the record of a pod up to date: it was `old` and is `new`; None for a pod that isn't there."""
     seen = new if new is not None else old
     assert seen is not None
-    job = fold.state.jobs.get(record_of(seen.uid))
+    job = slots.state.jobs.get(record_of(seen.uid))
     if new is None or new.asks is None or record_uid(new) != record_of(new.uid):
         if job is not None:
-            _forget(fold, job)
+            _forget(slots, job)
         return
     if job is None:
-        job = _begin(fold, offset, new, new.asks)
+        job = _begin(slots, offset, new, new.asks)
     elif old is None or (old.asks, old.deleting) != (new.asks, new.deleting):
-        _change(fold, offset, job, new, new.asks)
+        _change(slots, offset, job, new, new.asks)
     if SLOT in job.bound and job.placements[SLOT] != new.node:
-        _unbind(fold, offset, job)  # no API server does that, but a forged observation may say so
+        _unbind(slots, offset, job)  # no API server does that, but a forged observation may say so
     if new.node and SLOT not in job.bound and not job.ended:
-        _bind(fold, offset, job, new)
+        _bind(slots, offset, job, new)
     if SLOT in job.bound:
         job.slots.note(SLOT, new)
-        fold._note_ready(job)
+        slots.note_ready(job)
     elif new.deleting and job.placements:
-        fold._unschedule(job, job.stage)  # it will not be bound any more
+        slots.unschedule(job, job.stage)  # it will not be bound any more
         job.version = offset
 
 
-def _begin(fold: Slots, offset: int, pod: k.PodSeen, asks: PodToPlace) -> JobRecord:
-    state, seen, now_ms = fold.state, _seen(pod, asks), fold.time_ms
+def _begin(slots: Slots, offset: int, pod: k.PodSeen, asks: PodToPlace) -> JobRecord:
+    state, seen, now_ms = slots.state, _seen(pod, asks), slots.time_ms
     assert seen.spec is not None
     times = JobTimes(stage_ms=now_ms, scheduled_ms=now_ms)
     job = state.jobs[seen.uid] = JobRecord(seen, resolved_spec(state, seen.spec, seen.namespace), offset, times=times)
     job_indexes.enter(state, job)
-    _touch(fold, job)
+    _touch(slots, job)
     return job
 
 
@@ -73,9 +73,9 @@ def _seen(pod: k.PodSeen, asks: PodToPlace) -> k.JobSeen:
     )
 
 
-def _change(fold: Slots, offset: int, job: JobRecord, pod: k.PodSeen, asks: PodToPlace) -> None:
+def _change(slots: Slots, offset: int, job: JobRecord, pod: k.PodSeen, asks: PodToPlace) -> None:
     """Take the changes of a pod: a gate is gone, it was resized, it is being deleted."""
-    state, before = fold.state, job.valid_spec
+    state, before = slots.state, job.valid_spec
     job_indexes.leave(state, job)  # no API server renames a pod, but a forged observation may say so
     job.seen = _seen(pod, asks)
     job_indexes.enter(state, job)
@@ -92,69 +92,69 @@ def _change(fold: Slots, offset: int, job: JobRecord, pod: k.PodSeen, asks: PodT
             state.nodes.hold(node, requests_of(job, SLOT))
             state.nodes.release(node, held)
     job.version = offset
-    _touch(fold, job)
+    _touch(slots, job)
 
 
-def _bind(fold: Slots, offset: int, job: JobRecord, pod: k.PodSeen) -> None:
+def _bind(slots: Slots, offset: int, job: JobRecord, pod: k.PodSeen) -> None:
     """The pod is on a node, the decided one or another. The room that was decided or assumed for it is its own now."""
-    state, node = fold.state, job.placements.get(SLOT)
+    state, node = slots.state, job.placements.get(SLOT)
     if node is not None:
         state.nodes.release(node, requests_of(job, SLOT))
     else:
         count_pods(state, job, {SLOT[0]: 1}, 1)
-    _forget_room(fold, job)
+    _forget_room(slots, job)
     job.slots.place(SLOT, pod.node)
     job.slots.fill(SLOT, pod)
     job.failure = job.waits = None
-    job.stage, job.times.stage_ms, job.times.start_ms = Stage.RUNNING, fold.time_ms, fold.time_ms
+    job.stage, job.times.stage_ms, job.times.start_ms = Stage.RUNNING, slots.time_ms, slots.time_ms
     ran(state, job)
     job.times.infeasible_ms = job.times.short_ms = 0
-    fold._schedule_state(job, ScheduleState.SUCCEED)
-    fold._note_turns(job)
+    slots.enter_schedule(job, ScheduleState.SUCCEED)
+    slots.note_turns(job)
     job.version = offset
-    _touch(fold, job)
+    _touch(slots, job)
 
 
-def _unbind(fold: Slots, offset: int, job: JobRecord) -> None:
+def _unbind(slots: Slots, offset: int, job: JobRecord) -> None:
     """The pod isn't on its node any more; its own room isn't counted there either."""
-    _empty(fold, job)
-    job.stage, job.times.stage_ms = Stage.PENDING, fold.time_ms
-    fold._schedule_state(job, ScheduleState.UNSCHEDULED)
-    fold._note_turns(job)
+    _empty(slots, job)
+    job.stage, job.times.stage_ms = Stage.PENDING, slots.time_ms
+    slots.enter_schedule(job, ScheduleState.UNSCHEDULED)
+    slots.note_turns(job)
     job.version = offset
-    _touch(fold, job)
+    _touch(slots, job)
 
 
-def _empty(fold: Slots, job: JobRecord) -> None:
+def _empty(slots: Slots, job: JobRecord) -> None:
     job.slots.empty(SLOT)
-    count_pods(fold.state, job, {SLOT[0]: -1}, -1)
-    let_go(fold.state, job, fold.time_ms)
+    count_pods(slots.state, job, {SLOT[0]: -1}, -1)
+    let_go(slots.state, job, slots.time_ms)
 
 
-def _forget(fold: Slots, job: JobRecord) -> None:
+def _forget(slots: Slots, job: JobRecord) -> None:
     """The pod is gone, has ended, or names another scheduler."""
-    state, node = fold.state, job.placements.get(SLOT)
+    state, node = slots.state, job.placements.get(SLOT)
     if node is not None:
         if SLOT not in job.bound:
             state.nodes.release(node, requests_of(job, SLOT))
-        _empty(fold, job)
-    _forget_room(fold, job)
+        _empty(slots, job)
+    _forget_room(slots, job)
     job_indexes.leave(state, job)
     del state.jobs[job.uid]
-    _touch(fold, job)
+    _touch(slots, job)
 
 
-def _forget_room(fold: Slots, job: JobRecord) -> None:
+def _forget_room(slots: Slots, job: JobRecord) -> None:
     """No other room is kept for a pod: none that it was decided to have before, that others are still to leave, or that
     is reserved."""
-    state = fold.state
-    forget_assumed(state, [of for of in state.assumed.values() if of.owner.job_uid == job.uid], fold.changes)
+    state = slots.state
+    forget_assumed(state, [of for of in state.assumed.values() if of.owner.job_uid == job.uid], slots.changes)
     if job.slots.room is not None:
         await_room(state, job, None)
-    forget_start(state, job.uid, fold.changes)
+    forget_start(state, job.uid, slots.changes)
 
 
-def _touch(fold: Slots, job: JobRecord) -> None:
-    fold.changes.jobs[job.uid] = None
-    fold.changes.schedulable = True
-    fold.state.job_changes += 1
+def _touch(slots: Slots, job: JobRecord) -> None:
+    slots.changes.jobs[job.uid] = None
+    slots.changes.schedulable = True
+    slots.state.job_changes += 1

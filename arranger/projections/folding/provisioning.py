@@ -132,7 +132,7 @@ def refused(fold: Any, job: JobRecord, event: k.EffectFailed) -> bool:
 
 def _requested(fold: Any, offset: int, event: k.NodesRequested) -> None:
     state: State = fold.state
-    if not fold._judge(offset, "NodesRequested", not_to_request(state, event)):
+    if not fold.judge(offset, "NodesRequested", not_to_request(state, event)):
         return
     job, last = state.jobs[event.job_uid], state.requests.get(event.job_uid)
     in_vain = last is not None and not last.over and last.answer.in_vain

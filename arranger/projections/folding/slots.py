@@ -67,7 +67,7 @@ class Slots:
         self.changes = changes
         self.time_ms = time_ms
 
-    def _bind_waiting(self, job: JobRecord) -> None:
+    def bind_waiting(self, job: JobRecord) -> None:
         """Bind the pods of a job that fill no slot yet, in the same order in every process."""
         pods = self.state.pods_of.get(job.uid, {})
         if len(pods) > len(job.bound):
@@ -78,9 +78,9 @@ class Slots:
         assert pod.owner is not None
         slot = job.slot_of(pod.owner)
         if slot is not None and slot not in job.bound:
-            self._bind(job, slot, pod)
+            self.bind(job, slot, pod)
 
-    def _bind(self, job: JobRecord, slot: SlotKey, pod: k.PodSeen, *, counted: bool = True) -> bool:
+    def bind(self, job: JobRecord, slot: SlotKey, pod: k.PodSeen, *, counted: bool = True) -> bool:
         """Let a pod fill the empty slot that it claims, if it may. `counted` and the result as in `_end_placement`."""
         if job.ended or not pod.node or pod.uid in job.retired:
             return False
@@ -101,7 +101,7 @@ class Slots:
             return False
         slots.fill(slot, pod)
         if slot == LEADER:
-            self._note_address(job, pod)
+            self.note_address(job, pod)
         elif job.valid_spec.groups[slot[0]].start_after is not None:
             job.of_set(job.valid_spec.groups[slot[0]].name).started = True  # so a new epoch need not know why
         if self.state.quotas and job.seen.namespace in self.state.quotas:
@@ -110,21 +110,21 @@ class Slots:
         if job.failure is not None and job.failure.slot == Slot(*slot):
             job.failure = None  # the pod was created after all
         if job.times.short_ms:
-            self._note_short(job)
-        self._note_finished(job, slot, pod)
+            self.note_short(job)
+        self.note_finished(job, slot, pod)
         return took_over
 
-    def _note_finished(self, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
+    def note_finished(self, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
         """Take a pod that has done its part out of its slot, which needs no other; it uses no room any more."""
         if pod.phase != Phase.SUCCEEDED or not job.valid_spec.keeps_finished(slot[0]) or blameless(pod):
             return
-        self._unplace(job, slot, job.stage)
+        self.unplace(job, slot, job.stage)
         job.slots.finished[slot] = None
         job.times.finished_ms = max(job.times.finished_ms, pod.times.ended_ms)
         self.state.job_changes += 1
-        self._settle_schedule(job)
+        self.settle_schedule(job)
 
-    def _note_success(self, job: JobRecord, *, decided: bool = False) -> None:
+    def note_success(self, job: JobRecord, *, decided: bool = False) -> None:
         """A job's pods may show that it has succeeded, or a stage is `decided`: its queue and those that wait for it
         learn of that."""
         if decided:
@@ -147,7 +147,7 @@ class Slots:
         self.state.job_changes += 1  # rules about other pods may tell the pod from its template
         return True
 
-    def _note_address(self, job: JobRecord, leader: k.PodSeen) -> None:
+    def note_address(self, job: JobRecord, leader: k.PodSeen) -> None:
         """Record the first address that the leader's pod shows, for the workers. With a Service they find a later
         address by name; without one a controller decides to start them again with it."""
         if leader.ip in ("", job.leader.address):
@@ -156,17 +156,17 @@ class Slots:
         if lasts and (not job.leader.address or job.valid_spec.leader_service):
             job.leader.address = leader.ip
 
-    def _reserve(self, job: JobRecord, slot: SlotKey, node: str) -> None:
+    def reserve(self, job: JobRecord, slot: SlotKey, node: str) -> None:
         _place(self.state, job, slot, node)
         self.state.nodes.hold(node, requests_of(job, slot))
 
-    def _unplace(self, job: JobRecord, slot: SlotKey, stage: Stage) -> None:
+    def unplace(self, job: JobRecord, slot: SlotKey, stage: Stage) -> None:
         """Remove the node of a slot, for a job that was in `stage` so far."""
         node, uid = _empty(self.state, job, slot)
         comes = uid is None and may_come(job, slot, stage)
         let_slot_go(self.state, job, slot, self.time_ms, unseen=comes)
         if uid is not None:
-            self._count_restarts(job, slot, self.state.pods[uid])
+            self.count_restarts(job, slot, self.state.pods[uid])
             return
         requests = requests_of(job, slot)
         if comes and not overbooked(self.state, node, requests):
@@ -182,14 +182,14 @@ class Slots:
         until_ms = self.time_ms + ASSUMED_MS
         self.state.assumed[owner, node] = Assumed(owner, node, requests_of(job, slot), until_ms)
 
-    def _count_restarts(self, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
+    def count_restarts(self, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
         """Add the container restarts of a pod that leaves its slot to the job's record."""
         if slot == LEADER:
             job.leader.restarts += pod.restarts
         elif pod.restarts and job.spec is not None:
             job.of_set(job.spec.groups[slot[0]].name).spent += pod.restarts
 
-    def _give_nodes(self, job: JobRecord, event: k.Placed, desired: dict[SlotKey, str], need: Need | None) -> None:
+    def give_nodes(self, job: JobRecord, event: k.Placed, desired: dict[SlotKey, str], need: Need | None) -> None:
         """Give slots the nodes of an accepted placement. `need` is the room that they ask for."""
         hosts = tuple(uid for uid in event.hosts if uid in self.state.reservations)
         if not job.placements:
@@ -203,24 +203,24 @@ class Slots:
             nodes = self.state.nodes
             nodes.hold_rows([nodes.rows[node] for node in need.nodes], need.amounts)
         hold_devices(self.state, job, event)
-        self._schedule_state(job, event.schedule_state)
+        self.enter_schedule(job, event.schedule_state)
         if job.schedule_state == ScheduleState.SUCCEED:
             job.waits = None
         job.times.infeasible_ms = 0
-        self._note_short(job)
+        self.note_short(job)
         forget_start(self.state, job.uid, self.changes)
         if self.state.reservations and not hosts:
             note_known_end(self.state, job, self.time_ms)
         self.changes.jobs[job.uid] = None
 
-    def _release_all(self, job: JobRecord, stage: Stage) -> None:
+    def release_all(self, job: JobRecord, stage: Stage) -> None:
         if job.slots.room is not None:
             await_room(self.state, job, None)
         for slot in sorted(job.placements):  # the order of assumed pods is part of the state
-            self._unplace(job, slot, stage)
+            self.unplace(job, slot, stage)
         self.changes.schedulable = True
 
-    def _keep_or_release(self, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
+    def keep_or_release(self, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
         """Reserve the room of a slot again after its pod was deleted, or release the slot if the room is taken or the
         job is being deleted."""
         node = job.placements[slot]
@@ -230,22 +230,22 @@ class Slots:
             return
         _empty(self.state, job, slot)
         let_slot_go(self.state, job, slot, self.time_ms, unseen=False)
-        self._settle_schedule(job)
+        self.settle_schedule(job)
         self.changes.schedulable = True
 
-    def _take_spec(self, job: JobRecord, spec: JobSpec) -> None:
+    def take_spec(self, job: JobRecord, spec: JobSpec) -> None:
         """Adopt a changed spec: release slots that no longer exist, and reserve changed requests for the others."""
         before, spec = job.spec, resolved(self.state, resolved_spec(self.state, spec, job.seen.namespace), job.spec)
         spec = with_ends(self.state, job.seen.namespace, spec, before)
         _note_scaling(job, spec, self.time_ms)
         for slot in sorted(slot for slot in job.placements if not exists(spec, slot) and slot not in job.bound):
-            self._unplace(job, slot, job.stage)
+            self.unplace(job, slot, job.stage)
         kept, filled = dict(job.placements), dict(job.bound)
         restarts, spent, refused = job.leader.restarts, job.spent, dict(job.slots.refused_ms)
         failures, devices = dict(job.slots.failures), holdings(self.state, job)
         lent, room = dict(job.slots.lent), job.slots.room
         if job.spec is not None:
-            self._release_all(job, Stage.PENDING)  # reserved again below, so no pod becomes assumed
+            self.release_all(job, Stage.PENDING)  # reserved again below, so no pod becomes assumed
         job.spec, job.leader.restarts = spec, restarts
         follow(self.state, job, before)
         for name, of_set in job.sets.items():
@@ -259,7 +259,7 @@ class Slots:
         job.slots.charged = {slot: of for slot, of in job.slots.charged.items() if exists(spec, slot)}
         for slot, node in kept.items():
             if exists(spec, slot):
-                self._reserve(job, slot, node)
+                self.reserve(job, slot, node)
         await_room(self.state, job, room)
         hold_again(self.state, job, devices)
         job.slots.refused_ms = {slot: since_ms for slot, since_ms in refused.items() if slot in job.placements}
@@ -269,12 +269,12 @@ class Slots:
         for slot, uid in filled.items():
             self._bind_if_placed(job, self.state.pods[uid])
             if slot not in job.bound and slot[0] < len(spec.groups):
-                self._count_restarts(job, slot, self.state.pods[uid])
+                self.count_restarts(job, slot, self.state.pods[uid])
         job.retired = retired | job.retired
-        self._bind_waiting(job)
-        self._settle_schedule(job)
+        self.bind_waiting(job)
+        self.settle_schedule(job)
 
-    def _unfinish(self, job: JobRecord, again: set[SlotKey]) -> None:
+    def unfinish(self, job: JobRecord, again: set[SlotKey]) -> None:
         """Let finished workers run again."""
         for slot in again:
             del job.slots.finished[slot]
@@ -282,50 +282,50 @@ class Slots:
             if pod.owner is not None and job.slot_of(pod.owner) in again:
                 job.retired[uid] = None
 
-    def _settle_schedule(self, job: JobRecord) -> None:
+    def settle_schedule(self, job: JobRecord) -> None:
         """Update the schedule state after slots changed. A job that hasn't started never keeps a part of a quorum."""
         if job.spec is not None and not job.ended:  # what has finished of a worker group runs again with the others
-            self._unfinish(job, job.slots.finished.keys() & set(parted(job.spec, job.provided)))
+            self.unfinish(job, job.slots.finished.keys() & set(parted(job.spec, job.provided)))
         if job.stage in (Stage.PENDING, Stage.RESCHEDULING) and not job.quorum_placed():
-            self._unschedule(job, job.stage)
+            self.unschedule(job, job.stage)
             job.times.infeasible_ms = 0
         elif len(job.placements) == job.pods_desired():
-            self._schedule_state(job, ScheduleState.SUCCEED)
+            self.enter_schedule(job, ScheduleState.SUCCEED)
             job.waits = None
         elif job.schedule_state == ScheduleState.SUCCEED:
-            self._schedule_state(job, ScheduleState.PARTLY)
-        self._note_short(job)
-        self._note_ready(job)
+            self.enter_schedule(job, ScheduleState.PARTLY)
+        self.note_short(job)
+        self.note_ready(job)
 
-    def _unschedule(self, job: JobRecord, before: Stage) -> None:
-        self._release_all(job, before)
-        self._schedule_state(job, ScheduleState.UNSCHEDULED)
+    def unschedule(self, job: JobRecord, before: Stage) -> None:
+        self.release_all(job, before)
+        self.enter_schedule(job, ScheduleState.UNSCHEDULED)
 
-    def _note_short(self, job: JobRecord) -> None:
+    def note_short(self, job: JobRecord) -> None:
         """Record since when a job lacks a part of its quorum: it may keep the other part only for a while."""
         if not job.short():
             job.times.short_ms = 0
         elif not job.times.short_ms:
             job.times.short_ms = self.time_ms
 
-    def _schedule_state(self, job: JobRecord, new: ScheduleState) -> None:
+    def enter_schedule(self, job: JobRecord, new: ScheduleState) -> None:
         if job.schedule_state != new:
             job.schedule_state = new
             job.times.scheduled_ms = self.time_ms
-            self._note_turns(job)
+            self.note_turns(job)
 
-    def _note_turns(self, job: JobRecord) -> None:
+    def note_turns(self, job: JobRecord) -> None:
         """Record the time at which conditions changed."""
         for name, is_so in job.conditions():
             if name != READY:
-                self._note_turn(job, name, is_so)
-        self._note_ready(job)
+                self.note_turn(job, name, is_so)
+        self.note_ready(job)
 
-    def _note_ready(self, job: JobRecord) -> None:
+    def note_ready(self, job: JobRecord) -> None:
         """Record the time at which the condition Ready changed. In a new epoch that is unknown until all pods are."""
         self._note_started(job)
         if self.state.listed.get(k.Watched.POD):
-            self._note_turn(job, READY, job.quorum_ready)
+            self.note_turn(job, READY, job.quorum_ready)
 
     def _note_started(self, job: JobRecord) -> None:
         """Record which worker sets may start, because the group that they start after is ready; they stay started."""
@@ -346,7 +346,7 @@ class Slots:
         placed = sum(slot[0] == group for slot in job.provided)
         return job.ready_or_finished[group] + ended >= (of.min_count or max(placed, min(1, left)))
 
-    def _note_turn(self, job: JobRecord, name: str, is_so: bool) -> None:
+    def note_turn(self, job: JobRecord, name: str, is_so: bool) -> None:
         before = job.times.turned.get(name)
         if is_so if before is None else is_so != before[0]:
             job.times.turned[name] = (is_so, self.time_ms)
@@ -376,15 +376,15 @@ def may_come(job: JobRecord, slot: SlotKey, stage: Stage) -> bool:
     return job.may_start(slot[0])
 
 
-def refuse_slot(fold: Slots, job: JobRecord, slot: SlotKey, event: k.EffectFailed) -> None:
+def refuse_slot(slots: Slots, job: JobRecord, slot: SlotKey, event: k.EffectFailed) -> None:
     """Note that the pod of a slot is refused. A provisioner that makes no volume for its node won't do so later: the
     nodes are given back at once, and this one is avoided for a while."""
     if event.effect == PROVISION and not event.code:
-        job.refusals[job.placements[slot]] = fold.time_ms
+        job.refusals[job.placements[slot]] = slots.time_ms
         job.slots.refused_ms[slot] = 0
-        fold.state.job_changes += 1
+        slots.state.job_changes += 1
     else:
-        job.slots.refuse(slot, fold.time_ms)
+        job.slots.refuse(slot, slots.time_ms)
 
 
 def _tells_of_itself(job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> bool:
