@@ -25,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # process. Each costs the processor time of an API server and of finding all tests: six keep two processors busy.
 WORKERS ?= 6
 
-.PHONY: demo console replay pictures test soak test-quick sim trial fuzz history check lock image chart board bench bench-compare format clean
+.PHONY: demo console replay pictures test test-all soak test-quick sim trial fuzz history check lock image chart board bench bench-compare format clean
 
 LOCKED = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command "make lock" $(LOCK_ARGS)
@@ -62,6 +62,12 @@ test: $(VENV)/.dev ## every test; builds the real test servers on first use
 	@$(BIN)/python -m tests.browser
 	@$(MAKE) --no-print-directory console
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+test-all: $(VENV)/.dev ## all that a change needs: checks, every test, and the quick benchmarks beside BASE: make test-all BASE=REV
+	@test -n "$(BASE)" || { echo "name the revision to compare with: make test-all BASE=REV" >&2; exit 2; }
+	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory bench-compare NAMES=
 
 soak: $(VENV)/.dev ## every test with ten times the seeds, jobs and examples: about an hour, before a release
 	@SOAK=1 $(MAKE) --no-print-directory test
