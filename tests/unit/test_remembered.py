@@ -1,5 +1,11 @@
 """What follows from the nodes' facts is computed once for each version of them."""
 
+from unittest import mock
+
+import numpy as np
+
+from arranger.projections.cluster import remembered as kept
+from arranger.projections.cluster.nodes import Version
 from arranger.projections.cluster.remembered import remembered
 from tests.world import World
 
@@ -36,3 +42,32 @@ def test_a_changed_fact_leaves_the_names_as_they_are() -> None:
     before = world.state.nodes.names_version
     world.node("n1", cpu=16)
     assert world.state.nodes.names_version is before
+
+
+def test_values_that_are_asked_for_in_turn_are_computed_once() -> None:
+    """As the shapes of 10,000 waiting jobs are in each cycle: a limit that drops the oldest would drop each of them
+    before its turn."""
+    version, computed = Version(), list[int]()
+    for _ in range(3):
+        for number in range(10_000):
+            assert remembered(version, number, lambda number=number: computed.append(number) or str(number)) == str(
+                number
+            )
+    assert computed == list(range(10_000))
+
+
+def test_what_was_not_asked_for_lately_is_dropped_once_there_is_too_much() -> None:
+    version, computed = Version(), list[str]()
+
+    def ask(key: str) -> None:
+        remembered(version, key, lambda: computed.append(key) or np.zeros(1000))
+
+    with mock.patch.object(kept, "_KEPT_BYTES", 20_000):
+        ask("asked for again")
+        for number in range(100):
+            ask(str(number))
+            ask("asked for again")
+        assert computed.count("asked for again") == 1
+        assert len(version.notes) + len(version.older) < 12
+        ask("0")
+    assert computed.count("0") == 2

@@ -40,12 +40,14 @@ _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 class Version:
-    """Identifies one content: equal versions mean equal content. `notes` is for readers; the projection ignores it."""
+    """Identifies one content: equal versions mean equal content. What is kept here is for `remembered` alone."""
 
-    __slots__ = ("notes",)
+    __slots__ = ("notes", "older", "size")
 
     def __init__(self) -> None:
         self.notes: dict[Any, Any] = {}
+        self.older: dict[Any, Any] = {}
+        self.size = 0
 
 
 class NodeTable:

@@ -21,6 +21,9 @@ class EmptyCluster:
         self._placing = placing
         self._empty: Placing | None = None
         self._found: dict[Hashable, Shortage | None] = {}
+        #: The filters, their versions and their order: what a result depends on beside nodes and job.
+        filters = tuple((of.name, of.version) for of in placing.policies.filters)
+        self._rules = (filters, placing.config.filter_order)
 
     def shortage(self, tried: PlacementTry, alike: Hashable) -> Shortage | None:
         """Why the quorum of a try certainly wouldn't fit; None if it might. Quorums with equal `alike` have equal
@@ -36,11 +39,10 @@ class EmptyCluster:
     def _by_facts(self, job: JobRecord, policy: PodPolicy, alike: Hashable) -> Shortage | None:
         """Without rules among pods the result depends on the nodes' facts alone, so it is cached: a job may wait
         through many cycles."""
-        view, config, policies = self._placing.view, self._placing.config, self._placing.policies
+        view = self._placing.view
         if view.neighbours is not None:
             return self._sought(job, policy)
-        filters = tuple((of.name, of.version) for of in policies.filters)
-        key = ("empty cluster", filters, config.filter_order, policy.whole, alike)
+        key = ("empty cluster", self._rules, policy.whole, alike)
         return view.derived(key, lambda: (self._sought(job, policy),))[0]
 
     def _sought(self, job: JobRecord, policy: PodPolicy) -> Shortage | None:
