@@ -695,3 +695,18 @@ def test_nobody_starts_first_where_a_job_with_a_reservation_can_by_news_of_room(
     of.apply()
     of.cycle()
     assert high.placements and not low.placements
+
+
+def test_a_job_that_runs_and_lost_its_nodes_asks_no_guest_and_doesnt_count_on_that() -> None:
+    """Only a job that waits doesn't start before the others have left. It can't be told when this one gets nodes."""
+    of = world()
+    guest, big = small(of, "guest", 8), of.state.jobs["uid-big"]
+    assert guest.slots.hosts == (big.uid,)
+    big.stage = Stage.RUNNING
+    of.job("runs", workers=1, worker=GPU, min_workers=1, equals=True, terminating=True)
+    of.settle()
+    of.pass_time(31)
+    of.cycle()
+    assert of.state.jobs["uid-runs"].ended and guest.placements and not big.placements
+    decided = of.state.reservations[big.uid].decided
+    assert (decided.start_ms, decided.awaits) == (0, (guest.uid,))

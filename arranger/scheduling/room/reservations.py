@@ -35,7 +35,7 @@ from msgspec.structs import replace
 
 from arranger.events.kinds import PodSeen, Reserved
 from arranger.model.config import CycleConfig
-from arranger.model.job import PlacedPods
+from arranger.model.job import PlacedPods, Stage
 from arranger.model.pod import PodShape
 from arranger.model.reasons import ReasonKind
 from arranger.projections.cluster.nodes import Amounts
@@ -53,6 +53,8 @@ from arranger.scheduling.queues.policies import Rank, seniority
 from arranger.scheduling.room.departures import Departures
 from arranger.scheduling.room.vacating import Departing, Vacated, Vacating, grace_ms, held_by
 from arranger.scheduling.search.placer import Placer
+
+_WAITING = (Stage.PENDING, Stage.RESCHEDULING)
 
 #: `Preemption.make_room`.
 MakeRoom = Callable[[PlacementTry, Callable[[], Collection[str]]], PlacementTry | None]
@@ -259,9 +261,10 @@ class Reservations:
         return {uid for job in every if job.placements for uid in chain(job.slots.hosts, *job.slots.lent.values())}
 
     def _is_guest(self, job: JobRecord, host: str) -> bool:
-        """Whether a job leaves as soon as this one can start without it."""
+        """Whether a job leaves as soon as this one can start without it. None does for a job that runs and has lost its
+        nodes: only one that waits doesn't start before the others have left."""
         of = self._state.jobs.get(host)
-        return host in job.slots.hosts and (of is None or not self._others.stays(job, of))
+        return host in job.slots.hosts and (of is None or (of.stage in _WAITING and not self._others.stays(job, of)))
 
     @cached_property
     def _guests(self) -> dict[str, list[JobRecord]]:
