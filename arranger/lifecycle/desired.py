@@ -215,7 +215,7 @@ def desired_status(state: State, job: JobRecord, config: LifecycleConfig = _DEFA
         "readyWorkers": ready,
         "ready": f"{ready}/{total}",
         "gpus": _gpus(state, job),
-        "message": _shown(_message(state, job, config)),
+        "message": _shown(message_text(state, job, config)),
         "observedGeneration": job.seen.generation,
         "conditions": _conditions(state, job),
     }
@@ -376,9 +376,12 @@ def _shown(text: str) -> str:
     return one_line(text)[:MESSAGE_LIMIT]
 
 
-def _message(state: State, job: JobRecord, config: LifecycleConfig) -> str:
-    """One line that helps users to act: what the job waits for, else the reason for its stage."""
-    decided = stage_text(job.decided) if job.decided is not None else "waits for the next scheduling cycle"
+def message_text(state: State, job: JobRecord, config: LifecycleConfig | None) -> str:
+    """One line that helps users to act: what the job waits for, else the reason for its stage. Without the
+    configuration, which readers of a log lack, it doesn't say when a job whose pods can't start fails, and nothing of a
+    job that nothing was decided on."""
+    undecided = "waits for the next scheduling cycle" if config is not None else ""
+    decided = stage_text(job.decided) if job.decided is not None else undecided
     if job.ended:
         return decided
     if refused := refusal_text(job):
@@ -395,7 +398,7 @@ def _message(state: State, job: JobRecord, config: LifecycleConfig) -> str:
         below,
         claims,
         crashing,
-        hindered_text(state, job, config) if crashing else "",  # who can't start is told there
+        hindered_text(state, job, config) if crashing and config is not None else "",  # who can't start is told there
         waits,
         kept,
         back_off_text(job),
@@ -439,11 +442,6 @@ def _and_in_vain(job: JobRecord, said: str) -> str:
 def _lacks(state: State, job: JobRecord) -> str:
     """Why a waiting job has no nodes, and what becomes of its request for them."""
     return _joined(waits_text(job), reserved_text(state, job), request_text(state, job))
-
-
-def standing_text(state: State, job: JobRecord) -> str:
-    """What a job waits for that no cycle recorded: others that are to leave its nodes, or the end of its back-off."""
-    return vacated_text(state, job) or back_off_text(job)
 
 
 def back_off_text(job: JobRecord) -> str:

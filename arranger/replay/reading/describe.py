@@ -8,24 +8,18 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind, Victim
-from arranger.lifecycle.desired import standing_text, to_be_replaced_text
+from arranger.lifecycle.desired import message_text, to_be_replaced_text
 from arranger.messages.decisions import failure_text, replaced_text, stage_text
 from arranger.messages.faults import faults_text
-from arranger.messages.prerequisites import prerequisites_text
 from arranger.messages.readiness import (
     below_quorum_text,
-    claims_text,
     crashing_text,
     deleting_text,
-    down_text,
-    ending_text,
     guest_text,
     labels_text,
-    refusal_text,
-    reserved_text,
     unset_text,
 )
-from arranger.messages.shortages import shortage_text, waits_text
+from arranger.messages.shortages import shortage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.pod import STOPPED, GroupAsked, GroupKind, Phase
@@ -121,22 +115,9 @@ def told_of(state: State, job: JobRecord) -> str:
     """The same without the variables."""
     if job.seen.faults:
         return faults_text(job.seen.faults)
-    if before := prerequisites_text(state, job):
-        return before
-    waits = why_it_waits(job)
-    waiting = waits_text(job) if waits is not None else standing_text(state, job)
-    if waits is not None and (reserved := reserved_text(state, job)):
-        waiting = f"{waiting}; {reserved}"
-    below = below_quorum_text(state, job) or ending_text(state, job)
-    parts = (refusal_text(job), below, claims_text(state, job), stuck_of(state, job), waiting)
-    told = "; ".join(part for part in parts if part)
-    told = told or (stage_text(job.decided) if job.decided is not None else "")
-    return "; ".join(part for part in (told, *_aside(state, job), guest_text(state, job)) if part)
-
-
-def _aside(state: State, job: JobRecord) -> tuple[str, ...]:
-    """What is so of a job beside its stage, as far as its distance from its quorum doesn't say it."""
-    return () if job.ended or job.below_quorum else (down_text(state, job), deleting_text(job))
+    told = message_text(state, job, None)
+    aside = "" if job.ended or job.below_quorum else deleting_text(job)
+    return "; ".join(part for part in (told, aside, guest_text(state, job)) if part)
 
 
 def why_it_waits(job: JobRecord) -> k.Waits | None:
