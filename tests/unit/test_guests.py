@@ -710,3 +710,30 @@ def test_a_job_that_runs_and_lost_its_nodes_asks_no_guest_and_doesnt_count_on_th
     assert of.state.jobs["uid-runs"].ended and guest.placements and not big.placements
     decided = of.state.reservations[big.uid].decided
     assert (decided.start_ms, decided.awaits) == (0, (guest.uid,))
+
+
+def test_guests_and_others_give_room_together() -> None:
+    """A gang that needs all nodes can start once its guest of the same priority and a job of a lower one have left."""
+    of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
+    for number in range(3):
+        of.node(f"n{number}", cpu=64, gpus=4)
+
+    def job(name: str, priority: int, workers: int = 1, gpus: int = 1, **spec: object) -> JobRecord:
+        worker = shape(cpu=1, gpus=gpus)
+        made = of.job(name, workers=workers, worker=worker, min_workers=workers, equals=True, priority=priority, **spec)  # type: ignore[arg-type]
+        of.settle()
+        return made
+
+    job("runs", 9)
+    low = job("low", 3)
+    of.pass_time(300)
+    big = job("big", 7, 3, 4)
+    guest = job("guest", 7)
+    assert guest.slots.hosts == (big.uid,) and low.placements and not big.placements
+    of.pass_time(300)
+    job("runs", 9, terminating=True)
+    events = [event for entry in of.entries for event in entry.batch.events if isinstance(event, k.Preempted)]
+    kinds = {victim.job_uid: victim.kind for victim in events[-1].victims}
+    assert kinds == {guest.uid: PreemptionKind.GUEST, low.uid: PreemptionKind.PRIORITY}
+    assert len(big.placements) == 3 and big.stage == Stage.RUNNING
+    validate(of.state)

@@ -125,13 +125,14 @@ class PreemptionSearch:
         return job.valid_spec.preempts and self._candidates.may_be_some(job)
 
     def make_room(self, tried: PlacementTry, kept: Callable[[], Collection[str]]) -> PlacementTry | None:
-        """The quorum of a failed try, placed where others give it room; None if they don't. The view then has both on
-        it, because the room is free only later. The jobs in `kept` (UIDs) give none. If a permit holds the quorum back,
-        nobody gives room, and the try says so."""
+        """The quorum of a failed try, placed where others give it room, after its guests; None if they don't. The view
+        then has both on it, because the room is free only later. The jobs in `kept` (UIDs) give none. If a permit holds
+        the quorum back, nobody gives room, and the try says so."""
         job, view = tried.job, self._placer.view
         if not self._helps(tried) or not self.may_make_room(job):
             return None
-        key = (queue_of(self._state, job), counted_priority(self._state, job), self._placer.alike(job))
+        host = job.uid if job.uid in self._state.reservations else ""
+        key = (queue_of(self._state, job), counted_priority(self._state, job), self._placer.alike(job), host)
         if self._failed.get(key) == view.content:
             return None
         found = self._search(tried, lambda: self._from_candidates(tried, kept))
@@ -200,11 +201,13 @@ class PreemptionSearch:
         """Who gives room to a quorum by the rules of queues and priorities."""
         job = tried.job
         asked = sum_by_group(job, pods_of(quorum_needs(job, tried.policy)))
-        helpful = self._helpful(job, asked)
+        guests = self._guests(job, {**self._placed, **self._victims})
+        helpful = self._helpful(job, asked, guests)
         if helpful is None:
             return None
-        taken = {**self._placed, **self._victims, **dict.fromkeys(kept())}
-        return self._within_shares(job, asked, taken, helpful)
+        of_guests = (of.job.uid for of in guests)
+        taken = {**self._placed, **self._victims, **dict.fromkeys(kept()), **dict.fromkeys(of_guests)}
+        return self._within_shares(job, asked, taken, helpful, guests)
 
     def _decide(self, outcome: RoomOutcome, leaving: list[PodSeen]) -> None:
         """The victims give their room."""
@@ -304,14 +307,19 @@ class PreemptionSearch:
         return fits
 
     def _within_shares(
-        self, job: JobRecord, asked: Amounts, taken: Collection[str], helpful: dict[str, None]
+        self,
+        job: JobRecord,
+        asked: Amounts,
+        taken: Collection[str],
+        helpful: dict[str, None],
+        guests: Sequence[Candidate],
     ) -> RoomOutcome | None:
         """As `_least_harm`. If worker sets differ, other workers than the first ones may be placed, and may request
         more: then nobody gives room whose queue could give it to those that were asked for alone."""
         for _ in range(_ASKED):
-            outcome = self._least_harm(job, asked, taken, helpful, near_first=False)
+            outcome = self._least_harm(job, asked, taken, helpful, guests, near_first=False)
             if outcome is None and self._candidates.near_helps(job, asked, self._use):
-                outcome = self._least_harm(job, asked, taken, helpful, near_first=True)
+                outcome = self._least_harm(job, asked, taken, helpful, guests, near_first=True)
             if outcome is None:
                 return None
             asked = sum_of(job, expand(self._placer.placed_pods(outcome.tried)))
@@ -335,9 +343,17 @@ class PreemptionSearch:
         return not any(line.own_above(queue) for queue in queues)
 
     def _least_harm(
-        self, job: JobRecord, asked: Amounts, taken: Collection[str], helpful: dict[str, None], *, near_first: bool
+        self,
+        job: JobRecord,
+        asked: Amounts,
+        taken: Collection[str],
+        helpful: dict[str, None],
+        guests: Sequence[Candidate],
+        *,
+        near_first: bool,
     ) -> RoomOutcome | None:
-        """Who gives room to a quorum that requests `asked`, without the jobs in `taken`; None if nobody does.
+        """Who gives room to a quorum that requests `asked`, its guests before all others, without the jobs in `taken`;
+        None if nobody does.
 
         What other queues may give ends at their shares, and the first candidates may use that up in vain: on nodes that
         they can't free. Then the search is repeated with those on helpful nodes, and on some of these alone, then on
@@ -346,7 +362,7 @@ class PreemptionSearch:
         If pods that leave change nothing but room, only those on the `helpful` nodes are asked at all.
         """
         only = helpful if self._vacating.by_room_alone else None
-        outcome = self._once(job, asked, taken, only, near_first=near_first)
+        outcome = self._once(job, asked, taken, only, guests, near_first=near_first)
         if outcome is not None or not self._candidates.kept_by_shares:
             return outcome
         others = self._candidates.jobs_of_others(job, asked, self._use, taken)
@@ -356,16 +372,24 @@ class PreemptionSearch:
         more = self._vacating.helpful_nodes(job, [of for of in jobs if of.uid not in taken]) if others else []
         single = [*free, *[node for node in more if node not in known]][:_NODES]
         for nodes in (*([free] if free else ()), *[[node] for node in single]):
-            outcome = self._once(job, asked, taken, dict.fromkeys(nodes), near_first=near_first)
+            outcome = self._once(job, asked, taken, dict.fromkeys(nodes), guests, near_first=near_first)
             if outcome is not None:
                 return outcome
         return None
 
     def _once(
-        self, job: JobRecord, asked: Amounts, taken: Collection[str], nodes: dict[str, None] | None, *, near_first: bool
+        self,
+        job: JobRecord,
+        asked: Amounts,
+        taken: Collection[str],
+        nodes: dict[str, None] | None,
+        guests: Sequence[Candidate],
+        *,
+        near_first: bool,
     ) -> RoomOutcome | None:
-        """One search among the candidates on these nodes, None for all."""
-        candidates = self._candidates.of(job, asked, self._use, taken, nodes=nodes, near_first=near_first)
+        """One search among the guests and the candidates on these nodes, None for all."""
+        others = self._candidates.of(job, asked, self._use, taken, nodes=nodes, near_first=near_first)
+        candidates = chain(guests, others)
         if not near_first:
             return least_harm(self._placer, self._vacating, job, candidates)
         return RoomSearch(self._placer, self._vacating, job).among(candidates)
@@ -386,14 +410,16 @@ class PreemptionSearch:
         self._victims[of.uid] = None
         self._count(of, sum_of(of, unit.slots), -1)
 
-    def _helpful(self, job: JobRecord, asked: Amounts) -> dict[str, None] | None:
-        """The nodes on which a pod of a quorum may fit without all candidates; None if it surely doesn't fit even then.
-        Quorums with the same ones share what these leave."""
+    def _helpful(self, job: JobRecord, asked: Amounts, guests: Sequence[Candidate]) -> dict[str, None] | None:
+        """The nodes on which a pod of a quorum may fit without all candidates and its guests; None if it surely doesn't
+        fit even then. Quorums with the same candidates share what these leave."""
         key, jobs = self._candidates.every(job, asked, self._use)
         view = self._placer.view
         given = self._given.get(key)
         if given is None:
             given = self._given[key] = self._vacating.sum_of(jobs).astype(np.int64)
+        if guests:
+            given = given + self._vacating.sum_of({of.job.uid: of.job for of in guests}.values()).astype(np.int64)
         bound, rows = RoomBound(self._placer, job), np.arange(len(view))
         if bound.lacks(rows, given):
             return None
