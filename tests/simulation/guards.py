@@ -664,6 +664,9 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that room is kept for a job that waits for its own pods": lambda: mock.patch.object(
         Reservations, "keep", lambda self, job: bool(self._vacating.own_gone_ms(job))
     ),
+    "that who takes room which is to be left to a job before it is its guest": _without(
+        Reservations, "_note_terms", None
+    ),
     "that only who ends in time goes before a reservation": _without(reservations, "leaves_by_ms", 1),
     "that no cycle looks at forecasts": _waits_for_its_forecast,
     "the version of a job that was forecast": _without(fold, "no_forecast", ""),

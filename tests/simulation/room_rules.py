@@ -26,6 +26,7 @@ from arranger.projections.verdicts.ownership import awaits_own_pods
 from arranger.projections.verdicts.preemption import leaves
 from arranger.scheduling.queues.limits import QueueLimits
 from arranger.scheduling.queues.offer import offered
+from arranger.scheduling.queues.policies import seniority
 from arranger.scheduling.queues.registry import BUILT_IN
 from arranger.scheduling.queues.standing import QueueStanding
 from arranger.scheduling.queues.waiting import considered, waiting_jobs
@@ -55,10 +56,9 @@ def broken(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -> Iter
         if isinstance(event, k.Preempted):
             job = state.jobs[event.placed.job_uid]
             yield from ((job.uid, problem) for problem in _forbidden(state, cycle, job, event, before))
-            if event.placed.hosts and not all(state.jobs[of.job_uid].slots.hosts for of in event.victims):
-                yield job.uid, "becomes a guest in room of jobs that are none: its host may start there at once"
             reserved = [of for of in events if isinstance(of, k.Reserved)]  # they hold room from their turns on
             after = folded(state, (cycle, *before, *reserved))
+            yield from ((job.uid, problem) for problem in _broken_terms(state, cycle, after, job, event))
             placed = {(of.job_uid, pods.node) for of in before if isinstance(of, k.Placed) for pods in of.pods}
             # What is reserved on a node gets smaller once an awaited job has pods there, but only for the next cycle.
             # So does what is kept for guarantees once a job takes room that pods of no queue leave, because the cluster
@@ -79,6 +79,29 @@ def broken(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -> Iter
         if isinstance(event, Decision):
             yield from _in_the_way(state, cycle, event, before, events)
             before.append(event)
+
+
+def _broken_terms(state: State, cycle: k.CycleTaken, after: State, job: JobRecord, event: k.Preempted) -> Iterator[str]:
+    """What is wrong with a beneficiary as a guest, or because it is none. `after` has the reservations of its turn."""
+    hosts, rest = event.placed.hosts, dict[str, None]()
+    victims = {of.job_uid: None for of in event.victims if not of.kind.of_guest}
+    for uid, known in after.reservations.items():
+        host, decided = state.jobs[uid], known.decided
+        awaited = [of for of in decided.awaits if of in victims]
+        if not awaited:
+            continue
+        if uid in hosts and not decided.start_ms:
+            rest |= dict.fromkeys(awaited)
+            if cycle.config.dry_run and host.dry_run is None and not host.of_pods:
+                yield f"takes room of {awaited[0]} as a guest of {host.seen.name}, which may take it at once"
+            continue
+        there = decided.based_on == host.version and all(state.nodes.has(pods.node) for pods in decided.pods)
+        before_it = name_of(state, host) == name_of(state, job) and seniority(host) < seniority(job)
+        if there and before_it and uid != job.uid and not host.placements:
+            yield f"takes room of {awaited[0]}, for whose end {host.seen.name} waits, which comes first"
+    others = [uid for uid in victims if not state.jobs[uid].slots.hosts]
+    if hosts and others and not rest:
+        yield "becomes a guest in room of jobs that are none: its host may start there at once"
 
 
 def _in_the_way(

@@ -712,28 +712,67 @@ def test_a_job_that_runs_and_lost_its_nodes_asks_no_guest_and_doesnt_count_on_th
     assert (decided.start_ms, decided.awaits) == (0, (guest.uid,))
 
 
+def of_nodes(count: int, gpus: int = 4) -> World:
+    of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
+    for number in range(count):
+        of.node(f"n{number}", cpu=64, gpus=gpus)
+    return of
+
+
+def job_of(of: World, name: str, priority: int, workers: int = 1, gpus: int = 1, **spec: object) -> JobRecord:
+    worker = shape(cpu=1, gpus=gpus)
+    job = of.job(name, workers=workers, worker=worker, min_workers=workers, equals=True, priority=priority, **spec)  # type: ignore[arg-type]
+    of.settle()
+    return job
+
+
+def preemptions(of: World) -> list[k.Preempted]:
+    return [event for entry in of.entries for event in entry.batch.events if isinstance(event, k.Preempted)]
+
+
 def test_guests_and_others_give_room_together() -> None:
     """A gang that needs all nodes can start once its guest of the same priority and a job of a lower one have left."""
-    of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
-    for number in range(3):
-        of.node(f"n{number}", cpu=64, gpus=4)
-
-    def job(name: str, priority: int, workers: int = 1, gpus: int = 1, **spec: object) -> JobRecord:
-        worker = shape(cpu=1, gpus=gpus)
-        made = of.job(name, workers=workers, worker=worker, min_workers=workers, equals=True, priority=priority, **spec)  # type: ignore[arg-type]
-        of.settle()
-        return made
-
-    job("runs", 9)
-    low = job("low", 3)
+    of = of_nodes(3)
+    job_of(of, "runs", 9)
+    low = job_of(of, "low", 3)
     of.pass_time(300)
-    big = job("big", 7, 3, 4)
-    guest = job("guest", 7)
+    big = job_of(of, "big", 7, 3, 4)
+    guest = job_of(of, "guest", 7)
     assert guest.slots.hosts == (big.uid,) and low.placements and not big.placements
     of.pass_time(300)
-    job("runs", 9, terminating=True)
-    events = [event for entry in of.entries for event in entry.batch.events if isinstance(event, k.Preempted)]
-    kinds = {victim.job_uid: victim.kind for victim in events[-1].victims}
+    job_of(of, "runs", 9, terminating=True)
+    kinds = {victim.job_uid: victim.kind for victim in preemptions(of)[-1].victims}
     assert kinds == {guest.uid: PreemptionKind.GUEST, low.uid: PreemptionKind.PRIORITY}
     assert len(big.placements) == 3 and big.stage == Stage.RUNNING
     validate(of.state)
+
+
+def test_who_takes_room_that_is_to_be_left_to_a_gang_before_it_is_its_guest() -> None:
+    """Nobody knows when the gang starts, so room of a lower priority is taken behind it, and given back."""
+    of = of_nodes(3)
+    job_of(of, "runs", 9)
+    low = [job_of(of, "one", 3), job_of(of, "two", 3), job_of(of, "three", 3), job_of(of, "four", 3, 2, 4)]
+    assert all(job.placements for job in low)
+    of.pass_time(300)
+    big = job_of(of, "big", 7, 3, 4)
+    assert of.state.reservations[big.uid].decided.start_ms == 0
+    behind = [job_of(of, "small", 7), job_of(of, "large", 7, 2, 4)]
+    assert all(job.placements and job.slots.hosts == (big.uid,) for job in behind)
+    of.pass_time(300)
+    job_of(of, "runs", 9, terminating=True)
+    assert len(big.placements) == 3 and big.stage == Stage.RUNNING
+    assert not any(job.placements for job in behind)
+    validate(of.state)
+
+
+def test_who_cant_be_a_guest_takes_no_room_that_is_to_be_left_to_a_gang_before_it() -> None:
+    of = of_nodes(4)
+    holds, low = job_of(of, "holds", 8, 4, 3), job_of(of, "low", 5)
+    of.pass_time(300)
+    big = job_of(of, "big", 7, 4, 4)
+    assert set(of.state.reservations[big.uid].decided.awaits) == {holds.uid, low.uid}
+    stays = job_of(of, "stays", 6, preemptible=False)
+    assert not stays.placements and low.placements and not preemptions(of)
+    waiting = explained(of.entries, "stays").waiting
+    assert waiting is not None
+    assert [one.kind for one in waiting.takes_none] == [NoRoomKind.RESERVED], "three GPUs are free"

@@ -72,6 +72,11 @@ def refused_when_started(job: JobRecord) -> bool:
     return refused and job.back_offs.held_back
 
 
+def untried(job: JobRecord, config: CycleConfig) -> bool:
+    """Whether pods of a job are still to be tried before it may take room: then it may do so any moment."""
+    return config.dry_run and job.dry_run is None and not job.of_pods
+
+
 def takes_none(job: JobRecord, config: CycleConfig) -> bool:
     """Whether nobody gives room to a job, and none is reserved for it: it took some in vain, or the API server refuses
     its pods."""

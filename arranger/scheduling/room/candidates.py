@@ -133,7 +133,7 @@ class Candidates:
                     self.due_ms = min(self.due_ms, known.began_ms + (least_ms if age_ms < least_ms else whole_ms))
         return found
 
-    def _standing_of(self, job: JobRecord) -> tuple[int, str]:
+    def standing_of(self, job: JobRecord) -> tuple[int, str]:
         """The priority of a job that counts in its queue, and the queue."""
         queue = queue_of(self._state, job)
         return self._counted(job, queue), queue
@@ -190,7 +190,7 @@ class Candidates:
         """Whether a job may take room from anybody. It is found quickly, and most jobs may not."""
         if self._config.preemption is None or takes_none(job, self._config):
             return False
-        priority, queue = self._standing_of(job)
+        priority, queue = self.standing_of(job)
         found = self._some.get((priority, queue))
         if found is None:
             found = self._some[priority, queue] = self._may_take(priority, queue)
@@ -222,7 +222,7 @@ class Candidates:
         share a parent with it, come before all others as bring these down to their shares.
         """
         self.kept_by_shares = False
-        own, queue = self._standing_of(job)
+        own, queue = self.standing_of(job)
         rules = self.rules(queue)
         if rules is None:
             return
@@ -271,7 +271,7 @@ class Candidates:
     ) -> Iterator[Candidate]:
         """The first candidates below each queue on a quorum's way, the nearest first, with which no jobs of others are
         closed to the quorum any more because that queue would be above its share; the line knows what they give."""
-        own, queue = self._standing_of(job)
+        own, queue = self.standing_of(job)
         done: set[tuple[str, PreemptionKind]] = set()
         for name in line.way:
             if not line.closes(name, self._lowest):
@@ -303,7 +303,7 @@ class Candidates:
 
     def near_helps(self, job: JobRecord, asked: Amounts, placed: Use) -> bool:
         """Whether jobs of other queues are candidates only once some that are nearer in the tree have given room."""
-        _, queue = self._standing_of(job)
+        _, queue = self.standing_of(job)
         line, beyond = self.line(job, asked, placed), self.line_beyond(job, asked, placed)
         return len(self._queues(queue, beyond)) > len(self._queues(queue, line))
 
@@ -343,7 +343,7 @@ class Candidates:
     def every(self, job: JobRecord, asked: Amounts, placed: Use) -> tuple[Hashable, list[JobRecord]]:
         """All jobs that are among the candidates for a quorum as in `of`, before any of them has given room, and what
         determines which these are."""
-        own, queue = self._standing_of(job)
+        own, queue = self.standing_of(job)
         rules = self.rules(queue)
         if rules is None:
             return (), []
@@ -366,7 +366,7 @@ class Candidates:
     def line_beyond(self, job: JobRecord, asked: Amounts, placed: Use) -> "ShareLine":
         """As `line`, once all of the quorum's own queue that may give room have done so, and of those that share a
         parent with it as many as bring it down to its share."""
-        line, (own, queue) = self.line(job, asked, placed), self._standing_of(job)
+        line, (own, queue) = self.line(job, asked, placed), self.standing_of(job)
         if line.is_above:
             line.near_give(queue, self._all_of_own(own, queue))
         if line.is_above and (rules := self.rules(queue)) is not None:

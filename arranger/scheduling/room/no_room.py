@@ -12,7 +12,7 @@ from arranger.model.job import Stage
 from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode
 from arranger.model.quota import LimitKind, QuotaLack
 from arranger.projections.cluster.nodes import PODS
-from arranger.projections.derived.awaited_room import refused_by_dry_run, took_in_vain
+from arranger.projections.derived.awaited_room import refused_by_dry_run, took_in_vain, untried
 from arranger.projections.derived.queue_counts import queue_of, sum_by_group
 from arranger.projections.derived.queue_membership import counted_priority
 from arranger.projections.jobs.records import JobRecord
@@ -25,7 +25,7 @@ from arranger.scheduling.queues.registry import BUILT_IN, Policies
 from arranger.scheduling.queues.waiting import in_order, waiting_jobs
 from arranger.scheduling.room.candidates import Candidates, ShareLine, least_runtime_ms
 from arranger.scheduling.room.preemption import PreemptionSearch as Preempting
-from arranger.scheduling.room.reservations import Reservations, with_reservation
+from arranger.scheduling.room.reservations import Reservations, may_be_guest, with_reservation
 from arranger.scheduling.search.placer import Placer
 
 _BEGUN = (Stage.STARTING, Stage.RUNNING)
@@ -140,7 +140,10 @@ def why_no_room(
     there = _open_nodes(state, job, config, time_ms, policies) if lacks is None else None
     placer = Placer(state, config, policies, time_ms=time_ms)
     preempting = Preempting(state, config, placer, waiting, policies=policies, time_ms=time_ms)
-    line, awaited = _line(candidates, preempting, job, asked), _awaited(state, job, preempting)
+    line, awaited = (
+        _line(candidates, preempting, job, asked),
+        _awaited(state, job, preempting, config),
+    )
     found: dict[tuple[NoRoomKind, str], dict[str, int]] = {}
     kinds = list(_kinds(state, job, config, rules, line, awaited=awaited, time_ms=time_ms))
     for uid, kind, until_ms in _within(state, lacks, kinds):
@@ -211,7 +214,7 @@ def _comes(state: State, job: JobRecord, config: CycleConfig, time_ms: int, poli
     before = list(takewhile(lambda of: of is not job, order))[:_BEFORE]
     preempting = Preempting(state, config, placer, order, policies=policies, time_ms=time_ms)
     reservations = Reservations(state, config, placer, [], time_ms=time_ms, others=preempting)
-    guest = config.guests and job.valid_spec.preemptible and not job.of_pods
+    guest = may_be_guest(job, config)
 
     def hold(of: JobRecord) -> None:
         if not guest and not preempting.comes_first(job, None, with_reservation(state, of.uid)):
@@ -279,14 +282,16 @@ def _kinds(
         yield of.uid, kind, until_ms if kind in (NoRoomKind.TOO_YOUNG, NoRoomKind.JUST_TOOK) else 0
 
 
-def _awaited(state: State, job: JobRecord, preempting: Preempting) -> dict[str, None]:
+def _awaited(state: State, job: JobRecord, preempting: Preempting, config: CycleConfig) -> dict[str, None]:
     """The jobs, by UID, for whose end reservations of others wait. Those of jobs after it in its queue don't count, nor
-    those of jobs before which its quorum comes by the shares of their queues."""
-    found: dict[str, None] = {}
+    those of jobs before which its quorum comes by the shares of their queues; and where it may be a guest, only those
+    whose time is known."""
+    found, guest = dict[str, None](), may_be_guest(job, config)
     for uid, known in state.reservations.items():
         other = state.jobs[uid]
         after = queue_of(state, other) == queue_of(state, job) and seniority(job) < seniority(other)
-        if uid == job.uid or not known.decided.start_ms or after:
+        as_guest = guest and not known.decided.start_ms and not untried(other, config)
+        if uid == job.uid or after or as_guest:
             continue
         if not preempting.comes_first(job, None, with_reservation(state, uid)):
             found |= dict.fromkeys(known.decided.awaits)

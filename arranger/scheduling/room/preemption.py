@@ -21,8 +21,8 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.quota import LimitKind
 from arranger.projections.cluster.nodes import Amounts as Rooms
+from arranger.projections.derived.awaited_room import untried
 from arranger.projections.derived.queue_counts import queue_of, sum_by_group, sum_of
-from arranger.projections.derived.queue_membership import counted_priority
 from arranger.projections.folding.slots import may_come
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord, compact, expand
@@ -67,7 +67,6 @@ class PreemptionSearch:
         self._candidates = Candidates(state, config, policies, waiting, time_ms, jobs=placer.placing.jobs)
         self._time_ms = time_ms
         self._bound_ms = config.room_bound_ms
-        self._dry_run = config.dry_run
         self._vacating = Vacating(state, placer.placing)
         self._searches = 0
         #: What determines whether a quorum gets room → the content of the view when it got none.
@@ -132,7 +131,7 @@ class PreemptionSearch:
         if not self._helps(tried) or not self.may_make_room(job):
             return None
         host = job.uid if job.uid in self._state.reservations else ""
-        key = (queue_of(self._state, job), counted_priority(self._state, job), self._placer.alike(job), host)
+        key = (*self._candidates.standing_of(job), self._placer.alike(job), host)
         if self._failed.get(key) == view.content:
             return None
         found = self._search(tried, lambda: self._from_candidates(tried, kept))
@@ -184,7 +183,7 @@ class PreemptionSearch:
             if (held := self._placer.held_back(found, may_keep=False)) is not None:
                 outcome.undo(placing, self._vacating)
                 self._placer.leave(found, held)
-            elif self._dry_run and job.dry_run is None and not job.of_pods:
+            elif untried(job, self._config):
                 outcome.undo(placing, self._vacating)
                 found, tried.shortage = None, _untried(tried.shortage)
             else:

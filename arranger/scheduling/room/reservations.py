@@ -40,7 +40,7 @@ from arranger.model.pod import PodShape
 from arranger.model.reasons import ReasonKind
 from arranger.projections.cluster.nodes import Amounts
 from arranger.projections.cluster.openness import closed_to_new
-from arranger.projections.derived.awaited_room import takes_none
+from arranger.projections.derived.awaited_room import takes_none, untried
 from arranger.projections.derived.expected_ends import expected_end, expected_runtime_ms, leaves_by_ms
 from arranger.projections.derived.queue_counts import is_other, queue_of
 from arranger.projections.jobs.parts import SlotKey
@@ -113,6 +113,11 @@ class _Found(NamedTuple):
     start_ms: int
     pods: tuple[PlacedPods, ...]
     awaits: tuple[str, ...]
+
+
+def may_be_guest(job: JobRecord, config: CycleConfig) -> bool:
+    """Whether a job may use reserved room until others need it."""
+    return config.guests and job.valid_spec.preemptible and not job.of_pods
 
 
 def with_reservation(state: State, uid: str) -> tuple[JobRecord, dict[int, int]]:
@@ -236,18 +241,30 @@ class Reservations:
         return found
 
     def awaited(self, tried: PlacementTry) -> dict[str, None]:
-        """UID → jobs for whose ends those wait that have a reservation with a known time, and are before the present
-        turn; and the guests in the room that is held. They give no room to a quorum behind: what guests leave is for
-        their hosts."""
+        """UID → jobs for whose ends those wait that have a reservation and are before the present turn; and the guests
+        in the room that is held. They give no room to a quorum behind: what they leave is for those. If the time of a
+        reservation isn't known, jobs may use such room until then, as guests."""
         found = self._awaited(tried)
         for uid in self._held_against(tried):
             found.update(dict.fromkeys(job.uid for job in self._guests.get(uid, ())))
         return found
 
     def _awaited(self, tried: PlacementTry) -> dict[str, None]:
-        """As `awaited`, without guests."""
+        """As `awaited`, without guests. Who may be a guest takes their room as one if the time isn't known."""
         held = self._held_against(tried)
-        return {uid: None for of in held.values() if of.start_ms for uid in of.awaits}
+        free = self._open_to_guests(tried.job) if may_be_guest(tried.job, self._config) else {}
+        hosts = {uid for uid in free if not untried(self._state.jobs[uid], self._config)}
+        return {uid: None for host, of in held.items() if of.start_ms or host not in hosts for uid in of.awaits}
+
+    def _note_terms(self, found: PlacementTry, against: Mapping[str, _Held]) -> None:
+        """A quorum that takes room which is to be left to others with reservations is their guest there."""
+        if found.preempted is None:
+            return
+        victims = {of.job_uid for of in found.preempted.victims}
+        found.hosts = tuple(uid for uid, of in against.items() if not victims.isdisjoint(of.awaits))
+        if found.hosts:
+            decided = found.preempted
+            found.preempted = replace(decided, placed=replace(decided.placed, hosts=found.hosts))
 
     def _held_against(self, tried: PlacementTry) -> dict[str, _Held]:
         """What is held by those before which this quorum doesn't come by the shares of their queues."""
@@ -705,13 +722,15 @@ class Reservations:
     def beside_borrowers(self, tried: PlacementTry, make_room: MakeRoom) -> PlacementTry | None:
         """The quorum of a failed try, where others give it room; None if they don't. What is reserved for those before
         which it comes by the shares of their queues is free for it, also as pods leave it. Jobs for whose ends others
-        wait that have a reservation give no room."""
+        wait that have a reservation give no room, or as in `awaited`."""
         against = self._held_against(tried)
         free = {uid: of for uid, of in self._held.items() if uid not in against}
         before = self._put_back(free) if free else None
         found = make_room(tried, lambda: self.awaited(tried))
         if free:
             self._take_out(free, None if found is not None and found.quorum_stands else before)
+        if found is not None:
+            self._note_terms(found, against)
         return found
 
     def among_guests(self, tried: PlacementTry, make_room: MakeRoom) -> PlacementTry | None:
@@ -719,7 +738,7 @@ class Reservations:
         the same rules hold as between other jobs. Nobody else gives it any: its host might start in that, and would
         take it back at once."""
         job = tried.job
-        if not self._config.guests or job.of_pods or not job.valid_spec.preemptible:
+        if not may_be_guest(job, self._config):
             return None
         free = self._open_to_guests(job) if not self._hosting.isdisjoint(self._held) else {}
         guests = {of.uid for uid in free for of in self._guests.get(uid, ())}
