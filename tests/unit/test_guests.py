@@ -776,3 +776,16 @@ def test_who_cant_be_a_guest_takes_no_room_that_is_to_be_left_to_a_gang_before_i
     waiting = explained(of.entries, "stays").waiting
     assert waiting is not None
     assert [one.kind for one in waiting.takes_none] == [NoRoomKind.RESERVED], "three GPUs are free"
+
+
+def test_a_reservation_waits_for_those_alone_whose_room_is_needed() -> None:
+    """Jobs that use no GPU on its node, or less than is left over, aren't in its way."""
+    of = of_nodes(1)
+    for number in range(2):
+        of.job(f"cpu{number}", workers=1, worker=shape(cpu=1), min_workers=1, equals=True, priority=9)
+    first, second = job_of(of, "first", 9, gpus=1), job_of(of, "second", 9, gpus=3)
+    of.settle()
+    assert first.placements and second.placements
+    small = job_of(of, "small", 7, gpus=3)
+    awaited = of.state.reservations[small.uid].decided.awaits
+    assert awaited == (second.uid,), "what the first one uses is left over"

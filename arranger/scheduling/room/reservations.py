@@ -559,9 +559,30 @@ class Reservations:
         nodes = {of.node for of in pods}
         # Guests leave when they are asked to, and they come and go.
         jobs = [job for _, job in before if not self._is_guest(job, host.uid)]
-        awaited = {job.uid: None for job in jobs if not nodes.isdisjoint(job.placements.values())}
+        there = [job for job in jobs if not nodes.isdisjoint(job.placements.values())]
+        awaited = {job.uid: None for job in self._needed(host, there, nodes)}
         last_ms = max(before[-1][0] if before else 0, self._left_ms(host, nodes, awaited, lent=not before))
         return _Found(int(last_ms) if last_ms < math.inf else 0, pods, tuple(awaited))
+
+    def _needed(self, host: JobRecord, jobs: list[JobRecord], nodes: Iterable[str]) -> list[JobRecord]:
+        """Those of these jobs with pods on the nodes of a quorum, which is on the view, without whose end it lacks
+        room."""
+        state, view, limited = self._state, self._placer.view, self._placer.placing.quotas.of_queues
+        if view.neighbours is not None or state.with_volumes or state.with_devices:
+            return jobs  # they may be in its way otherwise than by their room
+        rows, found = view.node_index.rows(), list[JobRecord]()
+        spare = {rows[node]: view.free[rows[node]].copy() for node in nodes}
+        asked = np.logical_or.reduce([view.request(group.shape) > 0 for group in host.valid_spec.groups])
+        for job in jobs:
+            rooms = self._vacating.of_whole(job).rooms
+            here = [(row, rooms.amounts[at]) for at, row in enumerate(rooms.rows.tolist()) if row in spare]
+            enough = all((amounts <= spare[row])[asked].all() for row, amounts in here)
+            if not enough or (limited and self._queue(job) == self._queue(host)):
+                found.append(job)
+                continue
+            for row, amounts in here:
+                spare[row] -= amounts
+        return found
 
     def _left_ms(self, host: JobRecord, nodes: Collection[str], awaited: Collection[str], *, lent: bool) -> int:
         """When those have left these nodes who leave now: pods that leave anyway, jobs of those awaited that end by
