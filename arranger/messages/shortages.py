@@ -3,6 +3,8 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 
+import msgspec
+
 from arranger.events.facts import BeyondLimit, LackOfNodes, LevelLack, Objected, Objection, ShortageFacts, UnitLack
 from arranger.model.job import TopologyScope
 from arranger.model.near_names import did_you_mean
@@ -22,6 +24,9 @@ def waits_text(job: JobRecord) -> str:
     if job.waits is None:
         return ""
     shortage, groups = job.waits.shortage, job.spec.groups if job.spec is not None else ()
+    lacking = job.pods_desired() - len(job.placements)
+    if shortage.further and lacking < shortage.asked - shortage.found:  # some of them got nodes since, the rest didn't
+        shortage = msgspec.structs.replace(shortage, found=0, asked=lacking)
     group = shortage.group if isinstance(shortage, LackOfNodes) else ""
     return shortage_text(shortage, next((selector_text(of.shape) for of in groups if of.name == group), ""))
 

@@ -11,7 +11,7 @@ from arranger.kube.times import parse_time_ms
 from arranger.lifecycle.desired import MESSAGE_LIMIT, desired_pods, desired_status, orphans
 from arranger.messages.decisions import stage_text
 from arranger.messages.departures import deleted_pods_text
-from arranger.messages.shortages import shortage_text
+from arranger.messages.shortages import shortage_text, waits_text
 from arranger.model.allocations import decode_allocations, runs_of
 from arranger.model.job import ENDED, CleanPodPolicy, JobStatusSeen, PlacedPods, ScheduleState, Stage
 from arranger.model.node import Taint
@@ -133,6 +133,10 @@ def test_a_partly_scheduled_job_runs_and_fills_up_later() -> None:
     assert (job.schedule_state, job.stage, len(job.placements)) == (ScheduleState.PARTLY, Stage.RUNNING, 3)
     assert job.waits is not None
     assert shortage_text(job.waits.shortage).startswith("0 of 2 further pods fit; actors: ")
+    world.node("n0", cpu=1)
+    world.settle()
+    assert len(job.placements) == 4
+    assert waits_text(job).startswith("0 of 1 further pods fit; actors: "), "the reason is of before the fourth"
     world.node("n2", cpu=8)
     world.settle()
     assert (job.schedule_state, len(job.bound)) == (ScheduleState.SUCCEED, 5)

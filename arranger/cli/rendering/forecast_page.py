@@ -29,9 +29,9 @@ _NAMED = 3
 
 _WHY = {
     Unknown.ENDLESS: "jobs that may never end hold room",
-    Unknown.NEVER: "it doesn't fit even when all others have ended",
-    Unknown.GUARANTEES: "even when all others have ended, what is guaranteed to other queues leaves too little for it",
-    Unknown.LIMIT: "even when all others have ended, a quota or a limit of its queue leaves too little for it",
+    Unknown.NEVER: "it doesn't fit even when all other jobs have ended",
+    Unknown.GUARANTEES: "even when all other jobs have ended, the guarantees of other queues leave too little for it",
+    Unknown.LIMIT: "even when all other jobs have ended, a quota or a limit of its queue leaves too little for it",
     Unknown.HELD: "something other than room keeps it",
     Unknown.QUEUE: "it can't use its queue",
     Unknown.INFEASIBLE: "its quorum would not fit even if nothing else ran",

@@ -196,9 +196,9 @@ def _no_start(start: Start) -> str:
 
 _NO_START = {
     NoStart.ENDLESS: "jobs that may never end hold room",
-    NoStart.NEVER: "it doesn't fit even when all others have ended",
-    NoStart.GUARANTEES: "even when all others have ended, what is guaranteed to other queues leaves too little for it",
-    NoStart.LIMIT: "even when all others have ended, a quota or a limit of its queue leaves too little for it",
+    NoStart.NEVER: "it doesn't fit even when all other jobs have ended",
+    NoStart.GUARANTEES: "even when all other jobs have ended, the guarantees of other queues leave too little for it",
+    NoStart.LIMIT: "even when all other jobs have ended, a quota or a limit of its queue leaves too little for it",
     NoStart.QUEUE: "it can't use its queue",
     NoStart.INFEASIBLE: "its quorum would not fit even if nothing else ran",
     NoStart.REFUSED: "the API server refuses a pod of it in a dry run, which is repeated now and then",
