@@ -277,6 +277,8 @@ const UNKNOWN: Record<string, string> = {
   Limit: "even when all other jobs have ended, a quota or a limit of its queue leaves too little for it",
   Refused: "the API server refuses a pod of it in a dry run, which is repeated now and then",
   RefusedBefore: "the API server refused pods of it when it last got nodes",
+  DependencyOverdue: "job {job} is expected to reach its deadline, and this job fails then",
+  DependencyFails: "job {job} is expected to fail, and this job fails then",
   Later: "a forecast takes too long here: arranger forecast",
   NotForecast: "no forecast was made (forecast_every_s)",
   TooLarge: "the cluster is too large for a forecast here: arranger forecast",
@@ -302,7 +304,7 @@ function expected(start: NonNullable<Explained["start"]>, now: number): string {
   const { certainty, expectedMs, why } = start;
   const time = (ms: number): string => clock(ms / 1000);
   const jobs = start.endless.slice(0, 5).map(shown).join(", ");
-  let because = why ? (UNKNOWN[why] ?? why).replace("{jobs}", jobs || "jobs that hold room") : "";
+  let because = why ? (UNKNOWN[why] ?? why).replace("{jobs}", jobs || "jobs that hold room").replace("{job}", shown(start.failing)) : "";
   if (why === "Awaited" && !jobs) because = "the jobs have ended for which its reservation waited, and no cycle has revised it since";
   if (certainty === "Unknown") {
     return `unknown: ${because}${start.forecastMs > 0 ? `; a forecast guesses ${stamp(start.forecastMs / 1000)}: ${GUESSED}` : ""}`;

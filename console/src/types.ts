@@ -250,6 +250,8 @@ export interface Explained {
     leaving: string[];
     /** How many of them are its own. */
     own: number;
+    /** The job that is expected to fail, and this one with it. */
+    failing: string;
   };
   kept: null | { offset: number; startMs: number; nodes: string[]; awaits: string[]; outlived: string[] };
   consequences: {

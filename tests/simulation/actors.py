@@ -215,6 +215,7 @@ class User:
             spec.setdefault("schedulerPolicy", {})["jobQueuePolicy"] = chance.choice(("Priority", "DRF"))
         self._world.endings.draw(spec)
         self._world.clocks.draw(spec)
+        self._world.forecasts.draw(spec)
         self._world.claims.draw(spec, there=home_of(name) != TEAM)
         self._world.topologies.draw(spec)
         metadata = {"name": name, **self._world.queues.labels()}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from arranger.kube.cluster import TYJOBS, ApiError, Object
 from arranger.model.job import OnFailure
 from arranger.projections.jobs.records import JobRecord
+from tests.simulation.forecasts import IN_VAIN
 from tests.simulation.rogue import Rogue
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class Dependencies:
     def __init__(self, world: "World") -> None:
         self._world = world
         self._chance = chance = random.Random(f"{world.seed} dependencies")
-        self._comes = chance.random() < 0.4
+        self._comes = chance.random() < 0.4 or world.faults.often(IN_VAIN)
 
     def draw(self, names: list[str]) -> dict[str, Any]:
         """A part of a new job's spec; empty for a job that waits for nobody."""

@@ -3,7 +3,8 @@
 A forecast changes nothing but what people read. So an entry with forecasts leaves the same state as one whose forecasts
 are void, but for the starts that it tells, and each cycle decides the same where no forecast is known. A forecast of a
 job that was edited or got nodes meanwhile is void. Made again from the log at the offset on which it was made, it has
-the same events. A status shows what the log's last valid forecast says, unless a reservation promises a start; nothing
+the same events. No start is expected of a job that must not start before one has succeeded whose deadline will fail
+it. A status shows what the log's last valid forecast says, unless a reservation promises a start; nothing
 of a job whose pods the API server refuses, or whose reservation waits for an end of which nothing is known.
 
 A forecast runs in a side thread. Here its result comes up to some seconds later, so other entries are often between its
@@ -22,10 +23,12 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.kube.cluster import TYJOBS
 from arranger.model.config import CycleConfig
+from arranger.model.job import OnFailure
 from arranger.model.text import rfc3339
 from arranger.projections import snapshot
 from arranger.projections.derived.awaited_room import refused_by_dry_run, refused_when_started
 from arranger.projections.fold import apply_entry
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State, Verdict
 from arranger.replay.forecast.starts import Forecast, forecast
 from arranger.scheduling.cycle import take_cycle
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
 
 #: In a run that is about these, schedulers make forecasts.
 TOLD, TOO_LATE = "a forecast is recorded", "a forecast of a job that changed meanwhile"
+#: In a run that is about this, jobs run for longer than their deadlines let them, and others wait for their success.
+IN_VAIN = "a job is expected to reach its deadline"
 #: How many worlds have forecasts, and how often these make one, in seconds.
 _PART, _EVERY_S = 0.2, 45
 #: After how many seconds the result of a forecast comes.
@@ -65,7 +70,7 @@ class Forecasts:
     def __init__(self, world: "World") -> None:
         self._world = world
         self._chance = random.Random(f"{world.seed} forecasts")
-        self.are_made = self._chance.random() < _PART or world.faults.often(TOLD, TOO_LATE)
+        self.are_made = self._chance.random() < _PART or world.faults.often(TOLD, TOO_LATE, IN_VAIN)
         self._made: list[Made] = []
         #: Each forecast that was made → the job as it was then.
         self._seen: dict[k.StartForecast, k.JobSeen] = {}
@@ -78,6 +83,11 @@ class Forecasts:
         """The settings of this world's processes."""
         every_s = _EVERY_S if self.are_made else 0
         return msgspec.structs.replace(settings, forecast_every_s=every_s, forecast_jobs=30)
+
+    def draw(self, spec: dict[str, Any]) -> None:
+        """Let a job run for longer than its deadline lets it, if this run is about that."""
+        if self._world.faults.often(IN_VAIN):
+            spec |= {"activeDeadlineSeconds": 20, "expectedRuntimeSeconds": 60}
 
     def takes_s(self) -> float:
         """After how many seconds the next result of a side thread comes."""
@@ -98,6 +108,8 @@ class Forecasts:
         found = forecast(state, config, time_ms, first=first, policies=policies, enough=enough)
         if snapshot.encode(state) != before:
             raise AssertionError("a forecast changes the state")
+        if vain := [one.job for one in found.jobs if one.expected_ms and _fails_first(state, state.jobs[one.uid])]:
+            raise AssertionError(f"a start is expected of jobs that fail as others reach their deadline: {vain}")
         events = tuple(news(state, found))
         self._made.append(Made(state.epoch, state.offset, _digest(before), config, time_ms, policies, events))
         self._seen.update((event, state.jobs[event.job_uid].seen) for event in events)
@@ -208,6 +220,14 @@ class Forecasts:
             if told != shown:
                 found.append((job.uid, f"the status of {name} says that it starts {told or 'some time'}, not {shown}"))
         return found
+
+
+def _fails_first(state: State, job: JobRecord) -> bool:
+    """Whether a job waits for the success of one that runs for longer than its deadline lets it."""
+    names = [of.name for of in job.valid_spec.unmet if of.on_failure == OnFailure.FAIL]
+    first = [of for name in names if (of := state.find_job(job.seen.namespace, name)) is not None and not of.ended]
+    specs = [of.spec for of in first if of.spec is not None and not of.spec.terminating]
+    return any(of.deadline_s is not None and (of.expected_s or 0) > of.deadline_s for of in specs)
 
 
 def _told(job: Mapping[str, Any]) -> str:

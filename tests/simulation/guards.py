@@ -32,6 +32,7 @@ from arranger.projections.jobs.records import JobRecord, requests_of
 from arranger.projections.observed import runtime_classes
 from arranger.projections.state import State
 from arranger.projections.verdicts import judging, ownership, placements, preemption
+from arranger.replay.forecast import ends
 from arranger.sandbox.status import ApiRefusal
 from arranger.sandbox.store import Store
 from arranger.scheduling.filters import refusals
@@ -92,7 +93,7 @@ from tests.simulation.faults import (
     WITH_CLAIMS,
     WITHIN_DESERVED,
 )
-from tests.simulation.forecasts import TOLD, TOO_LATE
+from tests.simulation.forecasts import IN_VAIN, TOLD, TOO_LATE
 from tests.simulation.invariants import Violation
 from tests.simulation.limit_ranges import COMES
 from tests.simulation.queues import MODES
@@ -161,6 +162,7 @@ _OFTEN = {
     "that one log works on a cluster": {SECOND: 1.0},
     "that no cycle looks at forecasts": {TOLD: 1.0},
     "the version of a job that was forecast": {TOO_LATE: 1.0},
+    "that a deadline fails a job in a forecast, too": {IN_VAIN: 1.0},
     "that a status shows the expected start": {TOLD: 1.0},
     "that a members file is read again": {"user edits a members file": 1.0},
     "that a Service is looked for again": {"user deletes a Service": 1.0},
@@ -670,6 +672,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that only who ends in time goes before a reservation": _without(reservations, "leaves_by_ms", 1),
     "that no cycle looks at forecasts": _waits_for_its_forecast,
     "the version of a job that was forecast": _without(fold, "no_forecast", ""),
+    "that a deadline fails a job in a forecast, too": _without(ends, "reaches_deadline", False),
     "that a status shows the expected start": _without(giving_way, "expected_start", None),
     "that a pod waits for its volumes": _pods_before_their_volumes,
     "where a volume is reached": lambda: mock.patch.object(

@@ -73,11 +73,13 @@ def test_a_job_behind_gets_no_room_of_a_job_before_those_that_wait_for_that(work
     assert (first.stage, job.stage) == (Stage.SUCCEEDED, Stage.RUNNING)
 
 
-@pytest.mark.parametrize(("priority", "helps"), [(3, False), (8, True)])
-def test_the_end_of_a_job_helps_only_jobs_before_those_that_wait_for_it(priority: int, helps: bool) -> None:
+@pytest.mark.parametrize(("priority", "fails", "helps"), [(3, False, False), (8, False, True), (3, True, True)])
+def test_the_end_of_a_job_helps_only_jobs_before_those_that_wait_for_it(
+    priority: int, fails: bool, helps: bool
+) -> None:
     there = World()
     there.node("n1", cpu=1)
-    there.job("prep", workers=0, min_workers=0)
+    there.job("prep", workers=0, min_workers=0, deadline_s=30 if fails else None, expected_s=60)
     there.settle()
     there.job("train", workers=0, min_workers=0, priority=7, after=[PREP])
     there.job("other", workers=0, min_workers=0, priority=priority)

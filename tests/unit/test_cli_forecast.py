@@ -9,6 +9,9 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.events.file_log import FileLog
+from arranger.model.job import Dependency, Stage
+from arranger.replay.forecast.starts import forecast
+from arranger.workers.deciding.forecaster import news
 from tests.commands import Run, to_file
 from tests.unit.replay_worlds import gpu_job, with_room_rules
 from tests.world import World
@@ -284,6 +287,27 @@ def test_a_start_that_no_end_of_a_job_brings_has_its_own_reason(
     of.settle()
     found = {one["job"]: one["why"] for one in answer(capsys, *to_file(of.entries, tmp_path / "a.log"))["jobs"]}
     assert found == {"default/huge": "Infeasible", "default/third": "Endless"}
+
+
+def test_what_waits_for_a_job_that_will_reach_its_deadline_has_no_start_anywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of = with_room_rules(preemption=None)
+    gpu_job(of, "prep", 1, expected_s=300, deadline_s=30)
+    after = gpu_job(of, "train", 1, after=[Dependency("prep")])
+    of.settle()
+    told = news(of.state, forecast(of.state, of.config, of.now_ms, first=10))
+    assert [(one.job_uid, one.expected_ms, one.latest_ms) for one in told] == [(after.uid, 0, 0)]
+    of.say(*told)
+    log = to_file(of.entries, tmp_path / "run.log")
+    why = "job prep is expected to reach its deadline, and this job fails then"
+    [row] = answer(capsys, *log)["jobs"]
+    assert (row["expected_ms"], row["why"], row["failing"]) == (None, "DependencyOverdue", "prep")
+    assert why in run(capsys, *log)
+    assert f"  start         unknown: {why}\n" in Run(capsys, "explain", "train", *log).out
+    of.pass_time(31)
+    of.settle()
+    assert after.stage == Stage.FAILED
 
 
 def test_a_number_without_an_upper_bound_and_an_unknown_node_are_said_so(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from arranger.events.kinds import Placed, Reserved
 from arranger.model.config import CycleConfig
-from arranger.model.job import Dependency, Stage
+from arranger.model.job import Dependency, OnFailure, Stage
 from arranger.model.pod import PodTimes
 from arranger.model.queue import Preemption
 from arranger.model.steps import Steps
@@ -297,6 +297,62 @@ def test_a_job_waits_for_the_one_that_it_comes_after() -> None:
     submit(of, "second", 1, after=[Dependency("first")])
     of.settle()
     assert seconds(of, by_name(forecast_of(of))["second"].expected_ms) == 100
+
+
+@pytest.mark.parametrize(("expected_s", "starts_s"), [(300, 0), (30, 30), (20, 20), (None, 30)])
+def test_what_must_not_fail_first_starts_if_it_is_expected_to_end_by_its_deadline(
+    expected_s: int | None, starts_s: int
+) -> None:
+    of = world()
+    running(of, "first", 1, expected_s=expected_s, deadline_s=30)
+    submit(of, "second", 1, after=[Dependency("first")])
+    submit(of, "third", 1, after=[Dependency("second")])
+    submit(of, "anyway", 1, after=[Dependency("first", OnFailure.IGNORE)])
+    of.settle()
+    found = by_name(forecast_of(of))
+    second, third = found["second"], found["third"]
+    assert seconds(of, found["anyway"].expected_ms) == (starts_s or 30)
+    if starts_s:
+        assert (seconds(of, second.expected_ms), seconds(of, second.latest_ms)) == (starts_s, 30)
+        return
+    assert (second.expected_ms, second.latest_ms, seconds(of, second.earliest_ms)) == (0, 0, 3)
+    assert (second.why, second.failing) == (Unknown.DEPENDENCY_OVERDUE, "first")
+    assert (third.expected_ms, third.why, third.failing) == (0, Unknown.DEPENDENCY_FAILS, "second")
+
+
+def test_a_job_whose_deadline_is_over_has_failed_at_best() -> None:
+    of = world()
+    running(of, "first", 1, deadline_s=30)
+    second = submit(of, "second", 1, after=[Dependency("first")])
+    of.cycle()
+    of.pass_time(31)
+    found = by_name(forecast_of(of))["second"]
+    assert (found.earliest_ms, found.expected_ms, found.latest_ms) == (0, 0, 0)
+    assert found.why == Unknown.DEPENDENCY_OVERDUE
+    of.settle()
+    assert second.stage == Stage.FAILED
+
+
+def test_a_job_that_waits_to_start_is_expected_to_reach_its_deadline_too() -> None:
+    of = world()
+    running(of, "hog", 4, expected_s=10)
+    submit(of, "first", 4, expected_s=300, deadline_s=30)
+    submit(of, "second", 4, after=[Dependency("first")])
+    submit(of, "behind", 4, priority=1)
+    of.settle()
+    found = by_name(forecast_of(of))
+    assert (found["second"].expected_ms, found["second"].why) == (0, Unknown.DEPENDENCY_OVERDUE)
+    assert seconds(of, found["behind"].expected_ms) == 40
+
+
+def test_after_a_job_that_is_given_up_another_one_fails() -> None:
+    of = world()
+    submit(of, "large", 8)
+    submit(of, "second", 1, after=[Dependency("large")])
+    of.settle()
+    found = by_name(forecast_of(of))
+    assert found["large"].why == Unknown.INFEASIBLE
+    assert (found["second"].why, found["second"].failing) == (Unknown.DEPENDENCY_FAILS, "large")
 
 
 def test_a_preempted_job_is_placed_again_once_the_other_one_ends() -> None:

@@ -189,6 +189,22 @@ def test_jobs_that_wait_for_others_start_and_fail_when_these_end() -> None:
     assert second(world, found.starts["uid-train", 0], timeline) == 100
 
 
+@pytest.mark.parametrize(("lasting_ms", "fails"), [(None, True), (61_000, True), (60_000, False)])
+def test_an_attempt_without_a_recorded_end_fails_at_its_deadline(lasting_ms: int | None, fails: bool) -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    prep = world.job("prep", leader=shape(gpus=1), workers=0, min_workers=0, deadline_s=60)
+    world.job("other", leader=shape(gpus=1), workers=0, min_workers=0, priority=1)
+    world.job("train", leader=shape(gpus=1), workers=0, min_workers=0, after=[Dependency("prep")])
+    world.settle()
+    assert prep.stage == Stage.RUNNING
+    found, _ = utilisation(world, world.state.offset, lasting_ms=lasting_ms)
+    first = "other" if fails else "train"
+    starts = {uid: moment_ms - world.now_ms for (uid, _), moment_ms in found.starts.items()}
+    assert starts[f"uid-{first}"] == 60_000 and ("uid-train" in starts) == (not fails)
+    assert "default/prep" not in found.endless_jobs
+
+
 def test_from_a_recorded_cycle_on_it_begins_with_that_very_cycle() -> None:
     world = random_timeline(3).play()
     cycles = [(entry, e) for entry in world.entries for e in entry.batch.events if isinstance(e, k.CycleTaken)]

@@ -383,6 +383,41 @@ def test_added_nodes_that_jobs_ahead_would_take_are_said_to_be_for_them(
     assert [remedy.text for remedy in waiting.remedies if remedy.kind == "node"] == [text]
 
 
+def test_jobs_behind_that_find_room_on_an_added_node_do_not_count_as_ahead(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Within a priority all quorums come before all further pods, but this job has none of those."""
+    world = World()
+    world.node("n1", gpus=8)
+    world.pod("stranger", "n1", gpus=8)
+    for number, gpus in enumerate((1, 8, 1, 1)):
+        world.job(f"j{number}", leader=shape(gpus=gpus), created=number)
+    world.cycle()
+    waiting = explained(world.entries, "j1").waiting
+    assert waiting is not None and (waiting.position, [one.job for one in waiting.ahead]) == (2, ["default/j0"])
+    [text] = [remedy.text for remedy in waiting.remedies if remedy.kind == "node"]
+    assert text == "2 more nodes like n1 (one of them for a job ahead of it)"
+    of_recorded_cycle = Run(capsys, "explain", "j1", *to_file(world.entries, tmp_path / "run.log")).out
+    assert f"  {text}\n" in of_recorded_cycle
+    world.job_gone(world.state.jobs["uid-j0"])
+    waiting = explained(world.entries, "j1").waiting
+    assert waiting is not None
+    assert [remedy.text for remedy in waiting.remedies if remedy.kind == "node"] == ["one more node like n1"]
+
+
+def test_a_job_behind_whose_quorum_comes_before_further_pods_is_named_beside_added_nodes() -> None:
+    world = World()
+    world.node("n1", gpus=8)
+    world.job("grows", leader=shape(gpus=4), workers=3, worker=shape(gpus=4), min_workers=1, created=1)
+    world.settle()
+    world.job("behind", leader=shape(gpus=8), created=2)
+    world.cycle()
+    waiting = explained(world.entries, "grows").waiting
+    assert waiting is not None and waiting.position == 1
+    [text] = [remedy.text for remedy in waiting.remedies if remedy.kind == "node"]
+    assert text == "2 more nodes like n1 (one of them for default/behind, which then goes first)"
+
+
 def test_as_many_nodes_are_tried_as_pods_ahead_of_the_job_may_need() -> None:
     """A gang ahead takes more nodes than one, so one for each job ahead wasn't enough."""
     world = World()

@@ -98,7 +98,8 @@ def _until(text: str) -> Until:
     "--lasting",
     type=DURATION_TYPE,
     metavar="DURATION",
-    help="With --until: how long an attempt lasts if its end isn't in the log. [default: to the end of the run]",
+    help="With --until: how long an attempt lasts if its end isn't in the log. Its deadline ends it in any case. "
+    "[default: to the end of the run]",
 )
 @click.option(
     "--plot",

@@ -36,6 +36,8 @@ _WHY = {
     Unknown.QUEUE: "it can't use its queue",
     Unknown.INFEASIBLE: "its quorum would not fit even if nothing else ran",
     Unknown.REFUSED: "the API server refuses its pods",
+    Unknown.DEPENDENCY_OVERDUE: "job {job} is expected to reach its deadline, and this job fails then",
+    Unknown.DEPENDENCY_FAILS: "job {job} is expected to fail, and this job fails then",
     Unknown.LATER: "after the time that was looked at",
 }
 
@@ -102,7 +104,8 @@ class ForecastAnswer(msgspec.Struct):
     def _notes(self, one: JobForecast, times: Times) -> Iterator[str]:
         """Why a time is unknown or a guess, and what a reservation says instead."""
         if one.why is not None:
-            yield f"a guess: {_WHY[one.why]}" if one.guess else _WHY[one.why]
+            why = _WHY[one.why].format(job=one.failing)
+            yield f"a guess: {why}" if one.guess else why
         if one.promised_ms and one.promised_ms != one.expected_ms:
             over = one.promised_ms <= self.found.time_ms
             yield f"its reservation {'said' if over else 'says'} {times.text(one.promised_ms)}"

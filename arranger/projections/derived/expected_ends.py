@@ -73,6 +73,16 @@ def expected_runtime_ms(state: State, job: JobRecord, config: CycleConfig, time_
     return min(known, default=None)
 
 
+def reaches_deadline(state: State, job: JobRecord, config: CycleConfig, time_ms: int) -> bool:
+    """Whether the deadline is expected to fail a job that has nodes, or gets them at `time_ms`: it is over, or the job
+    is expected to run for longer. Where only a deadline is known, the job is supposed to succeed by then."""
+    left_ms = deadline_left_ms(job, time_ms) if job.spec is not None else None
+    if not left_ms:
+        return left_ms == 0
+    run = _run_ms(state, job, config)
+    return run is not None and _extended(job.began_ms or time_ms, run[0], time_ms) > time_ms + left_ms
+
+
 def leaves_by_ms(state: State, job: JobRecord, config: CycleConfig, time_ms: int) -> int | None:
     """When a job that has nodes, or gets them at `time_ms`, will have left reserved room, in milliseconds since 1970;
     None if that isn't known. With guests only its deadline tells that, because it is enforced."""

@@ -33,7 +33,7 @@ def starts_now(
 def _made(found: JobForecast, made: Forecast, *, late: bool) -> Start:
     certainty = Certainty.FORECAST if found.expected_ms else Certainty.UNKNOWN
     why = NoStart(found.why.value) if found.why is not None else None
-    if why is not None and late:
+    if why is not None and late and not found.failing:
         why = NoStart.LATER
     endless = made.endless if why == NoStart.ENDLESS else ()
     return Start(
@@ -45,4 +45,5 @@ def _made(found: JobForecast, made: Forecast, *, late: bool) -> Start:
         why,
         endless,
         guessed=found.guessed,
+        failing=found.failing,
     )

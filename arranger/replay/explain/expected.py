@@ -30,7 +30,7 @@ class Certainty(StrEnum):
 
 class NoStart(StrEnum):
     """Why a start is unknown, or has no latest time. Endless, Never, Guarantees, Limit, Queue,
-    Infeasible, Refused and Later are of forecasts."""
+    Infeasible, Refused, DependencyOverdue, DependencyFails and Later are of forecasts."""
 
     ENDLESS = "Endless"
     #: Its reservation waits for the end of jobs, and of one of them nothing is known.
@@ -43,6 +43,9 @@ class NoStart(StrEnum):
     REFUSED = "Refused"
     #: The API server refused them when the job last got nodes.
     REFUSED_BEFORE = "RefusedBefore"
+    #: A job that must not fail first is expected to reach its deadline, or to fail otherwise (`Start.failing`).
+    DEPENDENCY_OVERDUE = "DependencyOverdue"
+    DEPENDENCY_FAILS = "DependencyFails"
     LATER = "Later"
     #: No process makes forecasts, and none was made for this answer.
     NOT_FORECAST = "NotForecast"
@@ -80,6 +83,8 @@ class Start(msgspec.Struct, frozen=True):
     guessed: bool = False
     #: How many of `leaving` are pods of the job itself.
     own: int = 0
+    #: Of a forecast: the job that is expected to fail, and this one with it.
+    failing: str = ""
 
     @property
     def guess(self) -> bool:

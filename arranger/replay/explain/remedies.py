@@ -133,18 +133,26 @@ def _on_added(
     return [(job, on - own) for job, on in used if job.uid != uid and on - own]
 
 
+def _of(jobs: Sequence[str], one: str, several: str) -> str:
+    return one if len(jobs) == 1 else several
+
+
 def _ahead_text(case: WaitingCase, others: Sequence[tuple[JobRecord, set[int]]]) -> str:
     """How many added nodes go to other jobs, and to which, in words. Only those count as ahead that still are after the
     recorded cycle that is taken again."""
     if not others:
         return ""
-    count, still = len(set[int]().union(*(on for _, on in others))), case.still_ahead
-    were = [label(job) for job, _ in others if still is not None and job.uid not in still]
-    ahead = len(others) - len(were)
-    whom = [f"{'a job' if ahead == 1 else f'{ahead} jobs'} ahead of it"] if ahead else []
-    if were:
-        whom.append(f"{names_text(were)}, which {'was' if len(were) == 1 else 'were'} ahead of it before this cycle")
-    return f" ({'one' if count == 1 else count} of them for {' and '.join(whom)})"
+    count, before = len(set[int]().union(*(on for _, on in others))), {job.uid for job in case.ahead}
+    still = before if case.still_ahead is None else before & case.still_ahead
+    were = [label(job) for job, _ in others if job.uid in before - still]
+    first = [label(job) for job, _ in others if job.uid not in before]
+    ahead = len(others) - len(were) - len(first)
+    whom = (
+        (ahead, f"{'a job' if ahead == 1 else f'{ahead} jobs'} ahead of it"),
+        (were, f"{names_text(were)}, which {_of(were, 'was', 'were')} ahead of it before this cycle"),
+        (first, f"{names_text(first)}, which then {_of(first, 'goes', 'go')} first"),
+    )
+    return f" ({'one' if count == 1 else count} of them for {' and '.join(text for some, text in whom if some)})"
 
 
 def _placed(events: Iterable[k.Event]) -> Counter[str]:
@@ -322,6 +330,17 @@ class _Search:
         more = [counted(len(less) - _NAMED, "other job") + " get"] if len(less) > _NAMED else []
         return " and ".join([*less[:_NAMED], *more])
 
+    def _added_for(self, state: State, change: Change, tries: Sequence[PlacementTry], *, pods: int) -> str:
+        """For which other jobs added nodes are, in words: those whose turns come before that in which this one gets its
+        `pods`. Its quorum's comes before those of jobs behind it."""
+        case, uid = self._case, self._case.job.uid
+        if pods <= self._now:
+            return ""
+        if self._now <= 0 and not case.job.quorum_placed():
+            time_ms, config = change.time_ms or case.state.time_ms, change.config or case.config
+            tries = turns_to(state, uid, config, time_ms, policies=case.policies)
+        return _ahead_text(case, _on_added(state, change.added, tries, uid))
+
     def _cycle(self, change: Change, *, asked: bool = False) -> "_Outcome":
         """With `asked`, the API server has taken the pods of all other jobs in a dry run."""
         case = self._case
@@ -342,7 +361,7 @@ class _Search:
                 tried.pods,
                 givers,
                 sum(victim.lost_ms for victim in taking.victims) if taking is not None else 0,
-                _ahead_text(case, _on_added(state, change.added, tries, uid)),
+                self._added_for(state, change, tries, pods=tried.pods) if change.added else "",
                 first,
                 infeasible=never,
             ), untried

@@ -191,7 +191,7 @@ def _no_start(start: Start) -> str:
         if not start.endless:
             return "the jobs have ended for which its reservation waited, and no cycle has revised it since"
         return f"its reservation waits for the end of {few(start.endless, _NAMED)}, and nobody knows when that comes"
-    return _NO_START[start.why] if start.why is not None else ""
+    return _NO_START[start.why].format(job=start.failing) if start.why is not None else ""
 
 
 _NO_START = {
@@ -203,6 +203,8 @@ _NO_START = {
     NoStart.INFEASIBLE: "its quorum would not fit even if nothing else ran",
     NoStart.REFUSED: "the API server refuses a pod of it in a dry run, which is repeated now and then",
     NoStart.REFUSED_BEFORE: "the API server refused pods of it when it last got nodes",
+    NoStart.DEPENDENCY_OVERDUE: "job {job} is expected to reach its deadline, and this job fails then",
+    NoStart.DEPENDENCY_FAILS: "job {job} is expected to fail, and this job fails then",
     NoStart.LATER: "a forecast takes too long here: arranger forecast",
     NoStart.NOT_FORECAST: "no forecast was made (forecast_every_s)",
     NoStart.TOO_LARGE: "the cluster is too large for a forecast here: arranger forecast",

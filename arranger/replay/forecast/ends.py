@@ -7,6 +7,9 @@
 | run times of its kind | what one in ten took | what half of them took | twice what nine of ten took |
 | nothing | it ends at once | what half of all jobs took, else as long again | it never ends |
 
+A job that is expected to run until its deadline, or whose deadline is over, fails then, but for the first case at best.
+All others succeed, those with a deadline by then.
+
 Of run times, only those count that are longer than the job has run already. A job that has outlived its expectation may
 end at once. It is expected to end as `projections.expected_ends` says, and at worst twice as late.
 
@@ -20,10 +23,18 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from arranger.model.config import CycleConfig
-from arranger.projections.derived.expected_ends import EndSource, ExpectedEnd, expected_end, expected_runtime_ms
+from arranger.projections.derived.deadlines import overdue
+from arranger.projections.derived.expected_ends import (
+    EndSource,
+    ExpectedEnd,
+    expected_end,
+    expected_runtime_ms,
+    reaches_deadline,
+)
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.jobs.run_times import times_of_kind
 from arranger.projections.state import State
+from arranger.replay.what_if.continuation import Lasting
 
 #: At best a job whose end may come at any time ends after this time, in milliseconds.
 _SOON_MS = 1_000
@@ -83,6 +94,11 @@ class Ends:
         after_ms = now_ms - self.begin_ms + left_ms
         apart_ms = 1 << max((after_ms // _APART).bit_length() - 1, 0)
         return -(-after_ms // apart_ms) * apart_ms - (now_ms - self.begin_ms)
+
+    def lasts(self, state: State, job: JobRecord, now_ms: int) -> Lasting:
+        """As `lasts_ms`, and whether its deadline ends the job then."""
+        late = self.case != EndScenario.BEST or overdue(job, now_ms)
+        return Lasting(self.lasts_ms(state, job, now_ms), late and reaches_deadline(state, job, self._config, now_ms))
 
     def _left_ms(self, state: State, job: JobRecord, known: _Known | None, now_ms: int) -> int | None:
         age_ms = max(now_ms - job.began_ms, 0) if job.began_ms else 0

@@ -9,7 +9,7 @@ Nothing new comes: no job, no node, no pod of another owner, no edit and no fail
 grace period. Everything else is as in `what_if.continuation`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from itertools import chain
 
@@ -20,8 +20,10 @@ from arranger.events.facts import BeyondLimit, Objected
 from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.quota import LimitKind
+from arranger.model.stages import StageReason
 from arranger.projections.derived.awaited_room import refused_by_dry_run, refused_when_started
 from arranger.projections.derived.departing import leave_by_ms
+from arranger.projections.derived.dependencies import failed_dependency
 from arranger.projections.derived.queue_membership import kept_out
 from arranger.projections.jobs.records import JobRecord, has_started
 from arranger.projections.state import State
@@ -53,6 +55,10 @@ class Unknown(StrEnum):
     LIMIT = "Limit"
     #: Something else than room keeps it, whatever ends: a job that it comes after, or a plugin.
     HELD = "Held"
+    #: A job that must not fail first is expected to reach its deadline, so both fail.
+    DEPENDENCY_OVERDUE = "DependencyOverdue"
+    #: Such a job is expected to fail for another reason.
+    DEPENDENCY_FAILS = "DependencyFails"
     #: It can't use its queue: that doesn't exist, say.
     QUEUE = "Queue"
     #: Its quorum would not fit even if nothing else ran.
@@ -66,7 +72,8 @@ class Unknown(StrEnum):
 class JobForecast(msgspec.Struct, frozen=True):
     """When a waiting job starts, in milliseconds since 1970; 0 for unknown. `queue_position` counts from 1 in
     the order of the queue. `why` says why a time is unknown, None if all are known. `promised_ms` is what the job's
-    reservation says. `guessed`: until the expected start, a job is supposed to end of whose end nothing is known."""
+    reservation says. `guessed`: until the expected start, a job is supposed to end of whose end nothing is known.
+    `failing`: the job that is expected to fail, and this one with it."""
 
     uid: str
     job: str
@@ -77,6 +84,7 @@ class JobForecast(msgspec.Struct, frozen=True):
     why: Unknown | None
     promised_ms: int = 0
     guessed: bool = False
+    failing: str = ""
 
     @property
     def guess(self) -> bool:
@@ -106,12 +114,15 @@ class JobStart(msgspec.Struct, frozen=True):
     latest_ms: int | None
     why: Unknown | None
     promised_ms: int | None = None
+    failing: str | None = None
 
     @classmethod
     def of(cls, one: JobForecast) -> "JobStart":
         expected_ms, earliest_ms, latest_ms = (ms or None for ms in (one.expected_ms, one.earliest_ms, one.latest_ms))
-        promised_ms = one.promised_ms or None
-        return cls(one.uid, one.job, one.queue_position, expected_ms, earliest_ms, latest_ms, one.why, promised_ms)
+        promised_ms, failing = one.promised_ms or None, one.failing or None
+        return cls(
+            one.uid, one.job, one.queue_position, expected_ms, earliest_ms, latest_ms, one.why, promised_ms, failing
+        )
 
 
 class JobStarts(msgspec.Struct, frozen=True):
@@ -162,7 +173,7 @@ def forecast(
     why = Unknown.ENDLESS if endless else Unknown.LATER if short else Unknown.NEVER
     never = _whatever_ends(states[EndScenario.BEST], runs[EndScenario.BEST], config, policies) if not short else {}
     found = [
-        _merged(state, job, number, runs, _why(state, job, config, never.get(job.uid, why)))
+        _failing(_merged(state, job, number, runs, _why(state, job, config, never.get(job.uid, why))), states)
         for number, job in enumerate(asked, start=1)
     ]
     return Forecast(state.offset, time_ms, tuple(found), len(jobs), endless)
@@ -187,6 +198,21 @@ def _kept(job: JobRecord) -> Unknown:
             return Unknown.NEVER
 
 
+def _failing(one: JobForecast, states: Mapping[EndScenario, State]) -> JobForecast:
+    """The forecast of a job, with the reason if it fails as expected or at worst because another job does first that
+    must not. `states` are those at the end."""
+    for case in (EndScenario.EXPECTED, EndScenario.WORST) if one.why is not None else ():
+        state = states[case]
+        job = state.jobs.get(one.uid)
+        if job is not None and job.ended and (of := failed_dependency(job)) is not None:
+            first = state.find_job(job.seen.namespace, of.name)
+            reason = first.decided.reason if first is not None and first.decided is not None else None
+            overdue = reason == StageReason.DEADLINE_EXCEEDED
+            why = Unknown.DEPENDENCY_OVERDUE if overdue else Unknown.DEPENDENCY_FAILS
+            return msgspec.structs.replace(one, why=why, failing=of.name)
+    return one
+
+
 def _without(state: State, jobs: Sequence[JobRecord], time_ms: int) -> State:
     """A copy of the state to begin with, without those of these jobs that have no nodes."""
     base = private_copy(state)
@@ -205,7 +231,7 @@ def _go_on(
 ) -> None:
     """Let one case happen in a state, until all starts are found."""
     begin_ms = ends.begin_ms
-    future = Future(_departures(state, ends.case, begin_ms), {}, lasts=ends.lasts_ms)
+    future = Future(_departures(state, ends.case, begin_ms), {}, lasts=ends.lasts)
     too_large = TooLarge([job for job in state.jobs.values() if job.active])
     run = Continuation(
         state, future, config, starts, begin_ms=begin_ms, until_ms=until_ms, policies=policies, too_large=too_large

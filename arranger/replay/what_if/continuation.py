@@ -14,12 +14,14 @@ a node any more. It then ends as in the log, or is scheduled again as in the log
 - An attempt after the last one in the log has no recorded end, unless the job was preempted here: then it runs as the
   last one did, once.
 - An attempt without a recorded end that is assumed to end then succeeds. How long it ran is no evidence for later jobs.
+  If its deadline comes before, or is what ends it, it fails at its deadline.
 
 The code of production folds all events and makes all decisions, so everything else is exact.
 """
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,9 +29,10 @@ from arranger.events import kinds as k
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.stages import next_decision
 from arranger.model.config import CycleConfig
-from arranger.model.job import ScheduleState, Stage
+from arranger.model.job import ENDED, ScheduleState, Stage
 from arranger.model.stages import StageReason
 from arranger.projections.derived.awaited_room import refused_by_dry_run
+from arranger.projections.derived.deadlines import deadline_left_ms
 from arranger.projections.derived.expected_ends import expected_runtime_ms
 from arranger.projections.folding.giving_up import gives_up_ms
 from arranger.projections.jobs.records import JobRecord
@@ -54,13 +57,22 @@ _IDLE_MS = 86_400_000
 _MOST_IDLE = 1_000
 
 
-#: (State, job, time) → for how many milliseconds from that time on the present attempt of the job runs; None: for ever.
-Lasts = Callable[[State, JobRecord, int], int | None]
+class Lasting(NamedTuple):
+    """For how many milliseconds an attempt runs whose end isn't recorded, None for ever, and whether its deadline ends
+    it then."""
+
+    ms: int | None
+    overdue: bool = False
+
+
+#: (State, job, time) → how the present attempt of the job runs from that time on.
+Lasts = Callable[[State, JobRecord, int], Lasting]
 
 
 class Future(msgspec.Struct, frozen=True):
     """The recorded future for a continuation, see `Recording`. Attempts without a recorded end run for `lasting_ms`;
-    None means until the end of the horizon. Without a recorded future, `lasts` may say how long each attempt runs."""
+    None means until the end of the horizon, or until their deadline. Without a recorded future, `lasts` may say how
+    each attempt runs."""
 
     observations: Sequence[tuple[int, k.Event]]
     intervals: Mapping[AttemptKey, AttemptInterval]
@@ -126,6 +138,8 @@ class Continuation:
         self._numbers = 0
         self._ran = dict.fromkeys(uid for uid, _ in future.intervals)
         self._begun: dict[AttemptKey, None] = {}
+        #: Attempts that are expected to reach their deadline.
+        self._overdue: dict[AttemptKey, None] = {}
         self._whole = _not_preempted(future.intervals)
         #: Jobs that ran for as long as in the last of these attempts: the log says nothing of those that follow.
         self._beyond: dict[str, None] = {}
@@ -299,7 +313,7 @@ class Continuation:
                 return Changes()  # its observations say when it ends
             self._ended_pods.update(dict.fromkeys(job.bound.values()))
             return self._say(pods_gone(self.state, [self.state.pods[pod] for pod in job.bound.values()]))
-        decided = _end_of(job, self._repeated(uid, attempt))
+        decided = self._end_of(job)
         pods = pods_gone(self.state, self.state.pods_of.get(uid, {}).values())
         if decided is not None:
             changes = self._say([decided, *pods])
@@ -319,17 +333,35 @@ class Continuation:
         if job.slots.room is not None:
             return  # others are still to leave its nodes
         self._begun[uid, job.attempt] = None
-        interval = self._length_of(uid, job.attempt)
-        lasting_ms = self._future.lasting_ms
-        if self._future.lasts is not None:
-            lasting_ms = self._future.lasts(self.state, job, self._now_ms)
-        elif interval is not None and interval.released_ms:
-            lasting_ms = interval.released_ms - interval.placed_ms
+        lasting_ms, overdue = self._lasting(job)
+        if overdue:
+            self._overdue[uid, job.attempt] = None
         if lasting_ms is None:
             self._meter.endless += 1
             self._meter.endless_jobs[label(job)] = None
         else:
             self._at(self._now_ms + lasting_ms, uid, job.attempt)
+
+    def _lasting(self, job: JobRecord) -> Lasting:
+        """For how long the attempt of a job runs from now on, and whether its deadline ends it."""
+        interval = self._length_of(job.uid, job.attempt)
+        if self._future.lasts is not None:
+            return self._future.lasts(self.state, job, self._now_ms)
+        if interval is not None and interval.released_ms:
+            return Lasting(interval.released_ms - interval.placed_ms)
+        lasting_ms = self._future.lasting_ms
+        left_ms = deadline_left_ms(job, self._now_ms) if job.spec is not None else None
+        if left_ms is not None and (lasting_ms is None or left_ms < lasting_ms):
+            return Lasting(left_ms, overdue=True)
+        return Lasting(lasting_ms)
+
+    def _end_of(self, job: JobRecord) -> k.StageDecided | None:
+        """The end of the job's attempt; at its deadline, what its controller decides."""
+        if (job.uid, job.attempt) in self._overdue:
+            decided = next_decision(self.state, job, LifecycleConfig(), self._now_ms)
+            if isinstance(decided, k.StageDecided) and decided.stage in ENDED:
+                return decided
+        return _recorded_end(job, self._repeated(job.uid, job.attempt))
 
     def _length_of(self, uid: str, attempt: int) -> AttemptInterval | None:
         """The attempt in the log from which the length and the end of this one follow: itself, unless it was preempted
@@ -392,10 +424,12 @@ class Continuation:
                 break
         self._meter.sample(self.state, self._now_ms)
 
-    def _control(self, touched: Mapping[str, None]) -> bool:
-        """Make the controllers' decisions that don't depend on pods: start, end, suspend, resume, give up."""
+    def _control(self, touched: dict[str, None]) -> bool:
+        """Make the controllers' decisions that don't depend on pods: start, end, suspend, resume, give up. What these
+        touch is touched, too."""
         schedulable = False
-        for uid in sorted(touched):
+        due = sorted(touched)
+        for uid in due:
             for _ in range(_ROUNDS):
                 job = self.state.jobs.get(uid)
                 if job is None or not _controlled(job):
@@ -406,7 +440,10 @@ class Continuation:
                 pods = self.state.pods_of.get(uid, {}).values()
                 starts = isinstance(decided, k.StageDecided) and decided.stage == Stage.STARTING
                 gone = () if starts else pods_gone(self.state, pods)
-                schedulable |= self._say([decided, *gone]).schedulable
+                changes = self._say([decided, *gone])
+                schedulable |= changes.schedulable
+                touched.update(changes.jobs)
+                due += [of for of in changes.jobs if of != uid]  # those that wait for it, say
                 self._happened()
                 self._meter.look(self.state, uid, self._now_ms)
         return schedulable
@@ -434,7 +471,7 @@ class Continuation:
                 self._due_to_be_given_up(event.job_uid)
 
 
-def _end_of(job: JobRecord, interval: AttemptInterval | None) -> k.StageDecided | None:
+def _recorded_end(job: JobRecord, interval: AttemptInterval | None) -> k.StageDecided | None:
     """The end of the job's attempt, as in the log. If the log has no end of it, it is assumed to succeed. None if the
     job is deleted then."""
     if interval is None or not interval.released_ms:

@@ -13,6 +13,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.devices import ResourceClaimSeen
 from arranger.events.log import Entry
+from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.queue import QueueSpec
@@ -20,6 +21,7 @@ from arranger.model.stages import StageReason, may_enter
 from arranger.model.steps import Steps
 from arranger.projections.cluster.nodes import NodeTable
 from arranger.projections.derived.departing import hanging
+from arranger.projections.derived.expected_ends import reaches_deadline
 from arranger.projections.fold import apply_entry
 from arranger.projections.folding.slots import forget_assumed
 from arranger.projections.jobs.parts import SlotKey
@@ -140,13 +142,15 @@ def job_gone(job: JobRecord, state: State) -> tuple[k.Event, ...]:
     return (*job_alone_gone(job, state), *pods_gone(state, state.pods_of.get(job.uid, {}).values()))
 
 
-def job_ended(job: JobRecord, state: State) -> tuple[k.Event, ...]:
-    """The same of a job that has succeeded before, which those know that wait for it."""
+def job_ended(job: JobRecord, state: State, config: CycleConfig) -> tuple[k.Event, ...]:
+    """The same of a job that has ended before as is expected, which those know that wait for it: it has succeeded, or
+    its deadline has failed it."""
+    fails = reaches_deadline(state, job, config, state.time_ms)
+    end, reason = (Stage.FAILED, StageReason.AS_RECORDED) if fails else (Stage.SUCCEEDED, StageReason.ASSUMED)
     waited_for = (job.seen.namespace, job.seen.name) in state.dependents and not job.of_pods
-    if not (waited_for and may_enter(job.stage, StageReason.ASSUMED, Stage.SUCCEEDED)):
+    if not (waited_for and may_enter(job.stage, reason, end)):
         return job_gone(job, state)
-    succeeded = k.StageDecided(job.uid, job.version, job.attempt, Stage.SUCCEEDED, StageReason.ASSUMED)
-    return (succeeded, *job_gone(job, state))
+    return (k.StageDecided(job.uid, job.version, job.attempt, end, reason), *job_gone(job, state))
 
 
 def job_alone_gone(job: JobRecord, state: State) -> tuple[k.Event, ...]:

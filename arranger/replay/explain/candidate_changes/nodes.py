@@ -104,7 +104,7 @@ def _emptied(repaired: Change, case: WaitingCase) -> Change | None:
     jobs = sorted(jobs, key=lambda job: (-job.began_ms, job.uid))[:_EMPTIED]
     change: Change | None = None
     for count in range(len(jobs), 0, -1):
-        gone = [event for job in jobs[:count] for event in hypothesis.job_ended(job, case.state)]
+        gone = [event for job in jobs[:count] for event in hypothesis.job_ended(job, case.state, case.config)]
         ends = f"{names_text([label(job) for job in jobs[:count]])} {'ends' if count == 1 else 'end'}"
         text = f"{repaired.text}, and when {ends}, which {'has' if count == 1 else 'have'} pods there"
         change = Change(repaired.kind, text, (*repaired.events, *gone), subject=repaired.subject, further=change)

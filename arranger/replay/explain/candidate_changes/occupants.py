@@ -159,7 +159,7 @@ def users_of_quota(case: WaitingCase) -> Iterator[Change]:
         ]
     counted = [job for job in there if _counts(job, told)]
     for job in sorted(counted, key=lambda job: (-len(job.placements), job.uid)):
-        gone = hypothesis.job_ended(job, case.state)
+        gone = hypothesis.job_ended(job, case.state, case.config)
         offset, slots, _ = _decided(case, job)
         several = bool(offset) and len(slots) < len(job.placements)
         alone = hypothesis.slots_gone(job, case.state, slots) if several else ()
@@ -224,7 +224,7 @@ def _ending(case: WaitingCase, other: JobRecord, what: Callable[[Collection[Slot
     """End a job: the change reverts the job's newest placement decision. `what` puts the use of slots in words."""
     present = what(other.placements)
     subject = f"{label(other)} ({present})"
-    gone = hypothesis.job_ended(other, case.state)
+    gone = hypothesis.job_ended(other, case.state, case.config)
     offset, slots, gave = _decided(case, other)
     several = bool(offset) and len(slots) < len(other.placements)
     alone = hypothesis.slots_gone(other, case.state, slots) if several else ()
