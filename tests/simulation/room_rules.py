@@ -90,6 +90,11 @@ def _in_the_way(
     if state.jobs[placed.job_uid].placements:  # further pods have their turns after the quorums of other jobs
         before = [of for of in every if isinstance(of, Decision) and of is not event]
     hosts = [uid for uid in placed.hosts if uid in state.reservations and not state.jobs[uid].placements]
+    for uid in hosts:
+        starts = {state.reservations[uid].decided.start_ms}
+        starts.update(of.start_ms for of in every if isinstance(of, k.Reserved) and of.job_uid == uid and of.pods)
+        if all(leaves_late(state.jobs[placed.job_uid], cycle.time_ms, start_ms) for start_ms in starts):
+            yield uid, f"{placed.job_uid} becomes a guest of {uid}, and can't leave before that is expected to start"
     if any(isinstance(of, k.Preempted) for of in before):
         return
     # A job that gets its first reservation in this cycle has this room from its turn on. So has one whose reservation
@@ -153,7 +158,13 @@ def could_take(state: State, config: CycleConfig, time_ms: int) -> Iterator[tupl
             continue
         if not cycle.config.guests or not job.valid_spec.preemptible or job.of_pods:
             continue
-        lower = [of for of in _lower(state, cycle, job, guests=True) if of.slots.hosts and not _young(state, cycle, of)]
+        closed = {
+            uid for uid in state.reservations if uid != job.uid and _is_closed(state, cycle, job, state.jobs[uid])
+        }
+        guests = [
+            of for of in _lower(state, cycle, job, guests=True) if of.slots.hosts and closed.isdisjoint(of.slots.hosts)
+        ]
+        lower = [of for of in guests if not _young(state, cycle, of)]
         units = [(of, tuple(of.placements), True) for of in lower]
         if lower and _fits(state, cycle, job, units, leave=False, as_guest=True):
             yield job.uid, f"{job.seen.name} waits, though {[of.seen.name for of in lower]} may give it a guest's room"
@@ -537,18 +548,32 @@ def _preempting(state: State, placer: Placer, cycle: k.CycleTaken) -> Preemption
 def hold_for_others(
     state: State, placer: Placer, cycle: k.CycleTaken, job: JobRecord, *, due: bool = False, left: bool = False
 ) -> None:
-    """Take the reservations of other jobs out of the placer's view; with `due` only those of jobs that can start with
-    them once their guests have left, and those who leave anyway. With `left`, also what those are still to leave for
+    """Take the reservations of other jobs out of the placer's view; with `due` only those whose guest the job can't be:
+    of jobs that can start with them once their guests have left, and those who leave anyway, or that are expected to
+    start before the job could have left again. With `left`, also what those are still to leave for
     them whose end they await: that isn't there for another job."""
     others = _preempting(state, placer, cycle)
     reservations = Reservations(state, cycle.config, placer, [], time_ms=cycle.time_ms, others=others)
     for uid, reservation in state.reservations.items():
         decided, other = reservation.decided, state.jobs[uid]
         present = decided.based_on == other.version and all(state.nodes.has(of.node) for of in decided.pods)
-        if uid != job.uid and present and (not due or job.uid in other.slots.asked or _may_start(state, cycle, other)):
+        if uid != job.uid and present and (not due or _is_closed(state, cycle, job, other)):
             reservations.hold(other, decided)
     for held in reservations._held.values() if left else ():
         placer.view.hold(held.rooms.rows, held.left)
+
+
+def _is_closed(state: State, cycle: k.CycleTaken, job: JobRecord, host: JobRecord) -> bool:
+    """Whether a job can't be a guest in a host's reserved room."""
+    start_ms = state.reservations[host.uid].decided.start_ms
+    late = leaves_late(job, cycle.time_ms, start_ms)
+    return late or job.uid in host.slots.asked or _may_start(state, cycle, host)
+
+
+def leaves_late(job: JobRecord, time_ms: int, start_ms: int) -> bool:
+    """Whether the grace period of some pod of a job is over only after a start; no start is that if it is unknown."""
+    by_ms = [time_ms + group.grace_s * 1000 for group in job.valid_spec.groups if group.count]
+    return start_ms > 0 and max(by_ms, default=time_ms) >= start_ms
 
 
 def _may_start(state: State, cycle: k.CycleTaken, job: JobRecord, *, alone: bool = True, guests: bool = True) -> bool:

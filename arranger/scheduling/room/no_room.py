@@ -214,7 +214,8 @@ def _comes(state: State, job: JobRecord, config: CycleConfig, time_ms: int, poli
     guest = config.guests and job.valid_spec.preemptible and not job.of_pods
 
     def hold(of: JobRecord) -> None:
-        if not guest and not preempting.comes_first(job, None, with_reservation(state, of.uid)):
+        in_time = guest and reservations.leaves_in_time(job, state.reservations[of.uid].decided.start_ms)
+        if not in_time and not preempting.comes_first(job, None, with_reservation(state, of.uid)):
             reservations.hold(of, state.reservations[of.uid].decided, ended=True)
 
     return preempting.comes_by_itself(job, before, hold)
