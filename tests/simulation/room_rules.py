@@ -298,13 +298,20 @@ def _is_kept(state: State, pod: k.PodSeen) -> bool:
 
 def _protected(state: State, time_ms: int, of: JobRecord) -> str:
     """Why a job gives no room to any other; empty if it may."""
-    runs_s = (time_ms - of.began_ms) / 1000
-    least_s = spec_of(state, name_of(state, of)).min_runtime_s or 0
-    if not of.active or of.stands_still or of.stage not in (Stage.STARTING, Stage.RUNNING):
+    waits = of.slots.room is not None  # for room that others give it: it has nothing to lose
+    runs_s = (time_ms - _since_ms(of)) / 1000
+    least_s = 0 if waits else spec_of(state, name_of(state, of)).min_runtime_s or 0
+    if not of.active or of.stands_still or not (waits or of.stage in (Stage.STARTING, Stage.RUNNING)):
         return f"it is {of.stage}, and may be about to end"
     if not of.valid_spec.preemptible:
         return "it isn't preemptible"
     return f"it has run for {runs_s} s of {least_s}" if runs_s < least_s else ""
+
+
+def _since_ms(of: JobRecord) -> int:
+    """Since when a job has its nodes for itself: of those that others had to leave, since it began there."""
+    begun = next((since_ms for event, since_ms in reversed(of.steps) if event.stage == Stage.STARTING), 0)
+    return max(of.began_ms, begun) if of.slots.took else of.began_ms
 
 
 def _over(state: State, of: JobRecord) -> str:
@@ -317,9 +324,9 @@ def _over(state: State, of: JobRecord) -> str:
 
 def _young(state: State, cycle: k.CycleTaken, of: JobRecord) -> str:
     """Why a job that took its nodes doesn't give its quorum yet, as the configuration says; empty if it may."""
-    runs_ms, least_ms = cycle.time_ms - of.began_ms, cycle.config.min_runtime_ms
+    runs_ms, least_ms = cycle.time_ms - _since_ms(of), cycle.config.min_runtime_ms
     own_s = spec_of(state, name_of(state, of)).min_runtime_s
-    kept = own_s is None and of.slots.took
+    kept = own_s is None and of.slots.took and of.slots.room is None
     return f"it took its nodes and has run for {runs_ms} ms of {least_ms}" if kept and runs_ms < least_ms else ""
 
 
@@ -491,7 +498,7 @@ def _surplus_of(state: State, cycle: k.CycleTaken, jobs: Iterable[JobRecord]) ->
     """All workers of these jobs above their quorums."""
     found: list[Unit] = []
     for of in jobs:
-        if BUILT_IN.pod_policy(of, cycle.config).whole:
+        if BUILT_IN.pod_policy(of, cycle.config).whole or of.slots.room is not None:
             continue
         left = set(of.provided)
         for unit in _groups(of, [slot for slot in of.placements if slot[0] != LEADER_GROUP]):
