@@ -103,6 +103,8 @@ class LackOfNodes(_Lack, frozen=True, tag="nodes"):
     no_guest: bool = False
     #: The jobs (UIDs) whose reserved room is in its way, if several have reservations.
     kept_by: tuple[str, ...] = ()
+    #: The job can't be a guest in reserved room, because the start there is known, and its grace period isn't shorter.
+    leaves_late: bool = False
 
 
 class BeyondLimit(_Lack, frozen=True, kw_only=True, tag="limit"):

@@ -45,7 +45,7 @@ def shortage_text(facts: ShortageFacts, selector: str = "") -> str:
             return f"{head}; {objection_text(objection)}"
         case BeyondLimit(quota=quota):
             return f"{head}; {quota_text(quota)}"
-    tail = no_guest_text(no_guest=facts.no_guest)
+    tail = no_guest_text(no_guest=facts.no_guest, leaves_late=facts.leaves_late)
     nodes = nodes_text(facts.group, facts.reasons, alone=facts.topology is not None, selector=selector)
     if facts.topology is None:
         return f"{head}; {beside_text(facts.found)}{nodes}{tail}"
@@ -65,9 +65,11 @@ def beside_text(own: int, others: int = 0) -> str:
     return f"beside {' and '.join(parts)}, " if parts else ""
 
 
-def no_guest_text(*, no_guest: bool) -> str:
+def no_guest_text(*, no_guest: bool, leaves_late: bool) -> str:
     """Why a job doesn't use reserved room as others may."""
-    return "; it can't be a guest in reserved room, because it isn't preemptible" if no_guest else ""
+    late = "that is needed before its grace period would be over" if leaves_late else ""
+    why = "it isn't preemptible" if no_guest else late
+    return f"; it can't be a guest in reserved room, because {why}" if why else ""
 
 
 def objection_text(objection: Objection) -> str:

@@ -446,4 +446,5 @@ def facts_of(tried: PlacementTry, shortage: Shortage) -> ShortageFacts:
     if shortage.quota is not None:
         return BeyondLimit(*lack, quota=shortage.quota)
     group = tried.groups[shortage.group].name
-    return LackOfNodes(*lack, group, shortage.infeasible, shortage.topology, shortage.no_guest, shortage.kept_by)
+    of_nodes = (group, shortage.infeasible, shortage.topology, shortage.no_guest, shortage.kept_by)
+    return LackOfNodes(*lack, *of_nodes, shortage.leaves_late)

@@ -135,6 +135,7 @@ TOPOLOGIES = ("a node is moved to another rack", "a node is moved while a cycle 
 ROOM = (
     "preempted: surplus", "preempted: priority", "preempted: reclaim", "preempted: guest",
     "preempted: guestsurplus", "room is awaited, then free",
+    "a job takes room for which another one waits",
     "a job that awaits room is deleted", "a job that awaits room is suspended",
     "a job that awaits room is edited", "a job that gave room is deleted while its pods leave",
     "a node closes while its room is awaited", "a node is deleted while its room is awaited",

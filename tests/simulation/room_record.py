@@ -45,6 +45,7 @@ _WAITING = (Stage.PENDING, Stage.RESCHEDULING)
 #: Site of each way in which room is taken.
 SITES_OF_KINDS = {kind: f"preempted: {kind.lower()}" for kind in PreemptionKind}
 FREED, NOT_FREED = "room is awaited, then free", "room isn't free in time"
+PASSED_ON = "a job takes room for which another one waits"
 EPOCH = "the log is lost while room is awaited"
 TAIL = "the log loses its tail while room is awaited"
 
@@ -228,6 +229,8 @@ class RoomRecord:
             del self.awaited[uid]
             if job is not None and job.stage == Stage.STARTING and job.attempt == of.event.placed.attempt:
                 self._world.faults.hit(FREED)
+                if uid in self.took:
+                    self.took[uid] = (state.time_ms, self.took[uid][1])
                 self._began[uid, job.attempt] = of
                 # A controller that was paused knows nothing of those who got nodes there meanwhile.
                 known = decider.follower.state if decider is not None and uid in decider.follower.state.jobs else state
@@ -249,6 +252,10 @@ class RoomRecord:
         if job is None or of.excuses or reason in (StageReason.DEADLINE_EXCEEDED, StageReason.INVALID_SPEC):
             if reason == StageReason.ROOM_NOT_FREED:
                 self._world.faults.hit(NOT_FREED)
+            return ""
+        if reason == StageReason.PREEMPTED:  # others leave for somebody else now, and `room_rules` says who may be that
+            self._world.faults.hit(PASSED_ON)
+            self.took.pop(of.event.placed.job_uid, None)
             return ""
         facts = job.decided.facts if job.decided is not None else None
         if isinstance(facts, NodeClosed) and isinstance(facts.how, OutOfReach):

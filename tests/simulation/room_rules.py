@@ -113,6 +113,11 @@ def _in_the_way(
     if state.jobs[placed.job_uid].placements:  # further pods have their turns after the quorums of other jobs
         before = [of for of in every if isinstance(of, Decision) and of is not event]
     hosts = [uid for uid in placed.hosts if uid in state.reservations and not state.jobs[uid].placements]
+    for uid in hosts:
+        starts = {state.reservations[uid].decided.start_ms}
+        starts.update(of.start_ms for of in every if isinstance(of, k.Reserved) and of.job_uid == uid and of.pods)
+        if all(leaves_late(state.jobs[placed.job_uid], cycle.time_ms, start_ms) for start_ms in starts):
+            yield uid, f"{placed.job_uid} becomes a guest of {uid}, and can't leave before that is expected to start"
     if any(isinstance(of, k.Preempted) for of in before):
         return
     # A job that gets its first reservation in this cycle has this room from its turn on. So has one whose reservation
@@ -176,7 +181,13 @@ def could_take(state: State, config: CycleConfig, time_ms: int) -> Iterator[tupl
             continue
         if not cycle.config.guests or not job.valid_spec.preemptible or job.of_pods:
             continue
-        lower = [of for of in _lower(state, cycle, job, guests=True) if of.slots.hosts and not _young(state, cycle, of)]
+        closed = {
+            uid for uid in state.reservations if uid != job.uid and _is_closed(state, cycle, job, state.jobs[uid])
+        }
+        guests = [
+            of for of in _lower(state, cycle, job, guests=True) if of.slots.hosts and closed.isdisjoint(of.slots.hosts)
+        ]
+        lower = [of for of in guests if not _young(state, cycle, of)]
         units = [(of, tuple(of.placements), True) for of in lower]
         if lower and _fits(state, cycle, job, units, leave=False, as_guest=True):
             yield job.uid, f"{job.seen.name} waits, though {[of.seen.name for of in lower]} may give it a guest's room"
@@ -310,13 +321,20 @@ def _is_kept(state: State, pod: k.PodSeen) -> bool:
 
 def _protected(state: State, time_ms: int, of: JobRecord) -> str:
     """Why a job gives no room to any other; empty if it may."""
-    runs_s = (time_ms - of.began_ms) / 1000
-    least_s = spec_of(state, name_of(state, of)).min_runtime_s or 0
-    if not of.active or of.stands_still or of.stage not in (Stage.STARTING, Stage.RUNNING):
+    waits = of.slots.room is not None  # for room that others give it: it has nothing to lose
+    runs_s = (time_ms - _since_ms(of)) / 1000
+    least_s = 0 if waits else spec_of(state, name_of(state, of)).min_runtime_s or 0
+    if not of.active or of.stands_still or not (waits or of.stage in (Stage.STARTING, Stage.RUNNING)):
         return f"it is {of.stage}, and may be about to end"
     if not of.valid_spec.preemptible:
         return "it isn't preemptible"
     return f"it has run for {runs_s} s of {least_s}" if runs_s < least_s else ""
+
+
+def _since_ms(of: JobRecord) -> int:
+    """Since when a job has its nodes for itself: of those that others had to leave, since it began there."""
+    begun = next((since_ms for event, since_ms in reversed(of.steps) if event.stage == Stage.STARTING), 0)
+    return max(of.began_ms, begun) if of.slots.took else of.began_ms
 
 
 def _over(state: State, of: JobRecord) -> str:
@@ -329,9 +347,9 @@ def _over(state: State, of: JobRecord) -> str:
 
 def _young(state: State, cycle: k.CycleTaken, of: JobRecord) -> str:
     """Why a job that took its nodes doesn't give its quorum yet, as the configuration says; empty if it may."""
-    runs_ms, least_ms = cycle.time_ms - of.began_ms, cycle.config.min_runtime_ms
+    runs_ms, least_ms = cycle.time_ms - _since_ms(of), cycle.config.min_runtime_ms
     own_s = spec_of(state, name_of(state, of)).min_runtime_s
-    kept = own_s is None and of.slots.took
+    kept = own_s is None and of.slots.took and of.slots.room is None
     return f"it took its nodes and has run for {runs_ms} ms of {least_ms}" if kept and runs_ms < least_ms else ""
 
 
@@ -503,7 +521,7 @@ def _surplus_of(state: State, cycle: k.CycleTaken, jobs: Iterable[JobRecord]) ->
     """All workers of these jobs above their quorums."""
     found: list[Unit] = []
     for of in jobs:
-        if BUILT_IN.pod_policy(of, cycle.config).whole:
+        if BUILT_IN.pod_policy(of, cycle.config).whole or of.slots.room is not None:
             continue
         left = set(of.provided)
         for unit in _groups(of, [slot for slot in of.placements if slot[0] != LEADER_GROUP]):
@@ -560,18 +578,32 @@ def _preempting(state: State, placer: Placer, cycle: k.CycleTaken) -> Preemption
 def hold_for_others(
     state: State, placer: Placer, cycle: k.CycleTaken, job: JobRecord, *, due: bool = False, left: bool = False
 ) -> None:
-    """Take the reservations of other jobs out of the placer's view; with `due` only those of jobs that can start with
-    them once their guests have left, and those who leave anyway. With `left`, also what those are still to leave for
+    """Take the reservations of other jobs out of the placer's view; with `due` only those whose guest the job can't be:
+    of jobs that can start with them once their guests have left, and those who leave anyway, or that are expected to
+    start before the job could have left again. With `left`, also what those are still to leave for
     them whose end they await: that isn't there for another job."""
     others = _preempting(state, placer, cycle)
     reservations = Reservations(state, cycle.config, placer, [], time_ms=cycle.time_ms, others=others)
     for uid, reservation in state.reservations.items():
         decided, other = reservation.decided, state.jobs[uid]
         present = decided.based_on == other.version and all(state.nodes.has(of.node) for of in decided.pods)
-        if uid != job.uid and present and (not due or job.uid in other.slots.asked or _may_start(state, cycle, other)):
+        if uid != job.uid and present and (not due or _is_closed(state, cycle, job, other)):
             reservations.hold(other, decided)
     for held in reservations._held.values() if left else ():
         placer.view.hold(held.rooms.rows, held.left)
+
+
+def _is_closed(state: State, cycle: k.CycleTaken, job: JobRecord, host: JobRecord) -> bool:
+    """Whether a job can't be a guest in a host's reserved room."""
+    start_ms = state.reservations[host.uid].decided.start_ms
+    late = leaves_late(job, cycle.time_ms, start_ms)
+    return late or job.uid in host.slots.asked or _may_start(state, cycle, host)
+
+
+def leaves_late(job: JobRecord, time_ms: int, start_ms: int) -> bool:
+    """Whether the grace period of some pod of a job is over only after a start; no start is that if it is unknown."""
+    by_ms = [time_ms + group.grace_s * 1000 for group in job.valid_spec.groups if group.count]
+    return start_ms > 0 and max(by_ms, default=time_ms) >= start_ms
 
 
 def _may_start(state: State, cycle: k.CycleTaken, job: JobRecord, *, alone: bool = True, guests: bool = True) -> bool:

@@ -789,3 +789,64 @@ def test_a_reservation_waits_for_those_alone_whose_room_is_needed() -> None:
     small = job_of(of, "small", 7, gpus=3)
     awaited = of.state.reservations[small.uid].decided.awaits
     assert awaited == (second.uid,), "what the first one uses is left over"
+
+
+def promised(deadline_s: int = 100) -> World:
+    """As `world`, but the job that runs has a deadline, so the start is known."""
+    of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
+    for number in range(4):
+        of.node(f"n{number}", cpu=64, gpus=8)
+    running(of, "runs", 1, priority=9, preemptible=False, deadline_s=deadline_s)
+    of.job("big", workers=4, worker=NODE, min_workers=4, equals=True, priority=9)
+    of.settle()
+    assert of.state.reservations["uid-big"].decided.start_ms
+    return of
+
+
+def test_who_cannot_leave_before_a_promised_start_is_no_guest() -> None:
+    """A guest of a second would have held the whole gang up for its grace period, with all other GPUs idle."""
+    of = promised()
+    quick, slow = small(of, "quick"), small(of, "slow", grace_s=600)
+    assert quick.slots.hosts == ("uid-big",) and slow.stage == Stage.PENDING
+    why = "can't be a guest in reserved room, because that is needed before its grace period would be over"
+    assert why in desired_status(of.state, slow)["message"]
+    waiting = explained(of.entries, "slow").waiting
+    assert waiting is not None and waiting.shortfall is not None and waiting.shortfall.leaves_late
+    of.pass_time(65)
+    late, at_once = small(of, "late"), small(of, "at-once", grace_s=0)
+    assert late.stage == Stage.PENDING and at_once.slots.hosts == ("uid-big",)
+    of.pass_time(40)
+    of.settle()
+    assert of.state.jobs["uid-big"].stage == Stage.RUNNING
+
+
+def test_who_leaves_slowly_is_a_guest_until_an_unknown_start() -> None:
+    assert small(world(), "slow", grace_s=600).slots.hosts == ("uid-big",)
+
+
+@pytest.mark.parametrize(("grace_s", "lent"), [(600, False), (30, True)])
+def test_no_further_worker_is_lent_room_that_it_could_not_leave_in_time(grace_s: int, lent: bool) -> None:
+    of = promised()
+    of.node("n4", cpu=64, gpus=1)
+    elastic = of.job("elastic", workers=4, worker=GPU, min_workers=1, equals=True, grace_s=grace_s)
+    of.settle()
+    assert elastic.stage == Stage.RUNNING and elastic.slots.hosts == () and bool(elastic.slots.lent) == lent
+
+
+def test_nobody_takes_a_guests_room_in_the_way_of_a_host_for_which_it_could_not_leave_in_time() -> None:
+    """The guest is one of two hosts, and only the start of the other is unknown."""
+    of = World(config=msgspec.structs.replace(CONFIG, reservations=2, reservation_refresh_ms=30_000, guests=True))
+    of.node("n0", cpu=64, gpus=16)
+    running(of, "one", 8, priority=9, preemptible=False, deadline_s=200)
+    running(of, "two", 4, priority=9, preemptible=False)
+    for name, pods in (("first", 10), ("second", 6)):
+        of.job(name, workers=pods, worker=GPU, min_workers=pods, equals=True, priority=9)
+    of.settle()
+    starts = [of.state.reservations[f"uid-{name}"].decided.start_ms for name in ("first", "second")]
+    assert starts[0] and not starts[1]
+    guest = small(of, "guest", 4, priority=3)
+    assert guest.slots.hosts == ("uid-first", "uid-second")
+    of.pass_time(170)
+    above = small(of, "above", 4, priority=5)
+    assert not above.placements and guest.stage == Stage.RUNNING
+    assert small(of, "at-once", 4, priority=5, grace_s=0).slots.hosts == ("uid-first", "uid-second")

@@ -386,6 +386,16 @@ class JobRecord:
             return since_ms
         return self.times.stage_ms if self.placements else 0
 
+    @property
+    def room_since_ms(self) -> int:
+        """As `began_ms`, but of nodes that others had to leave first, when they had left."""
+        return max(self.began_ms, self.times.active_since_ms)
+
+    @property
+    def awaits_room(self) -> bool:
+        """Whether the job has nodes that others are still to leave, so it hasn't begun there."""
+        return self.slots.room is not None
+
     def short(self) -> bool:
         """Whether the job has started and a part of its quorum lacks nodes or is refused."""
         if self.stage not in (Stage.STARTING, Stage.RUNNING) or self.spec is None:

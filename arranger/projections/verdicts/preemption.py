@@ -52,7 +52,7 @@ def _keeps(of: JobRecord, victim: Victim) -> str:
     slots = expand(victim.pods)
     if of.of_pods:
         return NOT_OURS
-    if of.stage not in _BEGUN or not slots:
+    if not (of.stage in _BEGUN or (of.awaits_room and victim.kind.whole)) or not slots:
         return f"it is {of.stage}, or loses nothing"
     for slot, node in slots.items():
         if of.placements.get(slot) != node:

@@ -19,9 +19,9 @@ from arranger.replay.reading.describe import awaited_labels
 class Certainty(StrEnum):
     """How sure an expected start is."""
 
-    #: Nodes are reserved for it from then on; nobody behind it in its queue may delay that, and only jobs that outlive
-    #: their end do. It is a promise no more once it was moved (`Start.first_ms`) or is over, and none while jobs of
-    #: other queues wait (`Start.contested`).
+    #: Nodes are reserved for it from then on; nobody behind it in its queue may delay that but its guests, by their
+    #: grace periods, and only jobs that outlive their end do. It is a promise no more once it was moved
+    #: (`Start.first_ms`) or is over, and none while jobs of other queues wait (`Start.contested`).
     PROMISED = "Promised"
     #: The scheduler's cycle was run on while jobs end as expected; jobs that come later may delay it.
     FORECAST = "Forecast"

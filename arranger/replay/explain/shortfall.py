@@ -59,7 +59,7 @@ class Shortfall(msgspec.Struct, frozen=True):
     they lack. `further`: the quorum has room, and the pods are those beyond it. `others` counts pods of other jobs that
     got room earlier in the cycle. `selector` is the pod's nodeSelector, empty unless it rules out a node. With `quota`
     no node was checked, because a quota of the namespace is too small. If `infeasible`, all of it is about these nodes
-    without pods. `searched`, `topology`, `objection`, `no_guest` and `kept_by` are as in `ShortageFacts`.
+    without pods. The others are as in `ShortageFacts`.
     """
 
     group: str
@@ -82,6 +82,7 @@ class Shortfall(msgspec.Struct, frozen=True):
     no_guest: bool = False
     kept_by: tuple[str, ...] = ()
     infeasible: bool = False
+    leaves_late: bool = False
 
 
 def added_to(state: State, job: JobRecord, short: Shortfall) -> tuple[Added, ...]:
@@ -122,7 +123,8 @@ class ShortfallObserver(CycleObserver):
         found = next((shortfall for shortage, shortfall in self._found if shortage is left), None)
         if found is None:
             return None
-        return msgspec.structs.replace(found, searched=left.searched, no_guest=left.no_guest, kept_by=left.kept_by)
+        guest = {"no_guest": left.no_guest, "leaves_late": left.leaves_late}
+        return msgspec.structs.replace(found, searched=left.searched, kept_by=left.kept_by, **guest)
 
     @property
     def now(self) -> Shortfall | None:

@@ -262,7 +262,8 @@ def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | Non
             lack = beside_text(own, others) + (quota_text(shortfall.quota) if shortfall.quota is not None else lack)
         head = fits_text(shortfall.found, shortfall.asked, further=further, searched=shortfall.searched)
         head = f"{never_text(infeasible=shortfall.infeasible)}{head}"
-        return f"{_room(job, gets) if gets else head}; {lack}{no_guest_text(no_guest=shortfall.no_guest)}"
+        tail = no_guest_text(no_guest=shortfall.no_guest, leaves_late=shortfall.leaves_late)
+        return f"{_room(job, gets) if gets else head}; {lack}{tail}"
     if not state.synced:
         return "not everything has been listed in this epoch yet, so there are no decisions"
     if position:

@@ -39,6 +39,8 @@ class Shortage:
     untried: bool = False
     #: Reserved room is in the way, in which it would be a guest if it were preemptible.
     no_guest: bool = False
+    #: Reserved room is in the way, in which it would be a guest if its pods could leave before that is needed.
+    leaves_late: bool = False
     #: The jobs (UIDs) whose reserved room is in its way, if several have reservations.
     kept_by: tuple[str, ...] = ()
 

@@ -73,11 +73,12 @@ class KnownJob:
         self.content = content
         self.turn = 0
         self.queue = queue
-        self.began_ms = job.began_ms
+        self.began_ms, self.room_since_ms = job.began_ms, job.room_since_ms
         #: Whether it gives up its nodes by itself.
         self.ends = ends_by_itself(state, job, time_ms)
         #: Whether it may give room at all, once it has run for long enough.
-        self.may_give = job.stage in _BEGUN and not self.ends and job.valid_spec.preemptible
+        begun = job.stage in _BEGUN or job.awaits_room
+        self.may_give = begun and not self.ends and job.valid_spec.preemptible
         #: The units above the quorum, once somebody has found them.
         self.surplus: Units | None = None
         self._parts: dict[tuple[SlotKey, ...], KnownPart] = {}

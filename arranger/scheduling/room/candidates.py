@@ -5,7 +5,8 @@ Then come whole jobs of queues above their share (reclaim), if the quorum's queu
 lower priority in the same queue. Among these the lowest priority comes first, then whoever loses the least work. No job
 is a candidate that isn't preemptible, that has run for less than the `minRuntimeSeconds` of its queue, or that got
 nodes in the same cycle. For less than the configured least time, a job that took its nodes from others gives at most
-surplus.
+surplus. Both times count from when these have left. Until then, who waits for that gives its nodes as a whole, at any
+time: it has done nothing, and those who leave for it then leave for a better one.
 """
 
 import math
@@ -61,8 +62,8 @@ class Candidate(NamedTuple):
 
 
 class _Begun(NamedTuple):
-    """A job that has nodes, with its queue and the priority that counts there. One that is `young` gives at most its
-    surplus."""
+    """A job that has nodes, or waits for others to leave them, with its queue and the priority that counts there. One
+    that is `young` gives at most its surplus."""
 
     priority: int
     queue: str
@@ -117,20 +118,20 @@ class Candidates:
         """The same in any order: most cycles need no other."""
         found, since_ms = [], dict[tuple[str, bool], tuple[int, int]]()
         for job in self._state.jobs.values():
-            if job.stage in _BEGUN and job.slots.nodes:
+            if (job.stage in _BEGUN or job.awaits_room) and job.slots.nodes:
                 known = self._jobs.of(job)
                 queue = known.queue
                 kind = queue, job.slots.took
                 if kind not in since_ms:
                     since_ms[kind] = least_runtime_ms(self._state, self._config, *kind)
-                least_ms, whole_ms = since_ms[kind]
-                age_ms = self._time_ms - known.began_ms
+                least_ms, whole_ms = since_ms[kind] if not job.awaits_room else (0, 0)
+                age_ms = self._time_ms - known.room_since_ms
                 if not known.may_give:
                     continue
                 if age_ms >= least_ms:
                     found.append(_Begun(self._counted(job, queue), queue, job, known, age_ms < whole_ms))
                 if age_ms < whole_ms:
-                    self.due_ms = min(self.due_ms, known.began_ms + (least_ms if age_ms < least_ms else whole_ms))
+                    self.due_ms = min(self.due_ms, known.room_since_ms + (least_ms if age_ms < least_ms else whole_ms))
         return found
 
     def standing_of(self, job: JobRecord) -> tuple[int, str]:
@@ -415,7 +416,7 @@ class Candidates:
     def _surplus(self, of: _Begun) -> Units:
         """The workers above the quorum, one by one or in their worker groups, the highest index first."""
         if of.known.surplus is None:
-            of.known.surplus = self._surplus_of(of.job)
+            of.known.surplus = self._surplus_of(of.job) if not of.job.awaits_room else ()
         return of.known.surplus
 
     def _surplus_amounts(self, of: _Begun) -> Amounts:

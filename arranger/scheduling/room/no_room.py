@@ -217,7 +217,8 @@ def _comes(state: State, job: JobRecord, config: CycleConfig, time_ms: int, poli
     guest = may_be_guest(job, config)
 
     def hold(of: JobRecord) -> None:
-        if not guest and not preempting.comes_first(job, None, with_reservation(state, of.uid)):
+        in_time = guest and reservations.leaves_in_time(job, state.reservations[of.uid].decided.start_ms)
+        if not in_time and not preempting.comes_first(job, None, with_reservation(state, of.uid)):
             reservations.hold(of, state.reservations[of.uid].decided, ended=True)
 
     return preempting.comes_by_itself(job, before, hold)
@@ -260,8 +261,8 @@ def _kinds(
 ) -> Iterator[_Kind]:
     """Each job that runs with what forbids to take its room, and from when that is over."""
     queue, own = queue_of(state, job), counted_priority(state, job)
-    for of in state.jobs.values():
-        if of.stage not in _BEGUN or not of.placements or of.uid == job.uid:
+    for of in filter(_has_nodes, state.jobs.values()):
+        if of.uid == job.uid:
             continue
         if job.uid in of.slots.hosts:  # its guest leaves as soon as the job can start with that
             yield of.uid, NoRoomKind.TOO_LITTLE, 0
@@ -271,7 +272,8 @@ def _kinds(
             kind = _in_queue(rules, lower=counted_priority(state, of) < own)
         else:
             kind = _of_other(state, rules, line, of_queue)
-        until_ms = of.began_ms + least_runtime_ms(state, config, of_queue, of.slots.took)[1]
+        least_ms = 0 if of.awaits_room else least_runtime_ms(state, config, of_queue, of.slots.took)[1]
+        until_ms = of.room_since_ms + least_ms
         if kind == NoRoomKind.TOO_LITTLE and not of.valid_spec.preemptible:
             kind = NoRoomKind.NOT_PREEMPTIBLE
         elif kind == NoRoomKind.TOO_LITTLE and time_ms < until_ms:
@@ -280,6 +282,11 @@ def _kinds(
         elif kind == NoRoomKind.TOO_LITTLE and of.uid in awaited:
             kind = NoRoomKind.AWAITED
         yield of.uid, kind, until_ms if kind in (NoRoomKind.TOO_YOUNG, NoRoomKind.JUST_TOOK) else 0
+
+
+def _has_nodes(job: JobRecord) -> bool:
+    """Whether a job has begun on its nodes, or waits for others to leave them."""
+    return bool(job.placements) and (job.stage in _BEGUN or job.awaits_room)
 
 
 def _awaited(state: State, job: JobRecord, preempting: Preempting, config: CycleConfig) -> dict[str, None]:

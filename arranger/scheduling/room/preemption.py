@@ -432,7 +432,8 @@ class PreemptionSearch:
         pods_placed, devices = self._placer.placed_pods(tried), self._placer.devices(tried)
         placed = Placed(job.uid, job.version, job.attempt, state, pods_placed, devices)
         needed = [pod for pod in pods if pod.node in nodes]
-        slots = [(unit.candidate.job, slot) for unit in outcome.victims for slot in unit.slots]
+        begun = [unit for unit in outcome.victims if not unit.candidate.job.awaits_room]  # others have no pods to leave
+        slots = [(unit.candidate.job, slot) for unit in begun for slot in unit.slots]
         until_ms = self._time_ms + grace_ms(self._state, slots, needed) + self._bound_ms
         uids = tuple(pod.uid for pod in needed)
         return Preempted(placed, self._victims_of(outcome), self._spared(outcome), uids, until_ms)

@@ -666,11 +666,12 @@ class Reservations:
         in_time = None if job.placements else self._in_held_room(job, self._open_for_good(tried, None))
         if in_time is not None and _has_room(in_time):
             return in_time
-        guest = self._as_guest(job, tried.shortage)
+        guest = self._as_guest(job)
         if guest is not None and _has_room(guest):
             return guest
         again = guest or in_time
         tried.shortage = tried.shortage if again is None or again.shortage is None else again.shortage
+        self._note_no_guest(job, tried.shortage)
         if len(self._state.reservations) > 1:
             tried.shortage.kept_by = self._keeping_out(job, tried.shortage)
         return None
@@ -763,6 +764,8 @@ class Reservations:
             return None
         free = self._open_to_guests(job) if not self._hosting.isdisjoint(self._held) else {}
         guests = {of.uid for uid in free for of in self._guests.get(uid, ())}
+        # In the room of a guest of several, the job would be in the way of those whose guest it can't be.
+        guests -= {of.uid for uid in self._held if uid not in free for of in self._guests.get(uid, ())}
         if not guests:
             return None
         before = self._put_back(free)
@@ -793,12 +796,17 @@ class Reservations:
         open_to_it = ((uid, of if uid in whole else of.beside_lent) for uid, of in self._held.items())
         return {uid: of for uid, of in open_to_it if uid in whole or of.rooms.amounts.any()}
 
-    def _as_guest(self, job: JobRecord, shortage: Shortage) -> PlacementTry | None:
-        if not self._config.guests or job.of_pods:
-            return None
+    def _note_no_guest(self, job: JobRecord, shortage: Shortage) -> None:
+        """Say of a job whether it is no guest where it would fit because it isn't preemptible, or leaves too late."""
+        if not self._config.guests or job.of_pods or not _is_in_the_way(shortage):
+            return
         if not job.valid_spec.preemptible:
-            if _is_in_the_way(shortage):
-                shortage.no_guest = self._would_fit(job, self._open_to_guests(job))
+            shortage.no_guest = self._would_fit(job, self._open_to_guests(job))
+        elif not all(self.leaves_in_time(job, of.start_ms) for of in self._held.values()):
+            shortage.leaves_late = self._would_fit(job, self._open_to_guests(job, late=True))
+
+    def _as_guest(self, job: JobRecord) -> PlacementTry | None:
+        if not self._config.guests or job.of_pods or not job.valid_spec.preemptible:
             return None
         free = self._open_to_guests(job)
         found = self._in_held_room(job, free)
@@ -847,17 +855,23 @@ class Reservations:
         found = [uid for uid, of in self._held.items() if not rows.isdisjoint(of.rooms.rows.tolist())]
         tried.hosts = tuple(uid for uid in found if uid in free or uid in tried.hosts)
 
-    def _open_to_guests(self, job: JobRecord) -> dict[str, _Held]:
+    def _open_to_guests(self, job: JobRecord, *, late: bool = False) -> dict[str, _Held]:
         """The reserved room in which a job may be a guest. Who starts in room that the job in front can use now would
         be asked to leave at once, and be in its way if its turn is still to come. So would who starts in room of a job
-        that only waits for its own pods."""
+        that only waits for its own pods, and who can't leave before a start that is known, but `late`."""
         jobs = self._state.jobs
         held = {
             uid: of
             for uid, of in self._held.items()
             if job.uid not in jobs[uid].slots.asked and not self._vacating.own_gone_ms(jobs[uid])
         }
+        held = {uid: of for uid, of in held.items() if late or self.leaves_in_time(job, of.start_ms)}
         return {uid: of for uid, of in held.items() if not self._may_start(uid)}
+
+    def leaves_in_time(self, job: JobRecord, start_ms: int) -> bool:
+        """Whether the grace periods of a job that gets nodes now would be over before a start, 0 for an unknown one."""
+        grace_s = max((of.grace_s for of in job.valid_spec.groups if of.count), default=0)
+        return not start_ms or self._time_ms + grace_s * 1000 < start_ms
 
     def _may_start(self, uid: str) -> bool:
         """Whether the job for which room is held can start with it without its guests. In a cycle, there is no more
