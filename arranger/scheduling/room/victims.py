@@ -59,6 +59,14 @@ class RoomOutcome:
     #: The view and the quotas before the quorum was placed.
     mark: tuple[int, int]
 
+    @property
+    def harm(self) -> tuple[list[tuple[bool, int]], int, int]:
+        """What comes first is worse: whole jobs of the own queue, those of others, each by priority; then the work that
+        is lost, and the surplus."""
+        whole = [unit.candidate for unit in self.victims if unit.candidate.kind.whole]
+        jobs = sorted(((of.kind == PreemptionKind.PRIORITY, of.priority) for of in whole), reverse=True)
+        return jobs, sum(of.lost_ms for of in whole), len(self.victims) - len(whole)
+
     def undo(self, placing: Placing, vacating: Vacating) -> None:
         """Take the quorum off the view, where its victims are again."""
         _remove(placing, self.tried, self.mark)
@@ -127,7 +135,7 @@ def least_harm(
         best.undo(placer.placing, vacating)
         again = RoomSearch(placer, vacating, job, short=max(search.short - 1, -1))
         found = again.run(units.without([*left_out, whole[-1]]))
-        if found is None or _harm(found) >= _harm(best):
+        if found is None or found.harm >= best.harm:
             if found is not None:
                 found.undo(placer.placing, vacating)
             best = RoomSearch(placer, vacating, job, short=search.short).run(units.without(left_out))
@@ -137,14 +145,6 @@ def least_harm(
     if best is not None:
         best.others[:0] = left_out
     return best
-
-
-def _harm(outcome: RoomOutcome) -> tuple[list[tuple[bool, int]], int, int]:
-    """What comes first is worse: whole jobs of the own queue, those of others, each by priority; then the work that is
-    lost, and the surplus."""
-    whole = [unit.candidate for unit in outcome.victims if unit.candidate.kind.whole]
-    jobs = sorted(((of.kind == PreemptionKind.PRIORITY, of.priority) for of in whole), reverse=True)
-    return jobs, sum(of.lost_ms for of in whole), len(outcome.victims) - len(whole)
 
 
 class RoomSearch:
