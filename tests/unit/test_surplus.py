@@ -2,7 +2,7 @@
 
 import pytest
 
-from arranger.model.job import Rendezvous, RendezvousScope, with_needed
+from arranger.model.job import Rendezvous, RendezvousScope
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.room.surplus import spare_of, spared, spared_on, units_of

@@ -12,7 +12,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -39,6 +39,8 @@ from arranger.scheduling.room.surplus import spare_of, spared, spared_on, units_
 _BEGUN = (Stage.STARTING, Stage.RUNNING)
 _ALLOWED = PreemptionMode.ALLOWED
 _NOTHING: Amounts = {}
+#: Of so many jobs, the first in order, workers are looked at that may be spared beside their surplus.
+_SPARE_JOBS = 256
 
 
 #: Some slots of a job.
@@ -426,13 +428,14 @@ class Candidates:
         self, job: JobRecord, asked: Amounts, placed: Use, taken: Container[str]
     ) -> dict[str, list[JobSlots]]:
         """The nodes on which jobs can spare more workers than their surplus there, because others of theirs elsewhere
-        are enough for their quorums, and all that the candidates for a quorum as in `of` can spare there."""
+        are enough for their quorums, and all that the first candidates for a quorum as in `of` can spare there."""
         own, queue = self._standing_of(job)
         rules = self.rules(queue)
         if rules is None or rules.surplus != _ALLOWED:
             return {}
         givers = self._queues(queue, self.line_beyond(job, asked, placed) if self._reclaims(rules, queue) else None)
-        may = [of for of in self._on_nodes(queue, own, givers, taken, None) if self._surplus(of)]
+        some = (of for of in self._on_nodes(queue, own, givers, taken, None) if self._surplus(of))
+        may = list(islice(some, _SPARE_JOBS))
         found: dict[str, list[JobSlots]] = {}
         for of in may:
             found.update({node: [] for node in self._spare_of(of).more})
@@ -441,6 +444,12 @@ class Candidates:
                 if node in found:
                     found[node].append((of.job, tuple(chain.from_iterable(units))))
         return found
+
+    def can_spare(self, job: JobRecord, nodes: Collection[str]) -> bool:
+        """Whether a job that may give room can spare all of its pods on these nodes."""
+        of = _Begun(0, "", job, self._jobs.of(job), young=False)
+        there = sum([node in nodes for node in job.placements.values()])
+        return there == sum(map(len, self._units_on(dict.fromkeys(nodes), True, of)))
 
     def _spare_of(self, of: _Begun) -> Spare:
         """What a job can spare on each node."""

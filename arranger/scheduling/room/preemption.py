@@ -32,7 +32,7 @@ from arranger.scheduling.placing.placement_try import Piece, PlacementTry, Short
 from arranger.scheduling.queues.fair_shares import Amounts
 from arranger.scheduling.queues.registry import Policies
 from arranger.scheduling.room.bound import RoomBound
-from arranger.scheduling.room.candidates import Candidate, Candidates, JobSlots
+from arranger.scheduling.room.candidates import Candidate, Candidates
 from arranger.scheduling.room.vacating import Vacated, Vacating, by_uid, grace_ms, held_by
 from arranger.scheduling.room.victims import OTHERS, RoomOutcome, RoomSearch, Unit, least_harm
 from arranger.scheduling.search.placer import Placer
@@ -352,10 +352,8 @@ class PreemptionSearch:
         once = partial(self._once, job, asked, taken, near_first=near_first)
         outcome = once(only)
         kept_by_shares = self._candidates.kept_by_shares
-        if outcome is None or outcome.harm[0]:
-            spare = self._candidates.spare_on_nodes(job, asked, self._use, taken)
-            if some := {node: spare[node] for node in spare if node in helpful}:
-                outcome = self._or_less(outcome, once, only, partial(self._spare_nodes, job, some, helpful))
+        if outcome is None or outcome.whole:
+            outcome = self._or_less(outcome, once, only, self._spare_nodes(outcome, job, asked, taken, helpful))
         if outcome is None and kept_by_shares:
             found = map(once, self._free_nodes(job, asked, taken))
             outcome = next((of for of in found if of is not None), None)
@@ -375,29 +373,47 @@ class PreemptionSearch:
             yield {node: None}
 
     def _spare_nodes(
-        self, job: JobRecord, spare: Mapping[str, list[JobSlots]], helpful: Iterable[str]
+        self,
+        outcome: RoomOutcome | None,
+        job: JobRecord,
+        asked: Amounts,
+        taken: Collection[str],
+        helpful: dict[str, None],
     ) -> list[dict[str, None]]:
-        """The nodes for searches among workers that quorums can `spare` there: first all, those before all others where
-        these are more than surplus, then some of these alone. Those come first that leave room for a pod of the quorum,
-        then those where the fewest leave."""
-        pods = {node: sum(len(slots) for _, slots in of) for node, of in spare.items()}
-        free = self._vacating.helpful_nodes(job, chain.from_iterable(spare.values()))
-        first = sorted(pods, key=lambda node: (node not in free, pods[node]))[:_NODES]
-        others = helpful if self._vacating.by_room_alone else self._placer.view.names
-        return [dict.fromkeys([*first, *others]), *({node: None} for node in first)]
+        """The nodes for searches among workers that quorums can spare there, after a search with this outcome. Where
+        these are more than surplus, and leave room for a pod of the quorum: first all such nodes, before all others,
+        then some alone, those first where the fewest leave. Then those of the outcome, if a job on them needn't leave
+        as a whole."""
+        view, free = self._placer.view, self._placer.view.free
+        found, whole, nodes = list[dict[str, None]](), list[Candidate](), dict[str, None]()
+        if outcome is not None:
+            whole = outcome.whole
+            free, nodes = outcome.free_before(view), {view.names[piece.row]: None for piece in outcome.tried.pieces}
+        spare = self._candidates.spare_on_nodes(job, asked, self._use, taken)
+        freed = self._vacating.helpful_nodes(job, chain.from_iterable(spare.values()), free)
+        pods = {node: sum(len(slots) for _, slots in spare[node]) for node in freed if node in spare}
+        first = sorted([node for node in pods if node in helpful], key=pods.__getitem__)[:_NODES]
+        if first:
+            others = helpful if self._vacating.by_room_alone else view.names
+            found = [dict.fromkeys([*first, *others]), *({node: None} for node in first)]
+        if any(self._candidates.can_spare(of.job, nodes) for of in whole):
+            found.append(nodes)
+        return found
 
     def _or_less(
         self,
         outcome: RoomOutcome | None,
         once: Callable[..., RoomOutcome | None],
         only: dict[str, None] | None,
-        others: Callable[[], list[dict[str, None]]],
+        others: list[dict[str, None]],
     ) -> RoomOutcome | None:
         """What a search found on the nodes in `only`, or what does less harm, found on some of the others."""
+        if not others:
+            return outcome
         least = outcome.harm if outcome is not None else None
         self._undo(outcome)
         best, spare = only, False
-        for nodes in others():
+        for nodes in others:
             found = once(nodes, spare=True)
             if found is not None and (least is None or found.harm < least):
                 best, spare, least = nodes, True, found.harm
