@@ -98,7 +98,7 @@ from tests.simulation.invariants import Violation
 from tests.simulation.limit_ranges import COMES
 from tests.simulation.queues import MODES
 from tests.simulation.rogue import GROUPS
-from tests.simulation.room import CROWD
+from tests.simulation.room import CROWD, TWO_SETS
 from tests.simulation.second import SECOND
 from tests.simulation.starts import KEPT, ORDER, UNABLE
 from tests.simulation.topologies import RACE
@@ -116,6 +116,7 @@ OF_ROOM = (
     "that whoever isn't needed is spared",
     "that nobody gives room that comes by itself",
     "that surplus goes before whole jobs",
+    "that whichever workers free a node may be surplus",
     "that no restart of a preempted job counts",
     "that room is kept for whom others gave it",
     "how long jobs keep what they have just got",
@@ -147,6 +148,7 @@ _OFTEN = {
     "ending tasks for sure": {"cancellation swallowed": 1.0, "append held in flight": 0.03, "lease unavailable": 0.05},
     **{key: {CROWD: 1.0} for key in OF_ROOM},
     "how room may be taken in a queue": {CROWD: 1.0, MODES: 1.0},
+    "that whichever workers free a node may be surplus": {CROWD: 1.0, TWO_SETS: 1.0},
     "that who took room in vain takes none again": {CROWD: 1.0, REFUSED: 1.0},
     "that a job is pardoned once": {CROWD: 1.0, REFUSED: 1.0},
     "that nobody gives room that comes by itself": {CROWD: 1.0, ENDS: 1.0},
@@ -653,6 +655,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     ),
     "that a pod which hangs is no reason to wait": _without(vacating, "hanging", frozenset()),
     "that surplus goes before whole jobs": _without(Candidates, "_surplus", ()),
+    "that whichever workers free a node may be surplus": _without(Preempting, "_spare_nodes", []),
     "that no restart of a preempted job counts": _restarts_of_victims_count,
     "that room is kept for whom others gave it": _room_is_anyones,
     "that who took room in vain takes none again": _takes_in_vain_again,

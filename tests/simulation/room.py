@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _NAMES = tuple(f"crowd{number}" for number in range(5))
 #: In a run that is about this, jobs come and compete in any case, and often.
 CROWD = "preempted: priority"
+#: So are runs about jobs of two sets whose quorums may be any of their workers, beside pods that need most of a node.
+TWO_SETS, _HAVE_THEM = "two sets", 0.15
 #: How often it is looked whether a job awaits room, in seconds, and how probably one is disturbed then.
 _LOOKS_S, _DISTURBED = 0.2, 0.05
 #: How often a second writer looks whether a cycle would take room now.
@@ -50,6 +52,8 @@ class Room:
         self._disturbs = self._chance.random() < 0.8
         self.forges = self._chance.random() < 0.5
         self._turn, self._turn_ends_s = 0, 0.0
+        self._sets = random.Random(f"{world.seed} room two sets")
+        self._two_sets = self._sets.random() < _HAVE_THEM or world.faults.often(TWO_SETS)
 
     def draw(self) -> dict[str, Any]:
         """A part of a new job's spec."""
@@ -119,6 +123,7 @@ class Room:
             "successPolicy": {"type": "AllWorkers"},
             **of_queue,
             **self.draw(),
+            **(self._of_two_sets() if self._two_sets else {}),
         }
         stored = self._world.store.create(
             TYJOBS,
@@ -127,6 +132,17 @@ class Room:
         ).stored
         self._world.user.names[stored.uid] = name
         self._world.step("room", f"creates {name} [{stored.uid}] {spec['minWorkersNum']} of {count}")
+
+    def _of_two_sets(self) -> dict[str, Any]:
+        """A part of a job's spec: two sets of small pods with a small quorum, or one large pod."""
+        large = self._sets.random() < 0.5
+        requests = {"cpu": str(self._sets.choice((4, 6, 8))) if large else "1"}
+        container = {"name": "c", "image": "i", "resources": {"requests": requests, "limits": requests}}
+        template: Object = {"spec": {"containers": [container]}}
+        counts = [1] if large else [self._sets.randrange(2, 6), self._sets.randrange(1, 5)]
+        names = zip("wv", counts, strict=False)
+        sets = [{"name": name, "counts": count, "template": template} for name, count in names]
+        return {"minWorkersNum": 1 if large else self._sets.randrange(1, 4), "workerSets": sets}
 
     def _whose_turn(self) -> str:
         """The queue of the pair whose jobs come now."""

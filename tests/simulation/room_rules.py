@@ -19,7 +19,7 @@ from arranger.projections.derived.awaited_room import takes_none
 from arranger.projections.derived.departing import ends_by_itself, hanging
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs.parts import SlotKey
-from arranger.projections.jobs.records import JobRecord, expand, holds, is_quorum
+from arranger.projections.jobs.records import JobRecord, by_group, expand, holds, is_quorum
 from arranger.projections.jobs.worker_groups import parted, with_whole
 from arranger.projections.state import Changes, State
 from arranger.projections.verdicts.ownership import awaits_own_pods
@@ -477,6 +477,11 @@ def _too_much(state: State, cycle: k.CycleTaken, event: k.Preempted, done: Colle
     guest = bool(event.placed.hosts)
     if whole and surplus and _fits(state, cycle, job, surplus, as_guest=guest):
         yield f"{job.seen.name} takes room from whole jobs, though the surplus of {len(surplus)} would do"
+    for node in sorted(state.nodes.rows) if whole and surplus else ():
+        spare = _surplus_of(state, cycle, [of for of in _lower(state, cycle, job) if of.uid not in done], node)
+        if spare and _fits(state, cycle, job, spare, as_guest=guest):
+            names = [(of.seen.name, slots) for of, slots, _ in spare]
+            yield f"{job.seen.name} takes room from whole jobs, though {names} on {node} would do"
     if len(units) > _UNITS:
         return
     for count in range(len(units)):
@@ -517,19 +522,31 @@ def _givers(state: State, cycle: k.CycleTaken) -> list[JobRecord]:
     return [of for of in state.jobs.values() if of.spec is not None and not _protected(state, cycle.time_ms, of)]
 
 
-def _surplus_of(state: State, cycle: k.CycleTaken, jobs: Iterable[JobRecord]) -> list[Unit]:
-    """All workers of these jobs above their quorums."""
+def _surplus_of(state: State, cycle: k.CycleTaken, jobs: Iterable[JobRecord], node: str = "") -> list[Unit]:
+    """All workers of these jobs above their quorums, or as many of those on a node as the quorums can spare. The
+    others of a worker set may look for its first pod by name."""
     found: list[Unit] = []
     for of in jobs:
-        if BUILT_IN.pod_policy(of, cycle.config).whole or of.slots.room is not None:
+        waits = not of.quorum_placed() or of.slots.room is not None
+        if BUILT_IN.pod_policy(of, cycle.config).whole or waits:
             continue
-        left = set(of.provided)
+        left, groups = set(of.provided), of.valid_spec.groups
         for unit in _groups(of, [slot for slot in of.placements if slot[0] != LEADER_GROUP]):
-            rest = left - {*unit}
-            if is_quorum(of.valid_spec, rest) and not parted(of.valid_spec, rest):
-                left = rest
+            group, index = min(unit)
+            there = not node or node in [of.placements[slot] for slot in unit]
+            looked_for = node and index == 0 and groups[group].rendezvous is not None
+            if there and not looked_for and not needs(of, unit, left):
+                left -= {*unit}
                 found.append((of, unit, False))
     return found
+
+
+def needs(of: JobRecord, slots: Iterable[SlotKey], there: Collection[SlotKey]) -> bool:
+    """Whether a job's quorum needs some of these slots, beside the others that are there."""
+    rest = {*there}.difference(slots)
+    before, after = by_group(of.valid_spec, there), by_group(of.valid_spec, rest)
+    lacks = any(has < min(few, had) for has, few, had in zip(after, of.least, before, strict=True))
+    return lacks or not is_quorum(of.valid_spec, rest) or bool(parted(of.valid_spec, rest))
 
 
 def _lower(state: State, cycle: k.CycleTaken, job: JobRecord, *, guests: bool = False) -> list[JobRecord]:
@@ -642,9 +659,7 @@ def _may_start(state: State, cycle: k.CycleTaken, job: JobRecord, *, alone: bool
 
 def _needs(placer: Placer, job: JobRecord, slots: Collection[SlotKey]) -> bool:
     """Whether a job can't run without these slots."""
-    rest = job.provided - set(slots)
-    whole = placer.begin(job).policy.whole
-    return whole or not is_quorum(job.valid_spec, rest) or bool(parted(job.valid_spec, rest))
+    return placer.begin(job).policy.whole or needs(job, slots, job.provided)
 
 
 def as_counted(state: State, job: JobRecord) -> JobRecord:

@@ -81,7 +81,7 @@ def helpful(state: State, now_ms: int) -> list[list[str]]:
     placer = Placer(state, CONFIG, BUILT_IN, time_ms=now_ms)
     vacating, jobs = Vacating(state, placer.placing), sorted(state.jobs.values(), key=lambda job: job.uid)
     holders = [job for job in jobs if job.placements]
-    return [vacating.helpful_nodes(job, [of]) for job in jobs if not job.placements for of in holders]
+    return [vacating.helpful_nodes(job, [(of, of.placements)]) for job in jobs if not job.placements for of in holders]
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -131,6 +131,53 @@ def test_surplus_goes_first_from_the_lowest_priority_and_the_highest_index() -> 
     assert (high.stage, other.stage, other.attempt) == (Stage.RUNNING, Stage.RUNNING, 0)
 
 
+def lead(
+    of: World, *, sets: tuple[tuple[str, int], ...] = (("a", 6), ("b", 5)), least: int = 2, **spec: object
+) -> JobRecord:
+    """A job of a learner and sets of workers of two GPUs each that fills the nodes, and runs."""
+    two = shape(cpu=1, gpus=2)
+    job = of.job("lead", leader=two, workers=[(name, count, two) for name, count in sets], min_workers=least, **spec)  # type: ignore[arg-type]
+    of.settle()
+    assert job.stage == Stage.RUNNING and len(job.placements) == 4 * len(of.state.nodes.rows)
+    of.pass_time(10)
+    return job
+
+
+def test_whichever_workers_free_a_node_leave_if_the_others_are_a_quorum() -> None:
+    """By the highest index first, all but b0 on its node are surplus, and the whole job left."""
+    of = world(nodes=2, gpus=8)
+    job = lead(of)
+    [node] = {job.placements[2, 0]}
+    assert sorted(slot for slot, at in job.placements.items() if at == node) == [(1, 3), (1, 4), (1, 5), (2, 0)]
+    high = of.job("high", workers=1, worker=shape(cpu=1, gpus=8), min_workers=1, equals=True, priority=7)
+    decision = preempted(of)
+    assert decision is not None
+    assert [(victim.job_uid, victim.kind) for victim in decision.victims] == [(job.uid, PreemptionKind.SURPLUS)]
+    assert sorted(job.placements) == [(0, 0), (1, 0), (1, 1), (1, 2)]
+    of.settle()
+    assert (high.stage, job.stage, job.attempt) == (Stage.RUNNING, Stage.RUNNING, 0)
+
+
+def test_a_queue_above_its_share_gives_whichever_workers_free_a_node() -> None:
+    """Without its surplus the queue has no more than its share, so the whole job may not leave, and nobody did."""
+    of = world(nodes=3, gpus=8)
+    of.watch_queues()
+    of.queue("ra", deserved=(("nvidia.com/gpu", 16),))
+    of.queue("rb", deserved=(("nvidia.com/gpu", 8),))
+    first = of.job("r1", workers=1, worker=shape(cpu=1, gpus=8), min_workers=1, equals=True, of_queue="ra")
+    of.settle()
+    two = shape(cpu=1, gpus=2)
+    job = of.job("lead", leader=two, workers=[("a", 6, two), ("b", 5, two)], min_workers=2, of_queue="rb")
+    of.settle()
+    of.pass_time(10)
+    assert (first.stage, job.stage, len(job.placements)) == (Stage.RUNNING, Stage.RUNNING, 8)
+    of.job("r2", workers=1, worker=shape(cpu=1, gpus=8), min_workers=1, equals=True, of_queue="ra")
+    decision = preempted(of)
+    assert decision is not None
+    assert [(victim.job_uid, victim.kind) for victim in decision.victims] == [(job.uid, PreemptionKind.SURPLUS)]
+    assert sorted(job.placements) == [(0, 0), (1, 0), (1, 1), (1, 2)]
+
+
 def test_equal_priority_takes_nothing() -> None:
     of = world()
     running(of, "low", 4, least=1, priority=5)

@@ -5,7 +5,7 @@ alone is therefore found once, and again only if the job or one of its pods has 
 its version or with what is seen of its pods.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -27,6 +27,14 @@ from arranger.scheduling.queues.fair_shares import Amounts
 _BEGUN = (Stage.STARTING, Stage.RUNNING)
 #: Pods that lose their nodes together, one such unit after the other.
 Units = tuple[tuple[SlotKey, ...], ...]
+
+
+class Spare(NamedTuple):
+    """What a job can spare if it keeps all that it has elsewhere: node → units there that its quorum doesn't need then;
+    and the nodes where these are more than its surplus there."""
+
+    units: Mapping[str, Units]
+    more: tuple[str, ...]
 
 
 class RowRooms(NamedTuple):
@@ -81,6 +89,8 @@ class KnownJob:
         self.may_give = begun and not self.ends and job.valid_spec.preemptible
         #: The units above the quorum, once somebody has found them.
         self.surplus: Units | None = None
+        #: The same for what it can spare on each node.
+        self.spare: Spare | None = None
         self._parts: dict[tuple[SlotKey, ...], KnownPart] = {}
 
     @cached_property

@@ -12,34 +12,40 @@ time: it has done nothing, and those who leave for it then leave for a better on
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping
-from functools import cached_property
-from itertools import chain, groupby
+from functools import cached_property, partial
+from itertools import chain, groupby, islice
 from operator import attrgetter
 from typing import NamedTuple
 
 from arranger.events.facts import PreemptionKind
 from arranger.model.config import CycleConfig
-from arranger.model.job import LEADER_GROUP, Stage
+from arranger.model.job import Stage
 from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode, QueueSpec
 from arranger.projections.derived.awaited_room import takes_none
 from arranger.projections.derived.queue_counts import queue_of
 from arranger.projections.derived.queue_membership import most_priority
 from arranger.projections.derived.work_at_risk import lost_ms
 from arranger.projections.jobs.parts import SlotKey
-from arranger.projections.jobs.records import JobRecord, by_group, is_quorum
-from arranger.projections.jobs.worker_groups import parted
+from arranger.projections.jobs.records import JobRecord
 from arranger.projections.queues.use import Use, less
 from arranger.projections.state import State
 from arranger.scheduling.policies.base import PodPolicy
 from arranger.scheduling.queues.fair_shares import Amounts
-from arranger.scheduling.queues.known_jobs import KnownJob, KnownJobs, Units
+from arranger.scheduling.queues.known_jobs import KnownJob, KnownJobs, Spare, Units
 from arranger.scheduling.queues.own_jobs import ShareParts, is_of_own_jobs, queue_itself
 from arranger.scheduling.queues.registry import Policies
 from arranger.scheduling.queues.standing import QueueStanding
+from arranger.scheduling.room.surplus import spare_of, spared, spared_on, units_of
 
 _BEGUN = (Stage.STARTING, Stage.RUNNING)
 _ALLOWED = PreemptionMode.ALLOWED
 _NOTHING: Amounts = {}
+#: Of so many jobs, the first in order, workers are looked at that may be spared beside their surplus.
+_SPARE_JOBS = 256
+
+
+#: Some slots of a job.
+JobSlots = tuple[JobRecord, tuple[SlotKey, ...]]
 
 
 class Candidate(NamedTuple):
@@ -213,14 +219,16 @@ class Candidates:
         taken: Collection[str],
         *,
         nodes: dict[str, None] | None = None,
+        spare: bool = False,
         near_first: bool = False,
     ) -> Iterator[Candidate]:
         """The candidates for a quorum that requests `asked`, in order, each only while its queue may give more.
 
         `placed` is what queues' own jobs got in this cycle, `taken` the jobs by UID that can't give room any more,
         because they got nodes or gave room in it. With `nodes`, only jobs that have pods on them are candidates,
-        and of their surplus what is there. With `near_first`, as many of the quorum's own queue, and of those that
-        share a parent with it, come before all others as bring these down to their shares.
+        and of their surplus what is there, or with `spare` as many of their workers there as their quorums can spare,
+        of the first nodes first. With `near_first`, as many of the quorum's own queue, and of those that share a parent
+        with it, come before all others as bring these down to their shares.
         """
         self.kept_by_shares = False
         own, queue = self.standing_of(job)
@@ -228,14 +236,16 @@ class Candidates:
         if rules is None:
             return
         line = self.line(job, asked, placed) if self._reclaims(rules, queue) else None
-        nearer = self._down_to_shares(job, rules, line, taken, nodes) if line is not None and near_first else ()
-        first = list(nearer)
+        units = partial(self._units_on, nodes, spare)
+        first = list[Candidate]()
+        if line is not None and near_first:
+            first += self._down_to_shares(job, rules, line, taken, nodes=nodes, units=units)
         self.kept_by_shares = bool(first)
         yield from first
         done = {(of.job.uid, of.kind) for of in first}
         givers = self._queues(queue, line)
         may = self._on_nodes(queue, own, givers, taken, nodes)
-        yield from self._in_order(may, rules, queue, line, nodes=nodes, done=done)
+        yield from self._in_order(may, rules, queue, line, units=units, done=done)
 
     def _in_order(
         self,
@@ -244,16 +254,15 @@ class Candidates:
         queue: str,
         line: "ShareLine | None",
         *,
-        nodes: dict[str, None] | None = None,
+        units: Callable[[_Begun], Units],
         done: Container[tuple[str, PreemptionKind]] = (),
     ) -> Iterator[Candidate]:
-        """The candidates among these jobs for a quorum of a queue, as in `of`, without those that are done."""
+        """The candidates among these jobs for a quorum of a queue, as in `of`, without those that are done. `units` are
+        what a job may give as surplus."""
         if rules.surplus == _ALLOWED:
             for of in may:
-                if (of.job.uid, PreemptionKind.SURPLUS) not in done and (
-                    units := _on(nodes, of.job, self._surplus(of))
-                ):
-                    yield from self._within(line, self._candidate(of, PreemptionKind.SURPLUS, units, queue))
+                if (of.job.uid, PreemptionKind.SURPLUS) not in done and (found := units(of)):
+                    yield from self._within(line, self._candidate(of, PreemptionKind.SURPLUS, found, queue))
         own = [of for of in may if of.queue == queue]
         for kind, allowed, jobs in (
             (PreemptionKind.RECLAIM, line is not None, [of for of in may if of.queue != queue]),
@@ -268,7 +277,9 @@ class Candidates:
         rules: Preemption,
         line: "ShareLine",
         taken: Container[str],
+        *,
         nodes: dict[str, None] | None,
+        units: Callable[[_Begun], Units],
     ) -> Iterator[Candidate]:
         """The first candidates below each queue on a quorum's way, the nearest first, with which no jobs of others are
         closed to the quorum any more because that queue would be above its share; the line knows what they give."""
@@ -281,7 +292,7 @@ class Candidates:
                 of: None for of in self._lowest if of == queue or (line.is_below(of, name) and line.may_reclaim(of))
             }
             may = [of for of in self._on_nodes(queue, own, below, taken, nodes) if of.queue in below]
-            candidates = self._in_order(may, rules, queue, line, nodes=nodes, done=done)
+            candidates = self._in_order(may, rules, queue, line, units=units, done=done)
             while line.closes(name, self._lowest) and (candidate := next(candidates, None)) is not None:
                 line.gives(candidate)
                 done.add((candidate.job.uid, candidate.kind))
@@ -329,7 +340,8 @@ class Candidates:
         if is_guest:
             slots = {slot for slot, node in job.placements.items() if node in nodes}
         begun = _Begun(self._counted(job, known.queue), known.queue, job, known, young=False)
-        units, queue = self._surplus_among(job, slots), queue_of(self._state, host)
+        lent = [unit for unit in units_of(job) if not slots.isdisjoint(unit)]
+        units, queue = self._spared(job, lent), queue_of(self._state, host)
         if units:
             yield self._candidate(begun, PreemptionKind.GUEST_SURPLUS, units, queue)
         if is_guest or not slots.issubset(chain.from_iterable(units)):
@@ -371,7 +383,7 @@ class Candidates:
         if line.is_above:
             line.near_give(queue, self._all_of_own(own, queue))
         if line.is_above and (rules := self.rules(queue)) is not None:
-            deque(self._down_to_shares(job, rules, line, (), None), maxlen=0)
+            deque(self._down_to_shares(job, rules, line, (), nodes=None, units=self._surplus), maxlen=0)
             line.forget_others()
         return line
 
@@ -413,10 +425,47 @@ class Candidates:
         else:
             self.kept_by_shares = True
 
+    def spare_on_nodes(
+        self, job: JobRecord, asked: Amounts, placed: Use, taken: Container[str]
+    ) -> dict[str, list[JobSlots]]:
+        """The nodes on which jobs can spare more workers than their surplus there, because others of theirs elsewhere
+        are enough for their quorums, and all that the first candidates for a quorum as in `of` can spare there."""
+        own, queue = self.standing_of(job)
+        rules = self.rules(queue)
+        if rules is None or rules.surplus != _ALLOWED:
+            return {}
+        givers = self._queues(queue, self.line_beyond(job, asked, placed) if self._reclaims(rules, queue) else None)
+        some = (of for of in self._on_nodes(queue, own, givers, taken, None) if self._surplus(of))
+        may = list(islice(some, _SPARE_JOBS))
+        found: dict[str, list[JobSlots]] = {}
+        for of in may:
+            found.update({node: [] for node in self._spare_of(of).more})
+        for of in may if found else ():
+            for node, units in self._spare_of(of).units.items():
+                if node in found:
+                    found[node].append((of.job, tuple(chain.from_iterable(units))))
+        return found
+
+    def can_spare(self, job: JobRecord, nodes: Collection[str]) -> bool:
+        """Whether a job that may give room can spare all of its pods on these nodes."""
+        of = _Begun(0, "", job, self._jobs.of(job), young=False)
+        there = sum([node in nodes for node in job.placements.values()])
+        return there == sum(map(len, self._units_on(dict.fromkeys(nodes), True, of)))
+
+    def _spare_of(self, of: _Begun) -> Spare:
+        """What a job can spare on each node."""
+        if of.known.spare is None:
+            of.known.spare = spare_of(of.job, self._surplus(of))
+        return of.known.spare
+
+    def _units_on(self, nodes: dict[str, None] | None, spare: bool, of: _Begun) -> Units:
+        """What a job may give as surplus, as in `of`."""
+        return spared_on(of.job, self._spare_of(of), nodes or ()) if spare else _on(nodes, of.job, self._surplus(of))
+
     def _surplus(self, of: _Begun) -> Units:
         """The workers above the quorum, one by one or in their worker groups, the highest index first."""
         if of.known.surplus is None:
-            of.known.surplus = self._surplus_of(of.job) if not of.job.awaits_room else ()
+            of.known.surplus = self._spared(of.job, units_of(of.job)) if not of.job.awaits_room else ()
         return of.known.surplus
 
     def _surplus_amounts(self, of: _Begun) -> Amounts:
@@ -424,44 +473,8 @@ class Candidates:
         slots = tuple([slot for unit in self._surplus(of) for slot in unit])
         return of.known.part(slots).amounts if slots else _NOTHING
 
-    def _surplus_of(self, job: JobRecord) -> Units:
-        spec, found = job.valid_spec, []
-        if not job.quorum_placed() or self._policy(job).whole:
-            return ()
-        there = by_group(spec, job.provided)
-        if not (spec.has_minimums or spec.has_worker_groups):
-            workers = [slot for slot in job.placements if slot[0] != LEADER_GROUP]
-            workers.sort(key=lambda slot: (-slot[1], -slot[0]))
-            return tuple([(slot,) for slot in workers[: max(sum(there[1:]) - spec.min_workers, 0)]])
-        units = {
-            (group, of.worker_group(index)[0])
-            for group, index in job.placements
-            for of in (spec.groups[group],)
-            if group != LEADER_GROUP
-        }
-        for group, first in sorted(units, key=lambda unit: (-unit[1], -unit[0])):
-            of = spec.groups[group]
-            slots = tuple((group, index) for index in of.worker_group(first) if (group, index) in job.placements)
-            left = list(there)
-            left[group] -= of.group_size
-            if len(slots) == of.group_size and not spec.workers_missing(left):
-                there = left
-                found.append(slots)
-        return tuple(found)
-
-    def _surplus_among(self, job: JobRecord, slots: set[SlotKey]) -> Units:
-        """As `_surplus`, of these slots as many as the quorum can spare."""
-        spec, left, found = job.valid_spec, {*job.provided}, []
-        if not is_quorum(spec, left) or self._policy(job).whole:
-            return ()
-        firsts = {(group, spec.groups[group].worker_group(index)[0]) for group, index in slots}
-        for group, first in sorted(firsts, key=lambda first: (-first[1], -first[0])):
-            unit = {(group, index) for index in spec.groups[group].worker_group(first)}
-            rest = left - unit
-            if unit <= job.placements.keys() and is_quorum(spec, rest) and not parted(spec, rest):
-                left = rest
-                found.append(tuple(sorted(unit)))
-        return tuple(found)
+    def _spared(self, job: JobRecord, units: Iterable[tuple[SlotKey, ...]]) -> Units:
+        return () if self._policy(job).whole else spared(job, units)
 
     def _policy(self, job: JobRecord) -> PodPolicy:
         return self._policies.pod_policy(job, self._config)

@@ -8,9 +8,9 @@ nobody gives room: it waits for them. These are pods that are being deleted, tho
 and those of jobs that gave room earlier in the cycle.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice
 
 import numpy as np
@@ -354,6 +354,9 @@ class PreemptionSearch:
         """Who gives room to a quorum that requests `asked`, its guests before all others, without the jobs in `taken`;
         None if nobody does.
 
+        Where whole jobs would leave, or nobody, the search is repeated with all workers that quorums can spare on some
+        nodes: their surplus may be others, which have higher indices.
+
         What other queues may give ends at their shares, and the first candidates may use that up in vain: on nodes that
         they can't free. Then the search is repeated with those on helpful nodes, and on some of these alone, then on
         some that are helpful with jobs of the quorum's own queue.
@@ -361,20 +364,82 @@ class PreemptionSearch:
         If pods that leave change nothing but room, only those on the `helpful` nodes are asked at all.
         """
         only = helpful if self._vacating.by_room_alone else None
-        outcome = self._once(job, asked, taken, only, guests, near_first=near_first)
-        if outcome is not None or not self._candidates.kept_by_shares:
-            return outcome
+        once = partial(self._once, job, asked, taken, guests=guests, near_first=near_first)
+        outcome = once(only)
+        kept_by_shares = self._candidates.kept_by_shares
+        if outcome is None or outcome.whole:
+            outcome = self._or_less(outcome, once, only, self._spare_nodes(outcome, job, asked, taken, helpful))
+        if outcome is None and kept_by_shares:
+            found = map(once, self._free_nodes(job, asked, taken))
+            outcome = next((of for of in found if of is not None), None)
+        return outcome
+
+    def _free_nodes(self, job: JobRecord, asked: Amounts, taken: Collection[str]) -> Iterator[dict[str, None]]:
+        """The nodes for searches among the jobs there: those with room for a pod of the quorum without all that may
+        reclaim, then some of these alone, and some that have it without jobs of the own queue too."""
         others = self._candidates.jobs_of_others(job, asked, self._use, taken)
-        free = self._vacating.helpful_nodes(job, others)
+        free = self._vacating.helpful_nodes(job, [(of, of.placements) for of in others])
         _, jobs = self._candidates.every(job, asked, self._use)  # those of its own queue may have some of the room too
-        known = dict.fromkeys(free)
-        more = self._vacating.helpful_nodes(job, [of for of in jobs if of.uid not in taken]) if others else []
-        single = [*free, *[node for node in more if node not in known]][:_NODES]
-        for nodes in (*([free] if free else ()), *[[node] for node in single]):
-            outcome = self._once(job, asked, taken, dict.fromkeys(nodes), guests, near_first=near_first)
-            if outcome is not None:
-                return outcome
-        return None
+        known, jobs = dict.fromkeys(free), [of for of in jobs if of.uid not in taken]
+        more = self._vacating.helpful_nodes(job, [(of, of.placements) for of in jobs]) if others else []
+        if free:
+            yield known
+        for node in [*free, *[node for node in more if node not in known]][:_NODES]:
+            yield {node: None}
+
+    def _spare_nodes(
+        self,
+        outcome: RoomOutcome | None,
+        job: JobRecord,
+        asked: Amounts,
+        taken: Collection[str],
+        helpful: dict[str, None],
+    ) -> list[dict[str, None]]:
+        """The nodes for searches among workers that quorums can spare there, after a search with this outcome. Where
+        these are more than surplus, and leave room for a pod of the quorum: first all such nodes, before all others,
+        then some alone, those first where the fewest leave. Then those of the outcome, if a job on them needn't leave
+        as a whole."""
+        view, free = self._placer.view, self._placer.view.free
+        found, whole, nodes = list[dict[str, None]](), list[Candidate](), dict[str, None]()
+        if outcome is not None:
+            whole = outcome.whole
+            free, nodes = outcome.free_before(view), {view.names[piece.row]: None for piece in outcome.tried.pieces}
+        spare = self._candidates.spare_on_nodes(job, asked, self._use, taken)
+        freed = self._vacating.helpful_nodes(job, chain.from_iterable(spare.values()), free)
+        pods = {node: sum(len(slots) for _, slots in spare[node]) for node in freed if node in spare}
+        first = sorted([node for node in pods if node in helpful], key=pods.__getitem__)[:_NODES]
+        if first:
+            others = helpful if self._vacating.by_room_alone else view.names
+            found = [dict.fromkeys([*first, *others]), *({node: None} for node in first)]
+        if any(self._candidates.can_spare(of.job, nodes) for of in whole):
+            found.append(nodes)
+        return found
+
+    def _or_less(
+        self,
+        outcome: RoomOutcome | None,
+        once: Callable[..., RoomOutcome | None],
+        only: dict[str, None] | None,
+        others: list[dict[str, None]],
+    ) -> RoomOutcome | None:
+        """What a search found on the nodes in `only`, or what does less harm, found on some of the others."""
+        if not others:
+            return outcome
+        least = outcome.harm if outcome is not None else None
+        self._undo(outcome)
+        best, spare = only, False
+        for nodes in others:
+            found = once(nodes, spare=True)
+            if found is not None and (least is None or found.harm < least):
+                best, spare, least = nodes, True, found.harm
+                if not least[0]:
+                    return found
+            self._undo(found)
+        return once(best, spare=spare) if least is not None else None
+
+    def _undo(self, outcome: RoomOutcome | None) -> None:
+        if outcome is not None:
+            outcome.undo(self._placer.placing, self._vacating)
 
     def _once(
         self,
@@ -382,12 +447,13 @@ class PreemptionSearch:
         asked: Amounts,
         taken: Collection[str],
         nodes: dict[str, None] | None,
-        guests: Sequence[Candidate],
         *,
+        guests: Sequence[Candidate],
         near_first: bool,
+        spare: bool = False,
     ) -> RoomOutcome | None:
-        """One search among the guests and the candidates on these nodes, None for all."""
-        others = self._candidates.of(job, asked, self._use, taken, nodes=nodes, near_first=near_first)
+        """One search among the guests and the candidates on these nodes, None for all; `spare` as for these."""
+        others = self._candidates.of(job, asked, self._use, taken, nodes=nodes, spare=spare, near_first=near_first)
         candidates = chain(guests, others)
         if not near_first:
             return least_harm(self._placer, self._vacating, job, candidates)

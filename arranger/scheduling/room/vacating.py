@@ -254,19 +254,23 @@ class Vacating:
                 rooms[row] = rooms[row] + amounts if row in rooms else amounts
         return RowRooms.of(rooms)
 
-    def helpful_nodes(self, job: JobRecord, others: Iterable[JobRecord]) -> list[str]:
-        """The nodes with room for a pod of a job if all these others left, in the order of jobs and slots."""
+    def helpful_nodes(
+        self, job: JobRecord, others: Iterable[tuple[JobRecord, Iterable[SlotKey]]], free: Levels | None = None
+    ) -> list[str]:
+        """The nodes with room for a pod of a job if these slots of others left, in the order of jobs and slots; as the
+        view is, or with these `free` amounts."""
         view, counts = self._placing.view, dict[tuple[str, Requests], int]()
-        for of in others:
-            for slot, node in sorted(of.placements.items()):  # their own order isn't the same in a restored state
-                key = (node, requests_of(of, slot))
+        free = view.free if free is None else free
+        for of, slots in others:
+            for slot in sorted(slots):  # their own order isn't the same in a restored state
+                key = (of.placements[slot], requests_of(of, slot))
                 counts[key] = counts.get(key, 0) + 1
         asked = [view.request(group.shape) for group in job.valid_spec.groups if group.count]
         rooms = self._rooms((node, requests, count) for (node, requests), count in counts.items())
         return [
             view.names[row]
             for row, amounts in zip(*rooms, strict=True)
-            if any((view.free[row] + amounts >= each)[each > 0].all() for each in asked)
+            if any((free[row] + amounts >= each)[each > 0].all() for each in asked)
         ]
 
     def release(self, vacated: Vacated) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from arranger.events.facts import PreemptionKind
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord
-from arranger.scheduling.cluster.view import Mask
+from arranger.scheduling.cluster.view import ClusterView, Levels, Mask, add_to
 from arranger.scheduling.placing.placement_try import PlacementTry
 from arranger.scheduling.placing.pods import Placing
 from arranger.scheduling.room.candidates import Candidate
@@ -58,6 +58,28 @@ class RoomOutcome:
     others: list[Unit]
     #: The view and the quotas before the quorum was placed.
     mark: tuple[int, int]
+
+    @property
+    def whole(self) -> list[Candidate]:
+        """The victims that leave as a whole."""
+        return [unit.candidate for unit in self.victims if unit.candidate.kind.whole]
+
+    @property
+    def harm(self) -> tuple[list[tuple[bool, int]], int, int]:
+        """What comes first is worse: whole jobs of the own queue, those of others, each by priority; then the work that
+        is lost, and the surplus."""
+        whole = self.whole
+        jobs = sorted(((of.kind == PreemptionKind.PRIORITY, of.priority) for of in whole), reverse=True)
+        return jobs, sum(of.lost_ms for of in whole), len(self.victims) - len(whole)
+
+    def free_before(self, view: ClusterView) -> Levels:
+        """What was free on the view before the quorum was placed, and its victims had left."""
+        free = view.free.copy()
+        for piece in self.tried.pieces:
+            free[piece.row] += view.request(self.tried.groups[piece.group].shape) * len(piece.indices)
+        for unit in self.victims:
+            add_to(free, *unit.vacated.rooms, -1)
+        return free
 
     def undo(self, placing: Placing, vacating: Vacating) -> None:
         """Take the quorum off the view, where its victims are again."""
@@ -127,7 +149,7 @@ def least_harm(
         best.undo(placer.placing, vacating)
         again = RoomSearch(placer, vacating, job, short=max(search.short - 1, -1))
         found = again.run(units.without([*left_out, whole[-1]]))
-        if found is None or _harm(found) >= _harm(best):
+        if found is None or found.harm >= best.harm:
             if found is not None:
                 found.undo(placer.placing, vacating)
             best = RoomSearch(placer, vacating, job, short=search.short).run(units.without(left_out))
@@ -137,14 +159,6 @@ def least_harm(
     if best is not None:
         best.others[:0] = left_out
     return best
-
-
-def _harm(outcome: RoomOutcome) -> tuple[list[tuple[bool, int]], int, int]:
-    """What comes first is worse: whole jobs of the own queue, those of others, each by priority; then the work that is
-    lost, and the surplus."""
-    whole = [unit.candidate for unit in outcome.victims if unit.candidate.kind.whole]
-    jobs = sorted(((of.kind == PreemptionKind.PRIORITY, of.priority) for of in whole), reverse=True)
-    return jobs, sum(of.lost_ms for of in whole), len(outcome.victims) - len(whole)
 
 
 class RoomSearch:
