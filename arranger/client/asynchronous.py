@@ -557,6 +557,8 @@ def _edited(name: str) -> ArrangerError:
 def _set_number(spec: Object, name: str) -> int:
     names = [of["name"] for of in spec["workerSets"]]
     number = names.index(name) if name in names else scaled_set(spec) if not name else None
+    if not names:
+        raise UsageError("the job has no worker sets", hint="a job of a leader alone can't be scaled")
     if number is None:
         raise UsageError(f"the job has no worker set {name!r}", hint=f"allowed: {', '.join(names) or 'none'}")
     return number

@@ -32,9 +32,9 @@ class JobEdit(msgspec.Struct, frozen=True):
         be edited so."""
         before = job.seen.spec
         if job.of_pods:
-            raise UsageError(f"{label(job)} is no TYJob, so --job can't change it")
+            raise UsageError(f"{label(job)} is no TYJob, and can't be changed")
         if before is None or not job.active:
-            raise UsageError(f"job {label(job)} has ended or is invalid there, so --job can't change it")
+            raise UsageError(f"job {label(job)} has ended or is invalid there, and can't be changed")
         after = self._spec(before, label(job))
         words = changed(before, after) if after != before else "nothing is changed"
         seen = msgspec.structs.replace(job.seen, spec=after, faults=(), generation=job.seen.generation + 1, status=None)
@@ -48,7 +48,7 @@ class JobEdit(msgspec.Struct, frozen=True):
             spec = msgspec.structs.replace(spec, queue=self.queue)
         if self.gpus is not None:
             if not any(gpus_of(group.shape.requests) for group in spec.groups):
-                raise UsageError(f"no pod of job {name} asks for GPUs, so --gpus can't change it")
+                raise UsageError(f"no pod of job {name} asks for GPUs, so their number can't be changed")
             groups = tuple(_with_gpus(group, self.gpus, name) for group in spec.groups)
             spec = msgspec.structs.replace(spec, groups=groups)
         return spec
