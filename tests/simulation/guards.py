@@ -120,8 +120,6 @@ OF_ROOM = (
     "that no restart of a preempted job counts",
     "that room is kept for whom others gave it",
     "how long jobs keep what they have just got",
-    "that the least time counts from the start",
-    "that room which is awaited is passed on",
     "that only victims' pods leave",
     "that who took room in vain takes none again",
     "that a job is pardoned once",
@@ -662,12 +660,6 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that a job is pardoned once": lambda: mock.patch.object(taken_room, "_pardon", _pardons_for_ever),
     "that only victims' pods leave": _another_pod_goes_too,
     "how long jobs keep what they have just got": _without(candidates, "least_runtime_ms", (0, 0)),
-    "that the least time counts from the start": lambda: mock.patch.object(
-        JobRecord, "room_since_ms", property(lambda job: job.began_ms)
-    ),
-    "that room which is awaited is passed on": lambda: mock.patch.object(
-        JobRecord, "awaits_room", property(lambda _: False)
-    ),
     "that reserved room has guests": _without(Reservations, "_as_guest", None),
     "that nobody becomes a guest where the job in front can start": _without(Reservations, "_may_start", False),
     "that a guest can leave before a known start": _without(Reservations, "leaves_in_time", True),

@@ -8,7 +8,8 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind, Victim
-from arranger.model.job import ScheduleState
+from arranger.model.job import ScheduleState, Stage
+from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.queues import known_jobs
 from tests.simulation import room_rules
@@ -136,6 +137,35 @@ def test_a_job_that_gives_a_quorum_that_it_took_before_the_least_time_is_over_is
     assert [("it took its nodes and has run for 10000 ms of 60000" in problem) for problem in found] == [True] * (
         took and own_s is None
     )
+
+
+def awaiting() -> World:
+    """`mid` waits for the pods of `low` to leave, and `high` comes."""
+    of = world()
+    running(of, "low", 4, priority=1)
+    waiting(of, "mid", 4, priority=5)
+    of.cycle()
+    of.pass_time(50)
+    assert of.state.jobs["uid-mid"].slots.room is not None
+    return of
+
+
+def test_that_a_job_gives_room_for_which_it_waits_is_no_problem() -> None:
+    of = awaiting()
+    waiting(of, "high", 4, priority=9)
+    assert forbidden(of, least_ms=60_000) == []
+
+
+def test_that_the_least_time_counts_before_a_job_has_begun_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = awaiting()
+    of.settle()
+    of.pass_time(20)
+    waiting(of, "high", 4, priority=9)
+    assert of.state.jobs["uid-mid"].stage == Stage.RUNNING
+    monkeypatch.setattr(JobRecord, "room_since_ms", property(lambda job: job.began_ms))
+    of.config = msgspec.structs.replace(of.config, min_runtime_ms=60_000)
+    [problem] = forbidden(of, least_ms=60_000)
+    assert "it took its nodes and has run for 20000 ms of 60000" in problem
 
 
 def test_a_job_whose_leader_has_finished_and_that_gives_room_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
