@@ -41,7 +41,7 @@ _BEGUN = (Stage.STARTING, Stage.RUNNING)
 _ALLOWED = PreemptionMode.ALLOWED
 _NOTHING: Amounts = {}
 #: Of so many jobs, the first in order, workers are looked at that may be spared beside their surplus.
-_SPARE_JOBS = 256
+_SPARE_JOBS = 64
 
 
 #: Some slots of a job.
@@ -450,7 +450,7 @@ class Candidates:
         """Whether a job that may give room can spare all of its pods on these nodes."""
         of = _Begun(0, "", job, self._jobs.of(job), young=False)
         there = sum([node in nodes for node in job.placements.values()])
-        return there == sum(map(len, self._units_on(dict.fromkeys(nodes), True, of)))
+        return 0 < there == sum(map(len, self._units_on(dict.fromkeys(nodes), True, of)))
 
     def _spare_of(self, of: _Begun) -> Spare:
         """What a job can spare on each node."""

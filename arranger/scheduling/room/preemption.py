@@ -403,13 +403,14 @@ class PreemptionSearch:
         found, whole, nodes = list[dict[str, None]](), list[Candidate](), dict[str, None]()
         if outcome is not None:
             whole = outcome.whole
-            free, nodes = outcome.free_before(view), {view.names[piece.row]: None for piece in outcome.tried.pieces}
+            free = outcome.free_before(view)
+            nodes = dict.fromkeys(sorted([view.names[piece.row] for piece in outcome.tried.pieces]))
         spare = self._candidates.spare_on_nodes(job, asked, self._use, taken)
         freed = self._vacating.helpful_nodes(job, chain.from_iterable(spare.values()), free)
         pods = {node: sum(len(slots) for _, slots in spare[node]) for node in freed if node in spare}
         first = sorted([node for node in pods if node in helpful], key=pods.__getitem__)[:_NODES]
         if first:
-            others = helpful if self._vacating.by_room_alone else view.names
+            others = sorted(helpful if self._vacating.by_room_alone else view.names)  # rows are in any order
             found = [dict.fromkeys([*first, *others]), *({node: None} for node in first)]
         if any(self._candidates.can_spare(of.job, nodes) for of in whole):
             found.append(nodes)
