@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _NAMES = tuple(f"crowd{number}" for number in range(5))
 #: In a run that is about this, jobs come and compete in any case, and often.
 CROWD = "preempted: priority"
-#: So are runs about jobs of two sets whose quorums may be any of their workers, beside pods that need most of a node.
-TWO_SETS, _HAVE_THEM = "two sets", 0.15
+#: Runs about jobs of two sets whose quorums may be any of their workers, beside pods that need most of a node.
+TWO_SETS = "two sets"
 #: How often it is looked whether a job awaits room, in seconds, and how probably one is disturbed then.
 _LOOKS_S, _DISTURBED = 0.2, 0.05
 #: How often a second writer looks whether a cycle would take room now.
@@ -52,8 +52,8 @@ class Room:
         self._disturbs = self._chance.random() < 0.8
         self.forges = self._chance.random() < 0.5
         self._turn, self._turn_ends_s = 0, 0.0
-        self._sets = random.Random(f"{world.seed} room two sets")
-        self._two_sets = self._sets.random() < _HAVE_THEM or world.faults.often(TWO_SETS)
+        self._sets = random.Random(f"{world.seed} two sets")
+        self._two_sets = world.faults.often(TWO_SETS)
 
     def draw(self) -> dict[str, Any]:
         """A part of a new job's spec."""
