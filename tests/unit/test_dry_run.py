@@ -203,6 +203,7 @@ def behind_a_reservation() -> tuple[World, JobRecord]:
     waiting(of, "large", 8, priority=6)
     of.settle()
     assert [*of.state.reservations] == ["uid-large"]
+    tried(of, of.state.jobs["uid-large"])  # until then it may take the room itself any moment
     return of, waiting(of, "small", 2, priority=5)
 
 
