@@ -756,7 +756,9 @@ def test_who_takes_room_that_is_to_be_left_to_a_gang_before_it_is_its_guest() ->
     of.pass_time(300)
     big = job_of(of, "big", 7, 3, 4)
     assert of.state.reservations[big.uid].decided.start_ms == 0
+    stays = job_of(of, "stays", 7, preemptible=False)
     behind = [job_of(of, "small", 7), job_of(of, "large", 7, 2, 4)]
+    assert not stays.placements, "it can't be a guest, and is like the small one in all else"
     assert all(job.placements and job.slots.hosts == (big.uid,) for job in behind)
     of.pass_time(300)
     job_of(of, "runs", 9, terminating=True)

@@ -140,10 +140,7 @@ def why_no_room(
     there = _open_nodes(state, job, config, time_ms, policies) if lacks is None else None
     placer = Placer(state, config, policies, time_ms=time_ms)
     preempting = Preempting(state, config, placer, waiting, policies=policies, time_ms=time_ms)
-    line, awaited = (
-        _line(candidates, preempting, job, asked),
-        _awaited(state, job, preempting, config),
-    )
+    line, awaited = _line(candidates, preempting, job, asked), _awaited(state, job, preempting, config)
     found: dict[tuple[NoRoomKind, str], dict[str, int]] = {}
     kinds = list(_kinds(state, job, config, rules, line, awaited=awaited, time_ms=time_ms))
     for uid, kind, until_ms in _within(state, lacks, kinds):

@@ -130,8 +130,8 @@ class PreemptionSearch:
         job, view = tried.job, self._placer.view
         if not self._helps(tried) or not self.may_make_room(job):
             return None
-        host = job.uid if job.uid in self._state.reservations else ""
-        key = (*self._candidates.standing_of(job), self._placer.alike(job), host)
+        own = job.uid if job.uid in self._state.reservations else job.valid_spec.preemptible  # may it be a guest
+        key = (*self._candidates.standing_of(job), self._placer.alike(job), own)
         if self._failed.get(key) == view.content:
             return None
         found = self._search(tried, lambda: self._from_candidates(tried, kept))

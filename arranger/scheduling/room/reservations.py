@@ -806,7 +806,7 @@ class Reservations:
             shortage.leaves_late = self._would_fit(job, self._open_to_guests(job, late=True))
 
     def _as_guest(self, job: JobRecord) -> PlacementTry | None:
-        if not self._config.guests or job.of_pods or not job.valid_spec.preemptible:
+        if not may_be_guest(job, self._config):
             return None
         free = self._open_to_guests(job)
         found = self._in_held_room(job, free)
