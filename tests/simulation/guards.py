@@ -652,7 +652,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         known_jobs, "ends_by_itself", lambda _, job, time_ms: job.stands_still or not job.active
     ),
     "that a pod which hangs is no reason to wait": _without(vacating, "hanging", frozenset()),
-    "that surplus goes before whole jobs": _without(Candidates, "_surplus", ()),
+    "that surplus goes before whole jobs": _without(Candidates, "_units_on", ()),
     "that whichever workers free a node may be surplus": _without(Preempting, "_spare_nodes", []),
     "that no restart of a preempted job counts": _restarts_of_victims_count,
     "that room is kept for whom others gave it": _room_is_anyones,
