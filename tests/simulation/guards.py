@@ -274,7 +274,7 @@ def _any_claim_counts() -> Iterator[None]:
         may_bind = not job.ended and pod.node and pod.uid not in job.retired and slot not in job.slots.leaving
         if decided != pod.node and may_bind:
             self.state.nodes.release(decided, requests_of(job, slot))
-            self._reserve(job, slot, pod.node)
+            self.reserve(job, slot, pod.node)
         return bind(self, job, slot, pod, counted=counted)
 
     any_pod, owned = _without(fold, "_is_stranger", False)(), _without(ownership, "is_own", True)()
@@ -456,7 +456,7 @@ def _room_is_anyones() -> Iterator[None]:
         preempted(self, offset, event)
         job = self.state.jobs.get(event.placed.job_uid)
         if job is not None and job.slots.room == event:
-            self._unschedule(job, job.stage)
+            self.slots.unschedule(job, job.stage)
 
     with mock.patch.dict(fold._APPLY, {k.Preempted: unkept}):
         yield

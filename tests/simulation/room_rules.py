@@ -618,9 +618,9 @@ def _is_closed(state: State, cycle: k.CycleTaken, job: JobRecord, host: JobRecor
 
 
 def leaves_late(job: JobRecord, time_ms: int, start_ms: int) -> bool:
-    """Whether the grace period of some pod of a job is over only after a start; no start is that if it is unknown."""
-    by_ms = [time_ms + group.grace_s * 1000 for group in job.valid_spec.groups if group.count]
-    return start_ms > 0 and max(by_ms, default=time_ms) >= start_ms
+    """Whether a grace period of a job beyond the usual 30 s is over only after a start; none is if that is unknown."""
+    by_ms = [time_ms + of.grace_s * 1000 for of in job.valid_spec.groups if of.count and of.grace_s > 30]
+    return start_ms > 0 and max(by_ms, default=0) >= start_ms
 
 
 def _may_start(state: State, cycle: k.CycleTaken, job: JobRecord, *, alone: bool = True, guests: bool = True) -> bool:

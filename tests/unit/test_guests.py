@@ -815,8 +815,8 @@ def test_who_cannot_leave_before_a_promised_start_is_no_guest() -> None:
     waiting = explained(of.entries, "slow").waiting
     assert waiting is not None and waiting.shortfall is not None and waiting.shortfall.leaves_late
     of.pass_time(65)
-    late, at_once = small(of, "late"), small(of, "at-once", grace_s=0)
-    assert late.stage == Stage.PENDING and at_once.slots.hosts == ("uid-big",)
+    late, usual = small(of, "late", grace_s=45), small(of, "usual", grace_s=30)
+    assert late.stage == Stage.PENDING and usual.slots.hosts == ("uid-big",)
     of.pass_time(40)
     of.settle()
     assert of.state.jobs["uid-big"].stage == Stage.RUNNING
@@ -849,6 +849,6 @@ def test_nobody_takes_a_guests_room_in_the_way_of_a_host_for_which_it_could_not_
     guest = small(of, "guest", 4, priority=3)
     assert guest.slots.hosts == ("uid-first", "uid-second")
     of.pass_time(170)
-    above = small(of, "above", 4, priority=5)
+    above = small(of, "above", 4, priority=5, grace_s=60)
     assert not above.placements and guest.stage == Stage.RUNNING
     assert small(of, "at-once", 4, priority=5, grace_s=0).slots.hosts == ("uid-first", "uid-second")

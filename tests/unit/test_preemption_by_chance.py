@@ -162,7 +162,8 @@ class Watch:
         mine, its = specs[by.valid_spec.queue], specs[of.valid_spec.queue]
         same = by.valid_spec.queue == of.valid_spec.queue
         assert of.valid_spec.preemptible and of.placements
-        assert self.of.now_ms - of.began_ms >= its.min_runtime_s * 1000
+        waits = of.slots.room is not None  # for room that it took: it hasn't begun
+        assert waits or self.of.now_ms - of.began_ms >= its.min_runtime_s * 1000
         if same:
             assert of.valid_spec.priority < by.valid_spec.priority
             assert victim.kind != PreemptionKind.RECLAIM
