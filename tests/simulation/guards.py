@@ -117,6 +117,7 @@ OF_ROOM = (
     "that nobody gives room that comes by itself",
     "that surplus goes before whole jobs",
     "that whichever workers free a node may be surplus",
+    "that who takes room which is to be left to a job before it is its guest",
     "that no restart of a preempted job counts",
     "that room is kept for whom others gave it",
     "how long jobs keep what they have just got",
