@@ -474,7 +474,8 @@ def _too_much(state: State, cycle: k.CycleTaken, event: k.Preempted, done: Colle
     of_lower = [unit for unit in _surplus(state, cycle, job) if unit[0].uid not in done]
     surplus = of_lower if PreemptionKind.SURPLUS in _modes(state, cycle, job) else []
     whole = [victim for victim in event.victims if victim.kind in (PreemptionKind.PRIORITY, PreemptionKind.RECLAIM)]
-    guest = bool(event.placed.hosts)
+    # Who takes room that is to be left to its host does so beside what is held for that.
+    guest = bool(event.placed.hosts) and all(state.jobs[of.job_uid].slots.hosts for of in event.victims)
     if whole and surplus and _fits(state, cycle, job, surplus, as_guest=guest):
         yield f"{job.seen.name} takes room from whole jobs, though the surplus of {len(surplus)} would do"
     for node in sorted(state.nodes.rows) if whole and surplus else ():
