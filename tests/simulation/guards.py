@@ -158,7 +158,6 @@ _OFTEN = {
     "that first statuses come soon while nothing else is to do": {SLOW: 1.0},
     "that an effect which fails isn't a look that fails": {SOME_FAIL: 1.0},
     "that nobody becomes a guest where the job in front can start": {CALM: 1.0},
-    "that a guest can leave before a known start": {CALM: 1.0},
     "that who has no reservation any more has no guests": {CALM: 1.0},
     "that running jobs grow into reserved room": {CALM: 1.0},
     "that reserved room is kept": {CALM: 1.0},
@@ -663,7 +662,6 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "how long jobs keep what they have just got": _without(candidates, "least_runtime_ms", (0, 0)),
     "that reserved room has guests": _without(Reservations, "_as_guest", None),
     "that nobody becomes a guest where the job in front can start": _without(Reservations, "_may_start", False),
-    "that a guest can leave before a known start": _without(Reservations, "leaves_in_time", True),
     "that who has no reservation any more has no guests": lambda: mock.patch.object(
         forecasts, "end_reservation", lambda state, uid, _: state.reservations.pop(uid, None)
     ),
