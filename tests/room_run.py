@@ -70,8 +70,6 @@ def keep_room(story: Story) -> None:
     for name, preemptible in (("endless", False), ("guest", True)):
         unknown = job(name, queue="research", pods=2)
         unknown["spec"]["preemptible"] = preemptible
-        for of in (unknown["spec"]["leader"], *unknown["spec"]["workerSets"]):
-            of["template"]["spec"]["terminationGracePeriodSeconds"] = 5  # else it can't leave before `wide` is to start
         # no job with this image has ended, so nothing is learned of its end either
         unknown["spec"]["leader"]["template"]["spec"]["containers"][0]["image"] = "registry.example/rl/new:1.0"
         story.apply(unknown)
