@@ -103,7 +103,8 @@ class LackOfNodes(_Lack, frozen=True, tag="nodes"):
     no_guest: bool = False
     #: The jobs (UIDs) whose reserved room is in its way, if several have reservations.
     kept_by: tuple[str, ...] = ()
-    #: The job can't be a guest in reserved room, because the start there is known, and its grace period isn't shorter.
+    #: The job can't be a guest in reserved room, because the start there is known and comes before its grace period,
+    #: which is longer than usual, would be over.
     leaves_late: bool = False
 
 

@@ -35,7 +35,7 @@ from msgspec.structs import replace
 
 from arranger.events.kinds import PodSeen, Reserved
 from arranger.model.config import CycleConfig
-from arranger.model.job import PlacedPods, Stage
+from arranger.model.job import DEFAULT_GRACE_S, PlacedPods, Stage
 from arranger.model.pod import PodShape
 from arranger.model.reasons import ReasonKind
 from arranger.projections.cluster.nodes import Amounts
@@ -55,8 +55,6 @@ from arranger.scheduling.room.vacating import Departing, Vacated, Vacating, grac
 from arranger.scheduling.search.placer import Placer
 
 _WAITING = (Stage.PENDING, Stage.RESCHEDULING)
-#: The grace period of a pod that doesn't say it, in seconds.
-_USUAL_GRACE_S = 30
 
 #: `Preemption.make_room`.
 MakeRoom = Callable[[PlacementTry, Callable[[], Collection[str]]], PlacementTry | None]
@@ -874,7 +872,7 @@ class Reservations:
         """Whether the grace periods of a job that gets nodes now would be over before a start, 0 for an unknown one, or
         are no longer than usual: room would be idle before each start if those counted."""
         grace_s = max((of.grace_s for of in job.valid_spec.groups if of.count), default=0)
-        return not start_ms or grace_s <= _USUAL_GRACE_S or self._time_ms + grace_s * 1000 < start_ms
+        return not start_ms or grace_s <= DEFAULT_GRACE_S or self._time_ms + grace_s * 1000 < start_ms
 
     def _may_start(self, uid: str) -> bool:
         """Whether the job for which room is held can start with it without its guests. In a cycle, there is no more
