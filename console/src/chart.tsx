@@ -50,6 +50,8 @@ const high = (_: uPlot, values: string[] | null): number =>
 export function Chart(props: Shown) {
   const [box, width] = useWidth<HTMLDivElement>();
   const plotted = useRef<uPlot | null>(null);
+  // Where the pointer is: a chart that is drawn again under it goes on telling the values there.
+  const pointed = useRef({ left: -10, top: -10 });
   const shown = useRef(props);
   shown.current = props;
   const unmarked = useRef<HTMLCanvasElement | null>(null);
@@ -74,11 +76,13 @@ export function Chart(props: Shown) {
       unmarked.current = copyOf(plot.ctx.canvas);
       drawMark(plot, shown.current.mark);
     });
+    (plot.hooks.ready ??= []).push(() => plot.setCursor(pointed.current));
     (plot.hooks.setLegend ??= []).push(() => tell(plot, shown.current));
     tell(plot, shown.current);
     plotted.current = plot;
     return () => {
       plotted.current = null;
+      pointed.current = { left: plot.cursor.left ?? -10, top: plot.cursor.top ?? -10 };
       plot.destroy();
     };
   }, [key, width, dark.value]);

@@ -192,11 +192,12 @@ def test_a_page_that_followed_the_log_while_queues_changed_draws_the_past_in_the
         chart = page.get_by_label("GPUs used by each queue over time")
         values = {name: chart.locator(".u-series").filter(has_text=name).locator(".u-value") for name in jobs}
         expect(values["tests"]).to_have_text("13")
+        chart.locator(".u-over").evaluate("over => over.dataset.earlier = 'yes'")
+        chart.locator(".u-over").hover()  # in the middle, 300 seconds ago
         with file.open("ab") as log:
             log.write(whole.read_bytes()[file.stat().st_size :])
         expect_at(page, world.entries[-1].last)
-        page.wait_for_timeout(2_000)  # the chart is drawn after the point is shown
-        chart.locator(".u-over").hover()  # in the middle, 300 seconds ago
+        expect(chart.locator(".u-over[data-earlier]")).to_have_count(0)  # drawn again, under the pointer
         expect(values["team"]).to_have_text("6")
         expect(values["tests"]).to_have_text("13")
         page.close()
