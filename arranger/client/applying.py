@@ -16,6 +16,7 @@ import msgspec
 from arranger.client.jobs import APPLIED
 from arranger.errors import UsageError
 from arranger.kube.cluster import Object
+from arranger.model.template import worker_sets
 from arranger.model.validation import scaled_set, validate
 
 
@@ -50,9 +51,9 @@ def _check_counts(now: Object, given: Object, patch: Object) -> None:
     replicas, number = spec.get("replicas"), scaled_set(spec)
     if replicas is None or number is None or given["spec"].get("replicas") is not None:
         return
-    workers = spec["workerSets"][number]
+    workers = worker_sets(spec)[number]
     name, count = workers["name"], workers.get("counts")
-    before = [of.get("counts") for of in now["spec"]["workerSets"] if of["name"] == name]
+    before = [of.get("counts") for of in worker_sets(now["spec"]) if of["name"] == name]
     if count not in (None, replicas, *before):
         said = f"spec.workerSets[{number}].counts: {count} would have no effect"
         why = f"the job was scaled, and spec.replicas ({replicas}) is the number of workers of {name}"

@@ -33,6 +33,7 @@ from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import PODS, TYJOBS, ApiError, ClusterUnavailable, Expired, Object
 from arranger.kube.config import find_access, find_namespace
 from arranger.model.job import MAX_WORKERS, Stage
+from arranger.model.template import worker_sets
 from arranger.model.text import few
 from arranger.model.validation import scaled_set
 from arranger.settings import SERVER_VARIABLE
@@ -288,13 +289,13 @@ class AsyncClient:
         arguments.text("worker_set", worker_set)
         for _ in range(_EDITS):
             job = await self.job(name)
-            spec: Object = {"workerSets": [], **job.object["spec"]}
+            spec: Object = job.object["spec"]
             number = _set_number(spec, worker_set)
             if number == scaled_set(spec):
                 scale = {"spec": {"replicas": count}}
                 await self._kube().patch(TYJOBS, self.namespace, self._own(name), scale, subresource="scale")
                 return await self.job(name)
-            sets = list(spec["workerSets"])
+            sets = list(worker_sets(spec))
             sets[number] = {**sets[number], "counts": count}
             version = job.object["metadata"]["resourceVersion"]
             try:
@@ -555,7 +556,7 @@ def _edited(name: str) -> ArrangerError:
 
 
 def _set_number(spec: Object, name: str) -> int:
-    names = [of["name"] for of in spec["workerSets"]]
+    names = [of["name"] for of in worker_sets(spec)]
     number = names.index(name) if name in names else scaled_set(spec) if not name else None
     if not names:
         raise UsageError("the job has no worker sets", hint="a job of a leader alone can't be scaled")

@@ -22,7 +22,7 @@ from arranger.model.names import (
     service_name,
 )
 from arranger.model.pod import gpus_of
-from arranger.model.template import effective_requests
+from arranger.model.template import effective_requests, worker_sets
 from arranger.model.validation import counts_of, group_size_of, leaders_of, sets_text
 
 #: The kubelet starts a failed container again, which `restartLimit` counts.
@@ -47,7 +47,7 @@ def pod_manifest(
     `group` is 0 for the leader and `i + 1` for worker set `i`.
     """
     spec = job["spec"]
-    part = spec["leader"] if group == LEADER_GROUP else spec["workerSets"][group - 1]
+    part = spec["leader"] if group == LEADER_GROUP else worker_sets(spec)[group - 1]
     template = part["template"]
     metadata = _metadata(job, part, leader=group == LEADER_GROUP, index=index, attempt=attempt, before=failed_before)
     environment = _environment(job, group=group, index=index, attempt=attempt, leader_address=leader_address)
@@ -97,7 +97,7 @@ def _environment(job: Object, *, group: int, index: int, attempt: int, leader_ad
     """The identity of this pod, and how it finds the others, as `docs/jobs.md` lists them. A leader has no worker set,
     and its worker count is that of the whole job."""
     spec, leader = job["spec"], group == LEADER_GROUP
-    sets, counts, leaders = spec["workerSets"], counts_of(spec), leaders_of(spec)
+    sets, counts, leaders = worker_sets(spec), counts_of(spec), leaders_of(spec)
     part = spec["leader"] if leader else sets[group - 1]
     size = group_size_of(part)
     variables = {

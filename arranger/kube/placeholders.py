@@ -8,6 +8,7 @@ from arranger.kube.cluster import Object
 from arranger.kube.manifests import pod_manifest
 from arranger.model.names import known_labels
 from arranger.model.provisioning import HOLDS_FOR_LABEL, NO_SCHEDULER, NUMBER_LABEL
+from arranger.model.template import worker_sets
 
 #: The fields that decide on nodes, or on whether the API server's admission lets a pod pass.
 _OF_POD = (
@@ -21,7 +22,7 @@ _OF_CONTAINER = ("image", "name", "ports", "resources", "restartPolicy", "securi
 def placeholder_manifest(job: Object, name: str, *, group: int, number: int) -> Object:
     """The placeholder of this name for a pod of a group of a valid TYJob; `number` is that of the request."""
     pod = pod_manifest(job, group=group, index=0, attempt=0, node="", leader_address=None)["spec"]
-    part = job["spec"]["workerSets"][group - 1] if group else job["spec"]["leader"]
+    part = worker_sets(job["spec"])[group - 1] if group else job["spec"]["leader"]
     own, of = part["template"].get("metadata") or {}, job["metadata"]
     labels = {**(own.get("labels") or {}), **known_labels(of["name"], part["name"], leader=not group)}
     spec = {

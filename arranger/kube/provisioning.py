@@ -11,6 +11,7 @@ from arranger.kube.owners import owner_reference
 from arranger.kube.translate import controlling_job
 from arranger.model.names import known_labels
 from arranger.model.provisioning import NUMBER_LABEL, NodesAnswer, request_name, request_number
+from arranger.model.template import worker_sets
 from arranger.model.text import one_line
 
 #: By these annotations a pod says that its node was provided for a request.
@@ -80,7 +81,7 @@ def template_manifests(job: Object, decided: NodesRequested, request_uid: str) -
     found = []
     for of in decided.pods:
         pod = pod_manifest(job, group=of.group, index=0, attempt=decided.attempt, node="", leader_address=None)
-        part = job["spec"]["workerSets"][of.group - 1] if of.group else job["spec"]["leader"]
+        part = worker_sets(job["spec"])[of.group - 1] if of.group else job["spec"]["leader"]
         labels = (part["template"].get("metadata") or {}).get("labels") or {}
         known = dict(known_labels(job["metadata"]["name"], part["name"], leader=not of.group))
         spec = {name: value for name, value in pod["spec"].items() if name not in ("nodeName", "hostname")}

@@ -11,6 +11,7 @@ from arranger.kube.cluster import CONFIG_MAPS, SERVICES, Object
 from arranger.kube.owners import owner_reference
 from arranger.model.job import LEADER_GROUP, Rendezvous, RendezvousScope
 from arranger.model.names import JOB_LABEL, domain, hostname, known_labels, members_name, service_name
+from arranger.model.template import worker_sets
 from arranger.model.tyjob import rendezvous_of
 from arranger.model.validation import counts_of, group_size_of, leaders_of
 
@@ -63,7 +64,7 @@ def members_map(metadata: Mapping[str, Any], content: str) -> Object:
 
 def names_of(job: Object, group: int, index: int) -> Object:
     """The host name of a pod and its Service, as fields of its spec; empty in a job without a rendezvous."""
-    if not any(rendezvous_of(workers) for workers in job["spec"]["workerSets"]):
+    if not any(rendezvous_of(workers) for workers in worker_sets(job["spec"])):
         return {}
     return {"hostname": hostname(_name(job, group), index), "subdomain": job["metadata"]["name"]}
 
@@ -78,10 +79,10 @@ def variables_of(job: Object, group: int, index: int) -> dict[str, str]:
     if rendezvous.scope == RendezvousScope.SET:
         first, rank, size = group, index, counts[group - 1]
     elif rendezvous.scope == RendezvousScope.GROUP:
-        size = group_size_of(job["spec"]["workerSets"][group - 1])
+        size = group_size_of(worker_sets(job["spec"])[group - 1])
         first, rank, rank_0 = group, index % size, index - index % size
     else:
-        joining = [_counts_job(rendezvous_of(workers)) for workers in job["spec"]["workerSets"]]
+        joining = [_counts_job(rendezvous_of(workers)) for workers in worker_sets(job["spec"])]
         in_world = [count if joins else 0 for count, joins in zip(counts, joining, strict=True)]
         leaders = leaders_of(job["spec"])
         first, size = LEADER_GROUP if leaders else 1 + joining.index(True), leaders + sum(in_world)
@@ -123,7 +124,7 @@ def _mounting(container: Object) -> Object:
 
 def _of_group(job: Object, group: int) -> list[Rendezvous]:
     """The rendezvous that concern a group: its own, or for the leader those that count the whole job."""
-    sets = job["spec"]["workerSets"]
+    sets = worker_sets(job["spec"])
     if group != LEADER_GROUP:
         own = rendezvous_of(sets[group - 1])
         return [own] if own is not None else []
@@ -140,5 +141,5 @@ def _has_file(found: list[Rendezvous]) -> bool:
 
 def _name(job: Object, group: int) -> str:
     spec = job["spec"]
-    name: str = (spec["leader"] if group == LEADER_GROUP else spec["workerSets"][group - 1])["name"]
+    name: str = (spec["leader"] if group == LEADER_GROUP else worker_sets(spec)[group - 1])["name"]
     return name

@@ -142,9 +142,7 @@ _WORDS: Mapping[FaultKind, str] = MappingProxyType(
             "Invalid value: a worker set can't have the leader's name '{name}': every name must be used once"
         ),
         _K.MIN_WORKERS_ABOVE_COUNTS: _ABOVE_COUNTS,
-        _K.MIN_WORKERS_WITHOUT_SETS: (
-            f'{_ABOVE_COUNTS} (a job of a leader alone says "workerSets: []" and "minWorkersNum: 0")'
-        ),
+        _K.MIN_WORKERS_WITHOUT_SETS: (f"{_ABOVE_COUNTS} (a job of a leader alone needs none: leave it out)"),
         _K.MIN_COUNT_ABOVE_COUNTS: (
             "Invalid value: minCount of worker set '{name}' must not be above its counts, which is {limit}, but is "
             "{value}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from arranger.model.checks import below
 from arranger.model.faults import Fault, FaultKind
+from arranger.model.template import worker_sets
 
 KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
@@ -26,7 +27,7 @@ def kueue_labels(tyjob: Json) -> Iterator[Fault]:
         yield Fault(below("metadata.labels", KUEUE_QUEUE_LABEL), FaultKind.KUEUE_LABEL)
     spec = tyjob["spec"]
     parts = [("spec.leader", spec["leader"])] if spec.get("leader") is not None else []
-    parts += [(f"spec.workerSets[{number}]", of) for number, of in enumerate(spec["workerSets"])]
+    parts += [(f"spec.workerSets[{number}]", of) for number, of in enumerate(worker_sets(spec))]
     for path, of in parts:
         if names_queue_of_kueue(of["template"].get("metadata") or {}):
             field = below(f"{path}.template.metadata.labels", KUEUE_QUEUE_LABEL)

@@ -315,7 +315,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
             Whole(0, MAX_WORKERS),
             "Workers needed to start the job, and to keep it running, of all worker sets together: 0 to their number; "
             "workers in parts of worker groups don't count. If unset, the sum that the minCounts of the sets ask for, "
-            "or 1 if no set has one.",
+            "1 if no set has one, and 0 for a leader alone.",
         ),
     ]
     #: That of its class, if it names one: 0 while that isn't known, as in observations.

@@ -392,6 +392,11 @@ def _amounts(quantities: Mapping[str, Any] | None) -> dict[str, int]:
     return {name: amount(name, quantity) for name, quantity in present(quantities).items()}
 
 
+def worker_sets(spec: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
+    """The worker sets of a TYJob's spec: none in that of a leader alone, which is stored as an empty list."""
+    return spec.get("workerSets") or ()
+
+
 def present(fields: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """The fields with a value other than null."""
     return {name: value for name, value in fields.items() if value is not None} if fields else {}

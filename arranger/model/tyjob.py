@@ -30,7 +30,7 @@ from arranger.model.job import (
 )
 from arranger.model.names import known_labels
 from arranger.model.pod import PodShape, lowest_qos
-from arranger.model.template import declared_needs, grace_of, pod_shape, present, qos_class, quota_traits
+from arranger.model.template import declared_needs, grace_of, pod_shape, present, qos_class, quota_traits, worker_sets
 from arranger.model.validation import (
     DEFAULT_RENDEZVOUS_PORT,
     counts_of,
@@ -52,7 +52,7 @@ def job_spec(tyjob: Mapping[str, Any], *, clean: CleanPodPolicy = CleanPodPolicy
         _group(name, spec, leader, 1, leader=True) if leader is not None else NO_LEADER,
         *(
             _group(name, spec, workers, count, leader=False)
-            for workers, count in zip(spec["workerSets"], counts_of(spec), strict=True)
+            for workers, count in zip(worker_sets(spec), counts_of(spec), strict=True)
         ),
     )
     given = read(JobSpec, spec) | {
@@ -82,7 +82,7 @@ def job_spec(tyjob: Mapping[str, Any], *, clean: CleanPodPolicy = CleanPodPolicy
 def _templates(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The specs of the templates of all its pods, the leader's first."""
     leader = spec.get("leader")
-    return [of["template"]["spec"] for of in (leader, *spec["workerSets"]) if of is not None]
+    return [of["template"]["spec"] for of in (leader, *worker_sets(spec)) if of is not None]
 
 
 def _image(spec: Mapping[str, Any]) -> str:
@@ -102,7 +102,7 @@ def _success(spec: Mapping[str, Any]) -> tuple[int, ...]:
     kind, names = policy.get("type") or default, policy.get("sets") or ()
     if kind == SuccessType.LEADER:
         return (LEADER_GROUP,)
-    sets = enumerate(spec["workerSets"], start=1)
+    sets = enumerate(worker_sets(spec), start=1)
     return tuple(number for number, of in sets if kind == SuccessType.ALL_WORKERS or of["name"] in names)
 
 
@@ -113,7 +113,7 @@ def _start_after(spec: Mapping[str, Any], group: Mapping[str, Any]) -> int | Non
         return None
     if after == StartAfter.LEADER_READY:
         return LEADER_GROUP
-    return 1 + [of["name"] for of in spec["workerSets"]].index(after)
+    return 1 + [of["name"] for of in worker_sets(spec)].index(after)
 
 
 def _group(job: str, spec: Mapping[str, Any], group: Mapping[str, Any], count: int, *, leader: bool) -> PodGroup:

@@ -30,6 +30,7 @@ from arranger.model.job import (
 from arranger.model.names import MAX_NAMES_LENGTH
 from arranger.model.pod_rules import mounts_without_volume, refused_in_pods
 from arranger.model.schema import definition
+from arranger.model.template import worker_sets
 from arranger.model.variables import ALWAYS, SETS, unset_variables
 
 
@@ -100,7 +101,7 @@ def refused_later(tyjob: Mapping[str, Any]) -> list[Fault]:
     cluster. Without this check, it would get nodes first."""
     spec = tyjob["spec"]
     parts = [("spec.leader", spec["leader"])] if spec.get("leader") else []
-    parts += [(f"spec.workerSets[{number}]", part) for number, part in enumerate(spec["workerSets"])]
+    parts += [(f"spec.workerSets[{number}]", part) for number, part in enumerate(worker_sets(spec))]
     sets = len(sets_text(spec)) if parts else 0
     return [
         fault
@@ -152,7 +153,7 @@ def scaled_set(spec: Mapping[str, Any]) -> int | None:
     """The position of the worker set that `replicas` counts: the one that `scaledSet` names, else the first; None if
     there is no such set."""
     named = spec.get("scaledSet")
-    for number, workers in enumerate(spec["workerSets"]):
+    for number, workers in enumerate(worker_sets(spec)):
         if named is None or workers["name"] == named:
             return number
     return None
@@ -166,13 +167,13 @@ def group_size_of(workers: Mapping[str, Any]) -> int:
 def counts_of(spec: Mapping[str, Any]) -> list[int]:
     """How many workers each worker set has: as many worker groups as it counts, times their size."""
     return [
-        count * group_size_of(workers) for count, workers in zip(_group_counts(spec), spec["workerSets"], strict=True)
+        count * group_size_of(workers) for count, workers in zip(_group_counts(spec), worker_sets(spec), strict=True)
     ]
 
 
 def _group_counts(spec: Mapping[str, Any]) -> list[int]:
     """How many worker groups each worker set has: of the scaled set `replicas` where it is given, else `counts`."""
-    counts = [whole_of(workers, "counts", DEFAULT_COUNTS) for workers in spec["workerSets"]]
+    counts = [whole_of(workers, "counts", DEFAULT_COUNTS) for workers in worker_sets(spec)]
     replicas, scaled = whole_of(spec, "replicas", None), scaled_set(spec)
     if replicas is not None and scaled is not None:
         counts[scaled] = replicas
@@ -191,7 +192,7 @@ def sets_text(spec: Mapping[str, Any]) -> str:
             "groupSize": group_size_of(of),
             "firstRank": leaders + sum(counts[:number]),
         }
-        for number, (of, count) in enumerate(zip(spec["workerSets"], counts, strict=True))
+        for number, (of, count) in enumerate(zip(worker_sets(spec), counts, strict=True))
     ]
     return msgspec.json.encode(found).decode()
 
@@ -203,13 +204,13 @@ def leaders_of(spec: Mapping[str, Any]) -> int:
 
 def least_workers(spec: Mapping[str, Any]) -> int:
     """How many workers a quorum needs in all: minWorkersNum (if unset, 1, or the sum of the sets' minimums if any set
-    has one), or that sum if it is more. Without a leader, it is at least 1."""
+    has one or there is none), or that sum if it is more. Without a leader, it is at least 1."""
     minimums = [
         int(workers["minCount"]) * group_size_of(workers)
-        for workers in spec["workerSets"]
+        for workers in worker_sets(spec)
         if workers.get("minCount") is not None
     ]
-    default = sum(minimums) if minimums else DEFAULT_MIN_WORKERS
+    default = sum(minimums) if minimums or not worker_sets(spec) else DEFAULT_MIN_WORKERS
     return max(whole_of(spec, "minWorkersNum", default), sum(minimums), 1 - leaders_of(spec))
 
 
@@ -219,7 +220,7 @@ def _spec_as_a_whole(spec: dict[str, Any], path: str) -> Faults:
     leader_name = leader["name"] if leader is not None else ""
     if leader is None:
         yield from _leaderless(spec, path)
-    elif any(workers["name"] == leader_name for workers in spec["workerSets"]):
+    elif any(workers["name"] == leader_name for workers in worker_sets(spec)):
         yield Fault(f"{path}.workerSets", _K.NAME_OF_THE_LEADER, name=leader_name)
     if spec.get("priority") is not None and spec.get("priorityClassName") is not None:
         yield Fault(f"{path}.priorityClassName", _K.TWO_PRIORITIES)
@@ -227,20 +228,25 @@ def _spec_as_a_whole(spec: dict[str, Any], path: str) -> Faults:
     yield from _scale(spec, path)
     yield from _success(spec, path)
     yield from _starts(spec, path)
-    total = sum(counts_of(spec))
-    minimums = leader is not None and any(workers.get("minCount") is not None for workers in spec["workerSets"])
-    least = whole_of(spec, "minWorkersNum", 0 if minimums else DEFAULT_MIN_WORKERS)
-    if least > total and (leader is not None or spec["workerSets"]):
-        yield _too_few_workers(spec, path, least, total)
+    yield from _numbers(spec, path)
     if len(_job_ports(spec)) > 1:
         yield Fault(f"{path}.workerSets", _K.SEVERAL_PORTS)
+
+
+def _numbers(spec: dict[str, Any], path: str) -> Faults:
+    """The rules about how many workers all sets have together."""
+    total, sets, leaders = sum(counts_of(spec)), worker_sets(spec), leaders_of(spec)
+    minimums = leaders and (not sets or any(workers.get("minCount") is not None for workers in sets))
+    least = whole_of(spec, "minWorkersNum", 0 if minimums else DEFAULT_MIN_WORKERS)
+    if least > total and (leaders or sets):
+        yield _too_few_workers(spec, path, least, total)
     if total > MAX_WORKERS:
         yield Fault(f"{path}.workerSets", _K.TOO_MANY_WORKERS, str(total), limits=(str(MAX_WORKERS),))
 
 
 def _leaderless(spec: dict[str, Any], path: str) -> Faults:
     """The rules about a job of equals."""
-    if not spec["workerSets"]:
+    if not worker_sets(spec):
         yield Fault(f"{path}.workerSets", _K.NO_LEADER_NOR_SET)
     if spec.get("leaderService"):
         yield Fault(f"{path}.leaderService", _K.NO_LEADER)
@@ -254,19 +260,19 @@ def _success(spec: dict[str, Any], path: str) -> Faults:
     kind, sets = policy.get("type"), policy.get("sets")
     if kind == SuccessType.LEADER and spec.get("leader") is None:
         yield Fault(f"{path}.successPolicy.type", _K.NO_LEADER)
-    if kind == SuccessType.ALL_WORKERS and not spec["workerSets"]:
+    if kind == SuccessType.ALL_WORKERS and not worker_sets(spec):
         yield Fault(f"{path}.successPolicy.type", _K.NO_WORKER_SET)
     if (kind == SuccessType.SETS) != (sets is not None):
         yield Fault(f"{path}.successPolicy.sets", _K.SETS_WITHOUT_TYPE)
-    names = {workers["name"] for workers in spec["workerSets"]}
+    names = {workers["name"] for workers in worker_sets(spec)}
     if missing := [name for name in sets or () if name not in names]:
         yield Fault(f"{path}.successPolicy.sets", _K.NO_SUCH_SET, name=missing[0])
 
 
 def _starts(spec: dict[str, Any], path: str) -> Faults:
     """The rules about what worker sets start after. The CRD's rules find the cycles of one or two sets."""
-    after = {of["name"]: of["startAfter"] for of in spec["workerSets"] if of.get("startAfter") is not None}
-    names, leads = {of["name"] for of in spec["workerSets"]}, frozenset(StartAfter)
+    after = {of["name"]: of["startAfter"] for of in worker_sets(spec) if of.get("startAfter") is not None}
+    names, leads = {of["name"] for of in worker_sets(spec)}, frozenset(StartAfter)
     if found := [name for name in after if after[name] in leads and spec.get("leader") is None]:
         yield Fault(f"{path}.workerSets", _K.STARTS_AFTER_NO_LEADER, after[found[0]], found[0])
     if found := [name for name in after if after[name] not in leads | names]:
@@ -291,7 +297,7 @@ def _scale(spec: dict[str, Any], path: str) -> Faults:
         yield Fault(f"{path}.scaledSet", _K.NO_SUCH_SET, name=spec["scaledSet"])
     elif scaled is None and replicas is not None:
         yield Fault(f"{path}.replicas", _K.NOTHING_TO_SCALE)
-    for number, (workers, count) in enumerate(zip(spec["workerSets"], _group_counts(spec), strict=True)):
+    for number, (workers, count) in enumerate(zip(worker_sets(spec), _group_counts(spec), strict=True)):
         least = whole_of(workers, "minCount", 0)
         if least > count and number == scaled and replicas is not None:
             yield Fault(f"{path}.replicas", _K.REPLICAS_BELOW_MIN_COUNT, str(count), workers["name"], (str(least),))
@@ -303,9 +309,9 @@ def _too_few_workers(spec: dict[str, Any], path: str, least: int, total: int) ->
     """The fault of a spec with fewer workers than its quorum needs: of `replicas` if they are given."""
     scaled, replicas = scaled_set(spec), whole_of(spec, "replicas", None)
     if scaled is None or replicas is None:
-        kind = _K.MIN_WORKERS_ABOVE_COUNTS if spec["workerSets"] else _K.MIN_WORKERS_WITHOUT_SETS
+        kind = _K.MIN_WORKERS_ABOVE_COUNTS if worker_sets(spec) else _K.MIN_WORKERS_WITHOUT_SETS
         return Fault(f"{path}.minWorkersNum", kind, str(least), limits=(str(total),))
-    needed = replicas - (total - least) // group_size_of(spec["workerSets"][scaled])
+    needed = replicas - (total - least) // group_size_of(worker_sets(spec)[scaled])
     return Fault(f"{path}.replicas", _K.REPLICAS_BELOW_MIN_WORKERS, str(replicas), limits=(str(needed), str(least)))
 
 
@@ -321,7 +327,7 @@ def _scopes(workers: dict[str, Any], path: str) -> Faults:
 
 def _job_ports(spec: dict[str, Any]) -> set[int]:
     """The ports of the rendezvous that the whole job has: its pods all get the address of one."""
-    found = [workers.get("rendezvous") or {} for workers in spec["workerSets"]]
+    found = [workers.get("rendezvous") or {} for workers in worker_sets(spec)]
     scoped = [of for of in found if of.get("scope") == RendezvousScope.JOB]
     return {whole_of(of, "port", DEFAULT_RENDEZVOUS_PORT) for of in scoped}
 
@@ -333,7 +339,7 @@ def _mounts(spec: dict[str, Any], path: str) -> Faults:
         for name in mounts_without_volume(leader["template"], kind, shared) if leader is not None else ():
             yield Fault(f"{path}.leader.template.spec.{kind}", _K.NO_VOLUME_IN_LEADER, name=name)
     for kind, fault in (("containers", _K.NO_VOLUME_IN_SET), ("initContainers", _K.NO_VOLUME_IN_INIT_OF_SET)):
-        for workers in spec["workerSets"]:
+        for workers in worker_sets(spec):
             if mounts_without_volume(workers["template"], kind, shared):
                 yield Fault(f"{path}.workerSets", fault, name=workers["name"])
 
@@ -350,9 +356,9 @@ def _names_fit(tyjob: dict[str, Any], path: str) -> Faults:
         yield Fault("spec.leader.name", _K.LEADER_NAME_TOO_LONG, leader_name, own, limits)
     if spec.get("leaderService") and not own[0].isalpha():
         yield Fault("spec.leaderService", _K.NO_SERVICE_NAME)
-    if not own[0].isalpha() and any(workers.get("rendezvous") is not None for workers in spec["workerSets"]):
+    if not own[0].isalpha() and any(workers.get("rendezvous") is not None for workers in worker_sets(spec)):
         yield Fault("spec.workerSets", _K.NO_SERVICE_NAME)
-    for workers in spec["workerSets"]:
+    for workers in worker_sets(spec):
         if len(workers["name"]) > room:
             yield Fault("spec.workerSets", _K.SET_NAME_TOO_LONG, workers["name"], own, limits)
 
@@ -452,7 +458,6 @@ def _spec(policies: PolicyNames) -> Check:
             ),
             **checks(JobSpec),
         },
-        required=("workerSets",),
         closed=True,
     )
     return both(fields, _spec_as_a_whole)

@@ -11,6 +11,7 @@ from typing import Any
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import RendezvousScope
 from arranger.model.near_names import near_names
+from arranger.model.template import worker_sets
 
 MEMBERS_FILE, LEADER_ADDRESS, SETS = "TYJOB_MEMBERS_FILE", "TYJOB_LEADER_ADDRESS", "TYJOB_SETS"
 #: The variables that only a rendezvous sets.
@@ -35,7 +36,7 @@ def unset_variables(spec: Json) -> list[Fault]:
     found: list[Fault] = []
     if spec.get("leader") is not None:
         found += _unset(spec["leader"]["template"]["spec"], "spec.leader.template.spec", _leader_lacks(spec))
-    for number, of in enumerate(spec["workerSets"]):
+    for number, of in enumerate(worker_sets(spec)):
         path = f"spec.workerSets[{number}]"
         lacks = _set_lacks(of, path) | ({} if spec.get("leader") is not None else {LEADER_ADDRESS: "spec.leader"})
         found += _unset(of["template"]["spec"], f"{path}.template.spec", lacks)
@@ -44,7 +45,7 @@ def unset_variables(spec: Json) -> list[Fault]:
 
 def _leader_lacks(spec: Json) -> dict[str, str]:
     """The variables that the leader lacks, with the fields that would set them."""
-    meetings = [of.get("rendezvous") or {} for of in spec["workerSets"]]
+    meetings = [of.get("rendezvous") or {} for of in worker_sets(spec)]
     of_job = [of for of in meetings if of.get("scope") == str(RendezvousScope.JOB)]
     lacks = {name: "spec.workerSets[].rendezvous.scope: Job" for name in RENDEZVOUS if not of_job}
     if not any(of.get("membersFile") is True for of in of_job):
