@@ -171,21 +171,19 @@ class _Fold:
         if state.terms.get(_POD) != event.term:
             self.count("Observation", accepted=False)
             return
-        owner, old, job = event.owner, state.pods.get(uid), None
+        owner, old = event.owner, state.pods.get(uid)
+        if owner is not None and _is_stranger(state, old, event):
+            event, owner = disowned(event), None
         moved = old is not None and old.owner != owner  # its labels were edited, so it fills another slot or none
-        if owner is not None:
-            job = state.jobs.get(owner.job_uid)
-            if job is not None and _is_stranger(job, old, event):
-                event, owner, job, moved = disowned(event), None, None, True
         if state.assumed and old is None and owner is not None:
             forget_assumed(state, assumed_of(state, owner, event.node), self.changes)
         if event.traits.anti_affinity or state.repelling:
             event = note_repelling(state, event)
-        state.pods[uid], traits = event, event.traits
-        if event.deleting:
-            state.deleting[uid] = None
-        elif uid in state.deleting:
-            del state.deleting[uid]
+        state.pods[uid] = event
+        if owner is None or state.placeholders:
+            placeholders.follow_placeholder(self, old, event)
+        if event.deleting or uid in state.deleting:
+            state.note_deleting(event)
         if event.asks is not None or (old is not None and old.asks is not None):
             follow_pod(self.slots, offset, old, event)
             follow_member(self.slots, offset, old, event)
@@ -194,17 +192,10 @@ class _Fold:
         if owner is not None:
             (state.pods_of.get(owner.job_uid) or self.pods.first_of(owner.job_uid))[uid] = event
             self.changes.jobs[owner.job_uid] = None
+            job = state.jobs.get(owner.job_uid)
             if job is not None and self.pods.note(job, owner, old, event):
                 return
-        if (
-            old is None
-            or old.phase != event.phase
-            or old.node != event.node
-            or old.deleting != event.deleting
-            or old.requests is not event.requests  # equal requests are mostly one object; `_move` compares the values
-            or old.traits is not traits
-            or is_other(old) != is_other(event)
-        ):
+        if old is None or moved or _may_move(old, event):
             self._move(old, event)
 
     def _move(self, old: k.PodSeen | None, new: k.PodSeen) -> None:
@@ -515,7 +506,7 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.ListingEnded: _Fold.listing_ended,
     k.WatchHeard: _Fold.watch_heard,
     k.NodeSeen: _Fold.node_seen,
-    k.PodSeen: placeholders.followed(_Fold.pod_seen),
+    k.PodSeen: _Fold.pod_seen,
     k.JobSeen: _Fold.job_seen,
     k.PodGroupSeen: _of_groups(_on_slots(see_group)),
     k.ObjectGone: _Fold.gone,
@@ -535,8 +526,24 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
 }
 
 
-def _is_stranger(job: JobRecord, old: k.PodSeen | None, pod: k.PodSeen) -> bool:
+def _is_stranger(state: State, old: k.PodSeen | None, pod: k.PodSeen) -> bool:
     """Whether a pod that claims a slot of a job isn't its pod: as `attributed`, once for each claim of a pod."""
+    job = state.jobs.get(pod.owner.job_uid) if pod.owner is not None else None
+    if job is None:
+        return False
     if old is not None and (old.owner, old.name, old.namespace) == (pod.owner, pod.name, pod.namespace):
         return False
     return not is_own(job, pod)
+
+
+def _may_move(old: k.PodSeen, pod: k.PodSeen) -> bool:
+    """Whether an observation of a pod may change what counts on its node, and where. Equal requests and traits are
+    mostly one object; `_move` compares the values."""
+    return (
+        old.phase != pod.phase
+        or old.node != pod.node
+        or old.deleting != pod.deleting
+        or old.requests is not pod.requests
+        or old.traits is not pod.traits
+        or (old.asks is None) != (pod.asks is None)
+    )

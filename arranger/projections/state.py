@@ -267,6 +267,13 @@ class State:
         """Note that room comes or leaves otherwise than was known before the present entry."""
         self.room_news = _FOREVER
 
+    def note_deleting(self, pod: PodSeen) -> None:
+        """Keep whether a pod is being deleted."""
+        if pod.deleting:
+            self.deleting[pod.uid] = None
+        else:
+            self.deleting.pop(pod.uid, None)
+
     def tree_changed(self) -> None:
         """Note that a queue has changed."""
         self._tree = None

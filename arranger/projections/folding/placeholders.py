@@ -3,7 +3,6 @@
 They are followed from the observations of pods. A placeholder has no slot of its job, so it counts nowhere as a worker.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from arranger.events import kinds as k
@@ -11,25 +10,14 @@ from arranger.model.provisioning import held_for
 from arranger.projections.folding.provisioning import adopt_requests
 from arranger.projections.state import State
 
-_Apply = Callable[[Any, int, Any], None]
 
-
-def followed(apply: _Apply) -> _Apply:
-    """How the fold applies the observation of a pod that is there, with the placeholders kept up to date."""
-
-    def applied(fold: Any, offset: int, event: k.PodSeen) -> None:
-        state: State = fold.state
-        old = state.pods.get(event.uid)
-        apply(fold, offset, event)
-        new = state.pods.get(event.uid)
-        if new is old:
+def follow_placeholder(fold: Any, old: k.PodSeen | None, new: k.PodSeen) -> None:
+    """Another observation takes the place of this one, or is the first of the pod."""
+    if old is not None:
+        if not fold.state.placeholders and old.traits is new.traits:
             return
-        if old is not None:
-            forget_placeholder(fold, old)
-        if new is not None:
-            _changed(fold, note_placeholder(state, new))
-
-    return applied
+        forget_placeholder(fold, old)
+    _changed(fold, note_placeholder(fold.state, new))
 
 
 def _changed(fold: Any, job_uid: str) -> None:
@@ -49,6 +37,8 @@ def note_placeholder(state: State, pod: k.PodSeen) -> str:
 
 def forget_placeholder(fold: Any, pod: k.PodSeen) -> None:
     """The pod is gone, or another observation takes the place of this one."""
+    if not fold.state.placeholders:
+        return
     job_uid = held_for(pod.traits.labels) if pod.owner is None else ""
     of_job = fold.state.placeholders.get(job_uid)
     if of_job is not None and of_job.pop(pod.uid, None) is not None and not of_job:
