@@ -531,9 +531,8 @@ def _is_stranger(state: State, old: k.PodSeen | None, pod: k.PodSeen) -> bool:
     job = state.jobs.get(pod.owner.job_uid) if pod.owner is not None else None
     if job is None:
         return False
-    if old is not None and (old.owner, old.name, old.namespace) == (pod.owner, pod.name, pod.namespace):
-        return False
-    return not is_own(job, pod)
+    same = old is not None and old.owner == pod.owner and old.name == pod.name and old.namespace == pod.namespace
+    return not same and not is_own(job, pod)
 
 
 def _may_move(old: k.PodSeen, pod: k.PodSeen) -> bool:

@@ -82,7 +82,7 @@ class PodsOfJobs:
             return self._note_pod(job, slot, old, pod)
         if old is None or old.ready != pod.ready or old.deleting != pod.deleting:
             slots.note(slot, pod)
-            self.slots.note_ready(job)
+            self.slots.note_pod(job, ready=pod.ready and not pod.deleting)
         elif old.phase != pod.phase:
             slots.note(slot, pod)
         return False

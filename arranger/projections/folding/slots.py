@@ -327,6 +327,15 @@ class Slots:
         if self.state.listed.get(k.Watched.POD):
             self.note_turn(job, READY, job.quorum_ready)
 
+    def note_pod(self, job: JobRecord, *, ready: bool) -> None:
+        """`note_ready` after one of thousands of pods became ready, or is no longer: with more ready pods a job has no
+        less of its quorum, and no set starts because of fewer."""
+        turned = job.times.turned.get(READY)
+        if (turned is not None and turned[0]) != ready and self.state.listed.get(k.Watched.POD):
+            self.note_turn(job, READY, job.quorum_ready)
+        if ready:
+            self._note_started(job)
+
     def _note_started(self, job: JobRecord) -> None:
         """Record which worker sets may start, because the group that they start after is ready; they stay started."""
         if job.spec is None or job.stage not in (Stage.STARTING, Stage.RUNNING):
