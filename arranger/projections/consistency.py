@@ -10,7 +10,8 @@ from itertools import chain
 
 import msgspec
 
-from arranger.model.job import Stage
+from arranger.events.kinds import Watched
+from arranger.model.job import READY, Stage
 from arranger.model.pod import TERMINAL, Phase
 from arranger.model.pods_to_place import SLOT, pod_of
 from arranger.projections.derived.queue_counts import pods_of_others, used
@@ -149,6 +150,8 @@ def _of_job(state: State, job: JobRecord) -> Iterator[str]:
         yield "it hasn't started and holds a part of its quorum"
     if job.slots.room is not None and (job.stage not in _WAITING or not job.placements):
         yield "it waits for room, and has begun or has no nodes"
+    if state.listed.get(Watched.POD) and job.times.turned.get(READY, (False,))[0] != job.quorum_ready:
+        yield f"its condition Ready is as {job.times.turned.get(READY)} says, and its pods say {job.quorum_ready}"
     yield from _of_slots(job)
     if len(set(job.bound.values())) < len(job.bound):
         yield "a pod fills two slots"

@@ -55,6 +55,7 @@ TAMPERED: dict[str, Callable[[World], object]] = {
         {JobKind("ann", "", str(number)): (number,) for number in range(1001)}
     ),
     "claims another": lambda world: setattr(world.state.jobs["uid-ppo"], "attempt", 7),
+    "its condition Ready": lambda world: world.state.jobs["uid-ppo"].times.turned.pop("Ready"),
 }
 
 
@@ -72,7 +73,7 @@ def test_the_story_of_the_job_concerned_is_told() -> None:
     world.state.jobs["uid-ppo"].stage = Stage.SUCCEEDED
     with pytest.raises(InconsistentState) as raised:
         validate(world.state)
-    (found,) = raised.value.found
+    found = raised.value.found[0]
     assert found.job_uid == "uid-ppo" and found.story[0] == "job default/ppo, UID uid-ppo"
     assert [line.partition(": ")[2] for line in found.story[-2:]] == [
         f"Starting (Scheduled), based on {world.state.jobs['uid-ppo'].steps[0][0].based_on}",
