@@ -36,7 +36,7 @@ class Explanations:
         self._forgetting: asyncio.TimerHandle | None = None
 
     def _new(self) -> Explainer:
-        return Explainer(self._log, lambda remark: None)
+        return Explainer(self._log)
 
     async def answer(self, name: str, values: Mapping[str, str], *, end: int = 0, epoch: int = 0) -> tuple[bytes, bool]:
         """The answer as JSON in the API's names, which is final. `at` has an offset. With an epoch, it is about the log

@@ -149,7 +149,7 @@ def test_the_log_explains_a_pods_life(cluster: Cluster, kube: KubeServer) -> Non
     assert {"PodSeen", "Waits", "Placed"} <= kinds
     kube.kubectl("delete", "pod", "story", *WAIT)
     gone = arranger("explain", "pod:story", "--log", cluster.redis_url)
-    assert gone.returncode == 0 and "deleted at offset" in gone.stderr, gone.stderr
+    assert gone.returncode == 0 and "was deleted at" in gone.stdout, gone.stdout
 
 
 def test_pods_run_on_without_the_log_and_others_are_placed(cluster: Cluster, kube: KubeServer) -> None:

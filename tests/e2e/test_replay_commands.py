@@ -614,9 +614,14 @@ def test_explain_offers_the_nearest_names(tmp_path: Path, capsys: pytest.Capture
 def test_explain_of_a_deleted_job_shows_it_as_it_was_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     world = crowded()
     world.job_gone(world.state.jobs["uid-wide"])
-    run = Run(capsys, "explain", "wide", *to_file(world.entries, tmp_path / "run.log"), "-o", "json")
-    assert run.status == 0 and f"deleted at offset {world.state.offset}" in run.err
+    options = to_file(world.entries, tmp_path / "run.log")
+    run = Run(capsys, "explain", "wide", *options, "-o", "json")
+    assert run.status == 0 and run.json["deleted"]["offset"] == world.state.offset
     assert run.json["standing"]["pods_placed"] == 11
+    run = Run(capsys, "explain", "wide", *options)
+    began = run.out.splitlines()[0]
+    assert began.startswith("default/wide was deleted at ") and "; just before: " in began
+    assert f"(offset {world.state.offset})" in began
 
 
 @pytest.mark.parametrize("snapshot_after", [False, True])
@@ -630,7 +635,10 @@ def test_explain_of_a_job_that_was_deleted_while_it_waited_is_as_of_its_deletion
     job = world.job("withdrawn", leader=shape(gpus=1), created=world.now_ms)
     world.cycle()
     world.pass_time(90)
-    world.job_gone(job)
+    other = world.job("other", leader=shape(gpus=1), created=world.now_ms)
+    watch, term = k.Watched.JOB, world.terms[k.Watched.JOB]
+    world.say(*(k.ObjectGone(watch, term, of.seen.namespace, of.seen.name, of.uid) for of in (other, job)))  # at once
+    deleted = world.state.offset
     for number in range(201):  # too many for a forecast as of now
         world.job(f"later-{number}", leader=shape(gpus=1), suspend=True)
         world.job(f"later-{number}", leader=shape(gpus=1), generation=2)
@@ -646,7 +654,9 @@ def test_explain_of_a_job_that_was_deleted_while_it_waited_is_as_of_its_deletion
     if snapshot_after:
         asyncio.run(keep_state())
     run = Run(capsys, "explain", "withdrawn", *options)
-    assert run.out.startswith("default/withdrawn waits since ") and run.out.splitlines()[0].endswith(", for 1m30s")
+    began = run.out.splitlines()[0]
+    assert began.startswith("default/withdrawn was deleted at ") and began.endswith(", for 1m30s")
+    assert f"(offset {deleted}); just before: waits since " in began
     answer = Run(capsys, "explain", "withdrawn", *options, "-o", "json").json
     assert answer["start"]["certainty"] == "Forecast"
     assert 0 < answer["start"]["expected_ms"] - answer["time_ms"] <= 510_000

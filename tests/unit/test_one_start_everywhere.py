@@ -22,7 +22,7 @@ async def starts(points: list[int]) -> list[dict[str, Start]]:
     """What explain says at these points of each job that waits to start."""
     log = FileLog(HISTORIES / "demo.log")
     await log.open()
-    explainer, found = Explainer(log, lambda _: None), list[dict[str, Start]]()
+    explainer, found = Explainer(log), list[dict[str, Start]]()
     for at in points:
         jobs = folded(history("demo.log"), at).jobs.values()
         asked = {label(job): AskedJob(job.seen.name, job.seen.namespace) for job in jobs}

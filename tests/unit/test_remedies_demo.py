@@ -14,7 +14,7 @@ LOG = REPOSITORY / "tests" / "histories" / "demo.log"
 async def waiting_at(name: str, at: int) -> Waiting:
     log = FileLog(LOG)
     await log.open()
-    answer = await Explainer(log, lambda _: None).explain(AskedJob(name, "default"), Point(offset=at))
+    answer = await Explainer(log).explain(AskedJob(name, "default"), Point(offset=at))
     await log.close()
     assert answer.waiting is not None
     return answer.waiting

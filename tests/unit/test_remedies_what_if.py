@@ -126,7 +126,7 @@ def agree(cycle: Cycle, job: JobRecord, changes: Tried, said: Sequence[Remedy]) 
 async def test_explain_and_what_if_say_the_same_of_each_change_at_each_event_of_the_demo(told: Tried) -> None:
     log = FileLog(LOG)
     await log.open()
-    explainer, wrong, kinds = Explainer(log, lambda _: None), list[str](), set[str]()
+    explainer, wrong, kinds = Explainer(log), list[str](), set[str]()
     done: set[tuple[int, int, str]] = set()
     for at in range(WITH_A_CYCLE, (await log.end()).offset + 1):
         inputs, _, base, _ = await cycle_at(log, point := Point(offset=at))

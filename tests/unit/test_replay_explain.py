@@ -21,7 +21,7 @@ from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
-from arranger.replay.explain.answer import explanation, pod_names
+from arranger.replay.explain.answer import Deletion, explanation, pod_names
 from arranger.replay.explain.awaited import What
 from arranger.replay.explain.job_index import JobIndex
 from arranger.replay.explain.placement_explanations import ExplanationObserver
@@ -734,7 +734,8 @@ def test_a_job_that_is_gone_is_in_the_index_with_the_offset_where_it_went() -> N
     job_index = JobIndex()
     for entry in world.entries:
         job_index.feed(entry)
-    assert job_index.jobs["default", "j"] == world.state.offset
+    offset = world.state.offset
+    assert job_index.jobs["default", "j"] == (Deletion(offset, world.now_ms), offset - 1)
 
 
 @settings(max_examples=60)

@@ -10,7 +10,7 @@ from arranger.cli.inputs.explainer import Explainer, as_json
 from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import namespace_and_name, opened, point_option
 from arranger.cli.rendering.explain_page import ExplanationPrinter
-from arranger.cli.rendering.output import output_option, print_json, say
+from arranger.cli.rendering.output import output_option, print_json
 from arranger.errors import UsageError
 from arranger.replay.explain.answer import Explanation
 from arranger.replay.explain.job_history import AskedJob
@@ -69,4 +69,4 @@ def _again() -> str:
 
 async def _explain(target: str | None, settings: Settings, asked: AskedJob, point: Point) -> Explanation:
     async with opened(target, settings) as log:
-        return await Explainer(log, lambda remark: say(remark, err=True)).explain(asked, point)
+        return await Explainer(log).explain(asked, point)

@@ -3,7 +3,7 @@ the log is folded from the job's beginning only the first time.
 """
 
 import asyncio
-from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -30,7 +30,7 @@ from arranger.model.near_names import did_you_mean, near_names
 from arranger.model.stages import StageReason
 from arranger.plugins import installed
 from arranger.projections.state import State
-from arranger.replay.explain.answer import Explanation, explanation, jobs_named, pod_names
+from arranger.replay.explain.answer import Deletion, Explanation, explanation, jobs_named, pod_names
 from arranger.replay.explain.job_history import AskedJob, JobHistories
 from arranger.replay.explain.story import Story
 from arranger.replay.explain.waiting import Helped
@@ -55,8 +55,8 @@ class _Reading:
         #: The least offset that it may go on to: in a batch, each means the batch's end.
         self.least = position.offset
         self.asked = asked
-        #: Deleted jobs of the name: the offset of the deletion, and the explanation just before it.
-        self.gone: list[tuple[int, Explanation | NotFound]] = []
+        #: Deleted jobs of the name: the explanations just before.
+        self.gone: list[Explanation | NotFound] = []
         #: The last of them that waited to start: its UID, and the state and the configuration of cycles just before.
         self._left: tuple[str, State, CycleConfig] | None = None
         self.job_histories = JobHistories(state, asked, config, policies=installed(), leaving=self._leaving)
@@ -101,42 +101,39 @@ class _Reading:
         base.time_ms = cycle.time_ms
         return base if base.offset == cycle.base else None
 
-    def answer(self) -> tuple[Explanation | None, int]:
-        """The explanation of the job that exists at the end, or else of the last deleted one with the offset of its
-        deletion; None if there is none."""
+    def answer(self, deleted: Deletion | None = None) -> Explanation | None:
+        """The explanation of the job that exists at the end, or else of the last deleted one; None if there is none.
+        `deleted` follows the end."""
         found = jobs_named(self.job_histories.state, self.asked.name, self.asked.namespace)
         if len(found) > 1:
             labels = ", ".join(label(job) for job in found)
             hint = "choose one with --namespace"
             raise UsageError(f"there are several jobs {self.asked.name!r}: {labels}", hint=hint)
         if found:
-            return self._explained(self.job_histories.stories[found[0].uid]), 0
-        if not self.gone:
-            return None, 0
-        went, answer = self.gone[-1]
+            return self._explained(self.job_histories.stories[found[0].uid], deleted)
+        answer = self.gone[-1] if self.gone else None
         if isinstance(answer, NotFound):
             raise answer
-        return answer, went
+        return answer
 
     def _leaving(self, story: Story, offset: int) -> None:
         try:
-            answer = self._explained(story)
-            self.gone.append((offset, answer))
+            answer = self._explained(story, Deletion(offset, story.state.time_ms))
+            self.gone.append(answer)
             if answer.start is not None:
                 self._left = (story.uid, private_copy(story.state), story.around.config)
         except NotFound as problem:
-            self.gone.append((offset, problem))
+            self.gone.append(problem)
 
-    def _explained(self, story: Story) -> Explanation:
+    def _explained(self, story: Story, deleted: Deletion | None = None) -> Explanation:
         job, pod = story.state.jobs[story.uid], self.asked.pod
         if pod and pod not in (known := pod_names(story, job)):
             raise NotFound(f"job {label(job)} has no pod {pod!r}", hint=did_you_mean(near_names(pod, known, most=3)))
         if self.asked.node and not pod and self.asked.node not in story.state.nodes.rows:
             raise unknown_node(self.asked.node, story.state)
         retaken = self.job_histories.retaken(job.uid, None if pod else job.attempt)
-        return explanation(
-            story, job, retaken, policies=installed(), node=self.asked.node, recorded=self._recorded
-        )  # fmt: skip
+        node, recorded = self.asked.node, self._recorded
+        return explanation(story, job, retaken, policies=installed(), node=node, recorded=recorded, deleted=deleted)
 
     def with_forecast(self, answer: Explanation) -> Explanation:
         """With a forecast of the start, if the log has none: of the state at the end, or that before the deletion."""
@@ -148,11 +145,10 @@ class _Reading:
 
 
 class Explainer:
-    """Explains jobs of an open log, one question after the other. `tell` gets remarks on an answer."""
+    """Explains jobs of an open log, one question after the other."""
 
-    def __init__(self, log: Log, tell: Callable[[str], object]) -> None:
+    def __init__(self, log: Log) -> None:
         self._log = log
-        self._tell = tell
         #: The pass for the last question.
         self._last: _Reading | None = None
 
@@ -160,26 +156,24 @@ class Explainer:
         """Raises `NotFound`, `UsageError` and the errors of the log."""
         reading = await self._gone_on(asked, point) or await self._read(asked, point)
         self._last = reading
-        answer, went = reading.answer()
+        answer = reading.answer()
         if answer is None:  # it may have been deleted before the snapshot from which this pass began
-            went = await self._last_gone(asked, point, reading.job_histories.state)
-            answer = await self._before(asked, went)
+            answer = await self._before(asked, *await self._last_gone(asked, point, reading.job_histories.state))
             if answer is None:
                 name = job_label(asked.namespace, asked.name)
                 raise NotFound(
                     f"no state of the log has job {name!r}", hint=f"arranger events --job {name} lists its events"
                 )
-        self._say_gone(went)
         return await self._with_what_would_have_helped(reading, reading.with_forecast(answer))
 
-    async def _before(self, asked: AskedJob, went: int) -> Explanation | None:
-        """The explanation just before the deletion at this offset, at its time; None if no state there has the job."""
-        point = Point(offset=went - 1)
+    async def _before(self, asked: AskedJob, deleted: Deletion, before: int) -> Explanation | None:
+        """The explanation at the offset before a deletion, at its time; None if no state there has the job."""
+        point = Point(offset=before)
         reading = await self._read(asked, point)
         if then := await self._log.read(reading.position, limit=1):
             await reading.read(self._log, msgspec.structs.replace(point, time_ms=then[0].batch.time_ms))
-        answer, again = reading.answer()
-        return answer if answer is None or again else reading.with_forecast(answer)
+        answer = reading.answer(deleted)
+        return answer if answer is None or answer.deleted != deleted else reading.with_forecast(answer)
 
     async def _gone_on(self, asked: AskedJob, point: Point) -> _Reading | None:
         """The last pass, read on up to the point; None if it isn't about that, or would know less than a new one."""
@@ -218,30 +212,26 @@ class Explainer:
             return answer
         key = answer.standing.uid, waits[0].offset
         if key not in reading.helped:
-            then, _ = (await self._read(reading.asked, Point(offset=key[1]))).answer()
+            then = (await self._read(reading.asked, Point(offset=key[1]))).answer()
             if then is None or then.waiting is None or then.standing.uid != answer.standing.uid:
                 return answer
             reading.helped[key] = Helped(then.offset, then.waiting.remedies, then.waiting.tried)
         return msgspec.structs.replace(answer, would_have_helped=reading.helped[key])
 
-    async def _last_gone(self, asked: AskedJob, point: Point, state: State) -> int:
-        """The offset at which the last job of that name was deleted. Raises `NotFound` if there was none."""
+    async def _last_gone(self, asked: AskedJob, point: Point, state: State) -> tuple[Deletion, int]:
+        """The deletion of the last job of that name, and the offset before it. Raises `NotFound` if there was none."""
         if not state.offset:
             raise await before_beginning(self._log)
         job_index = await job_index_of(self._log, point)
         gone = [
             went
             for (namespace, name), went in job_index.jobs.items()
-            if name == asked.name and asked.namespace in (None, namespace)
+            if went is not None and name == asked.name and asked.namespace in (None, namespace)
         ]
         if not gone:
             name = job_label(asked.namespace, asked.name)
             raise await unknown_job_at(self._log, point, name, job_index, owner=_owner(asked, state))
-        return max(gone)
-
-    def _say_gone(self, went: int) -> None:
-        if went:
-            self._tell(f"arranger: the job was deleted at offset {went}; this is its state just before")
+        return max(gone, key=itemgetter(1))
 
 
 def _owner(asked: AskedJob, state: State) -> str:

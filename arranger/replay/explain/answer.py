@@ -99,6 +99,13 @@ class JobStanding(msgspec.Struct, frozen=True):
     failed: tuple[FailedPod, ...] = ()
 
 
+class Deletion(msgspec.Struct, frozen=True):
+    """The event by which the log has it that the job is gone."""
+
+    offset: int
+    time_ms: int
+
+
 class Explanation(msgspec.Struct, frozen=True):
     """The complete explanation as of `offset` of `epoch`. `began` is the offset before the first entry that was read;
     the timeline has no earlier events. `unexplained` counts placements decided on states that are too far back, and
@@ -127,6 +134,8 @@ class Explanation(msgspec.Struct, frozen=True):
     start: Start | None = None
     #: What would have helped a job that failed because it had no room.
     would_have_helped: Helped | None = None
+    #: That the job is gone: all else is as it was just before. None while it is there.
+    deleted: Deletion | None = None
 
 
 def jobs_named(state: State, name: str, namespace: str | None) -> list[JobRecord]:
@@ -164,10 +173,13 @@ def explanation(
     policies: Policies = BUILT_IN,
     node: str = "",
     recorded: State | None = None,
+    deleted: Deletion | None = None,
 ) -> Explanation:
     """The explanation as of the end of the story. With `node`, it says why the job's next pod can't use that node. If
     the story ends with a recorded cycle, `recorded` is the state that this cycle was taken on, at its time."""
     state = story.state
+    gone = deleted is not None or job.seen.deleting
+    not_replaced = [] if gone else story.pod_histories.not_replaced(job, state)
     return Explanation(
         offset=state.offset,
         epoch=state.epoch,
@@ -182,15 +194,14 @@ def explanation(
         intervals=tuple(story.intervals),
         timeline=tuple(story.moments),
         waited=tuple(waited(story.intervals, failed=given_up(job))),
-        consequences=tuple(
-            sorted([*story.consequences, *story.pod_histories.not_replaced(job, state)], key=lambda one: one.offset)
-        ),
+        consequences=tuple(sorted([*story.consequences, *not_replaced], key=lambda one: one.offset)),
         spent=spent(story.intervals),
         # Copies: the story goes on, and changes its own.
         takings=tuple(map(msgspec.structs.replace, story.takings)),
         givings=tuple(map(msgspec.structs.replace, story.givings)),
         kept=kept(state, job.uid, story.promises),
         start=start_of(state, job),
+        deleted=deleted,
     )
 
 

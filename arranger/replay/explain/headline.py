@@ -9,7 +9,15 @@ from arranger.replay.explain.answer import Explanation
 
 
 def headline(answer: Explanation, local_time: Callable[[int], str]) -> str:
-    """The sentence, with complete times."""
+    """The sentence, with complete times. Of a deleted job it begins with that."""
+    stands = _stands(answer, local_time)
+    if answer.deleted is None:
+        return stands
+    gone = f"was deleted at {local_time(answer.deleted.time_ms)} (offset {answer.deleted.offset}); just before:"
+    return f"{answer.standing.job} {gone} {stands.removeprefix(answer.standing.job).lstrip()}"
+
+
+def _stands(answer: Explanation, local_time: Callable[[int], str]) -> str:
     job = answer.standing
     since, lasts = local_time(job.stage_since_ms), duration(max(answer.time_ms - job.stage_since_ms, 0))
     why = _after_colon(job.message)

@@ -5,14 +5,15 @@ from arranger.events.log import Entry
 from arranger.model.near_names import near_names
 from arranger.model.pods_to_place import record_of
 from arranger.projections.jobs.records import group_of, record_name, record_uid
+from arranger.replay.explain.answer import Deletion
 
 
 class JobIndex:
     """The jobs that the log mentions, by namespace and name, so that a deleted job is found too."""
 
     def __init__(self) -> None:
-        #: (namespace, name) → the offset of the entry that records its deletion, 0 while it exists.
-        self.jobs: dict[tuple[str, str], int] = {}
+        #: (namespace, name) → its deletion, and the offset before the entry that records it; None while it exists.
+        self.jobs: dict[tuple[str, str], tuple[Deletion, int] | None] = {}
         #: The same → the offset at which the log has it first.
         self.came: dict[tuple[str, str], int] = {}
         #: UID of a pod that has a record, alone or with its group → the name of that; and the pods of each.
@@ -24,25 +25,25 @@ class JobIndex:
     def feed(self, entry: Entry) -> None:
         for offset, event in enumerate(entry.batch.events, start=entry.first):
             if isinstance(event, k.JobSeen):
-                self.jobs[event.namespace, event.name] = 0
+                self.jobs[event.namespace, event.name] = None
                 self.came.setdefault((event.namespace, event.name), offset)
             elif k.is_gone(event, k.Watched.JOB):
-                self.jobs[event.namespace, event.name] = entry.first
+                self.jobs[event.namespace, event.name] = _deletion(offset, entry)
             elif k.seen_or_gone(event, k.PodSeen):
-                self._feed_pod(entry, event)
+                self._feed_pod(offset, entry, event)
 
-    def _feed_pod(self, entry: Entry, event: k.PodSeen | k.ObjectGone) -> None:
+    def _feed_pod(self, offset: int, entry: Entry, event: k.PodSeen | k.ObjectGone) -> None:
         before, name = self._records.get(event.uid), None
         if isinstance(event, k.PodSeen) and record_uid(event):
             name = self._records[event.uid] = (event.namespace, record_name(event))
             self._pods.setdefault(name, {})[event.uid] = None
-            self.jobs[name] = 0
+            self.jobs[name] = None
             if group_of(event):
                 self.groups[record_of(event.name)] = name
         if before is not None and before != name:
             del self._pods[before][event.uid]
             if not self._pods[before]:
-                self.jobs[before] = entry.first
+                self.jobs[before] = _deletion(offset, entry)
             if name is None:
                 del self._records[event.uid]
 
@@ -52,3 +53,7 @@ class JobIndex:
         return [
             f"{namespace}/{known}" for desired in close for namespace, known in sorted(self.jobs) if known == desired
         ]
+
+
+def _deletion(offset: int, entry: Entry) -> tuple[Deletion, int]:
+    return Deletion(offset, entry.batch.time_ms), entry.first - 1
