@@ -24,10 +24,10 @@ within seconds (`keep`). A guest that keeps its queue within its share stays, wh
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from functools import cached_property
 from itertools import chain
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -55,6 +55,8 @@ from arranger.scheduling.room.vacating import Departing, Vacated, Vacating, grac
 from arranger.scheduling.search.placer import Placer
 
 _WAITING = (Stage.PENDING, Stage.RESCHEDULING)
+#: How many quorums of a cycle are tried beside those who leave anyway.
+_COMINGS = 16
 
 #: `Preemption.make_room`.
 MakeRoom = Callable[[PlacementTry, Callable[[], Collection[str]]], PlacementTry | None]
@@ -178,6 +180,9 @@ class Reservations:
         #: UID → whether the quorum fits at all as others end.
         self._fits: dict[str, bool] = {}
         self._events: list[Reserved] = []
+        #: How many quorums were tried beside those who leave anyway, and what determines which of them didn't fit.
+        self._comings = 0
+        self._not_coming: set[Hashable] = set()
         #: Whether a reservation was revised and is as before. The cycle is recorded, so that the next one knows it.
         self.confirmed = False
         #: When a reservation is to be revised although nothing changes, in milliseconds.
@@ -305,13 +310,16 @@ class Reservations:
         known = self._state.reservations.get(job.uid)
         if shortage is None or not shortage.of_nodes or shortage.infeasible or not self._may_have_one(job):
             return
-        if not self._config.reservations or (known is None and not self._may_be_next(job)):
-            return
+        coming = self._coming(job)
         decided = known.decided if known is not None else None
+        if not self._config.reservations or (known is None and not self._may_be_next(job)):
+            self._hold_coming(job, coming)
+            return
         if known is None or decided is None or self._outdated(job, known):
             found = self._search(job)
             self._fits[job.uid] = found is not None
             if found is None:
+                self._hold_coming(job, coming)
                 return
             self._sought[job.uid] = self._state.nodes.changes
             if known is None:
@@ -326,7 +334,29 @@ class Reservations:
             self._note_due(decided, known.time_ms)
             self._note_changes(decided, known.time_ms)
         self._kept[job.uid] = None
-        self.hold(job, decided)
+        self.hold(job, decided, coming)
+
+    def _coming(self, job: JobRecord) -> _Found | None:
+        """Where a quorum fits once those have left who leave anyway, but what they leave for jobs before it; None if it
+        doesn't."""
+        ending = [(float(self._time_ms), of) for of in sorted(self._vacating.ending, key=attrgetter("uid"))]
+        key = (self._placer.alike(job), self._placer.view.content)
+        if not (ending or self._going) or self._comings >= _COMINGS or key in self._not_coming:
+            return None
+        self._comings += 1
+        content = self._placer.view.content
+        self._hold_all(1)
+        found = self._search(job, ending)
+        self._hold_all(-1, content)
+        if found is None:
+            self._not_coming.add(key)
+        return found
+
+    def _hold_coming(self, job: JobRecord, coming: _Found | None) -> None:
+        """A job without a reservation keeps what it is to get as soon as those have left who leave anyway: who started
+        there would be asked to leave at once."""
+        if coming is not None:
+            self.hold(job, Reserved(job.uid, job.version, self._time_ms, coming.pods, coming.awaits))
 
     def keep(self, job: JobRecord) -> bool:
         """Whether a job waits for its own pods of an earlier attempt. Then what its quorum would get in its turn
@@ -597,29 +627,36 @@ class Reservations:
             *(of.until_ms for of in self._state.assumed.values() if of.node in nodes),
         )
 
-    def hold(self, job: JobRecord, decided: Reserved, *, ended: bool = False) -> None:
+    def hold(self, job: JobRecord, decided: Reserved, coming: _Found | None = None, *, ended: bool = False) -> None:
         """Take out of the view what the reservation needs of what is free now: all but what those leave who end
         before, or are guests. What pods leave that are on their way out isn't free yet, but it is held too, because a
-        job behind counts on it when it takes room: a node then has less than nothing free. With `ended`, jobs that end
-        by themselves have left."""
-        view = self._placer.view
-        rows, groups = view.node_index.rows(), job.valid_spec.groups
-        each = [view.amounts(group.shape.requests) for group in groups]
-        pods = [each[of.group] * sum(last - first + 1 for first, last in of.indices) for of in decided.pods]
+        job behind counts on it when it takes room: a node then has less than nothing free. `coming` is held beside it:
+        where the quorum is to fit before, once those have left who leave anyway. With `ended`, jobs that end by
+        themselves have left."""
+        view, start_ms = self._placer.view, decided.start_ms if coming is None else self._time_ms
         gone = {of.uid for of in self._vacating.ending} if ended else ()
-        leave = {uid: self._state.jobs[uid] for uid in decided.awaits if uid in self._state.jobs and uid not in gone}
+        awaits = (*decided.awaits, *(of for of in (coming.awaits if coming else ()) if of not in decided.awaits))
+        leave = {uid: self._state.jobs[uid] for uid in awaits if uid in self._state.jobs and uid not in gone}
         leave |= {guest.uid: guest for guest in self._guests.get(job.uid, ())}
-        needed, on = np.zeros_like(view.free), np.array([rows[of.node] for of in decided.pods], np.int64)
-        if pods:
-            add_to(needed, on, np.array(pods))
-        held = np.unique(on)
-        in_all = needed[held].astype(np.int64)
+        needed = self._needed_for(job, decided.pods)
+        if coming is not None:
+            needed = np.maximum(needed, self._needed_for(job, coming.pods))
+        held = np.flatnonzero(needed.any(axis=1))
+        in_all = needed[held]
         amounts = np.maximum(in_all - self._left_for(leave)[held], 0)
         lent = np.minimum(amounts, self._lent_to(job.uid, leave)[held])
         view.hold(held, amounts)
-        self._held[job.uid] = _Held(
-            RowRooms(held, amounts), in_all - amounts, decided.start_ms, decided.awaits, leave, lent
-        )
+        self._held[job.uid] = _Held(RowRooms(held, amounts), in_all - amounts, start_ms, awaits, leave, lent)
+
+    def _needed_for(self, job: JobRecord, pods: Iterable[PlacedPods]) -> Amounts:
+        """What these pods of a job need, by row of the view."""
+        view = self._placer.view
+        rows, needed = view.node_index.rows(), np.zeros_like(view.free)
+        each = [view.amounts(group.shape.requests) for group in job.valid_spec.groups]
+        amounts = [(rows[of.node], each[of.group] * sum(b - a + 1 for a, b in of.indices)) for of in pods]
+        if amounts:
+            add_to(needed, np.array([row for row, _ in amounts], np.int64), np.array([of for _, of in amounts]))
+        return needed.astype(np.int64)
 
     def _left_for(self, leave: dict[str, JobRecord]) -> Amounts:
         """What these jobs leave, by row of the view: without what others with reservations count on already, since the
@@ -672,7 +709,7 @@ class Reservations:
         again = guest or in_time
         tried.shortage = tried.shortage if again is None or again.shortage is None else again.shortage
         self._note_no_guest(job, tried.shortage)
-        if len(self._state.reservations) > 1:
+        if len(self._state.reservations) > 1 or self._held.keys() - self._state.reservations.keys():
             tried.shortage.kept_by = self._keeping_out(job, tried.shortage)
         return None
 
