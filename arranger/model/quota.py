@@ -49,6 +49,8 @@ class LimitKind(StrEnum):
     MIN_RESOURCES = "MinResources"
 
 
+#: The limits that leave more once jobs of the queue, or of other queues, give room.
+LEFT_BY_JOBS = (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES)
 #: The limits that an empty namespace or queue has left in full.
 _OF_AMOUNTS = (LimitKind.QUOTA, LimitKind.CAPABILITY, LimitKind.NON_PREEMPTIBLE)
 

@@ -395,6 +395,8 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room:
             tried = backfilled or room.make_room(tried) or tried
         if tried.quorum_stands:
             room.reservations.served(turn.job)
+            if tried.preempted is None:
+                room.reservations.note_limits(tried)
         else:
             room.reservations.reserve(tried)
             if (observer := placer.placing.observer) is not None:

@@ -17,6 +17,7 @@ from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode, Queue
 from arranger.projections import snapshot
 from arranger.projections.derived.awaited_room import takes_none
 from arranger.projections.derived.departing import ends_by_itself, hanging
+from arranger.projections.derived.queue_counts import queue_of
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord, by_group, expand, holds, is_quorum
@@ -598,15 +599,24 @@ def hold_for_others(
 ) -> None:
     """Take the reservations of other jobs out of the placer's view; with `due` only those whose guest the job can't be:
     of jobs that can start with them once their guests have left, and those who leave anyway, or that are expected to
-    start before the job could have left again. With `left`, also what those are still to leave for
+    start before the job could have left again; and what those before it are to get that fit as soon as those have left
+    who leave anyway. With `left`, also what those are still to leave for
     them whose end they await: that isn't there for another job."""
     others = _preempting(state, placer, cycle)
     reservations = Reservations(state, cycle.config, placer, [], time_ms=cycle.time_ms, others=others)
+    coming = {}  # each as if it had its turn first: their order depends on what they get
+    for other in waiting_jobs(state, cycle.time_ms):
+        before = queue_of(state, other) != queue_of(state, job) or seniority(other) < seniority(job)
+        if other.uid != job.uid and not other.placements and (before or other.uid in state.reservations):
+            coming[other.uid] = reservations._coming(other)
     for uid, reservation in state.reservations.items():
         decided, other = reservation.decided, state.jobs[uid]
         present = decided.based_on == other.version and all(state.nodes.has(of.node) for of in decided.pods)
-        if uid != job.uid and present and (not due or _is_closed(state, cycle, job, other)):
-            reservations.hold(other, decided)
+        if uid != job.uid and present and (not due or coming.get(uid) or _is_closed(state, cycle, job, other)):
+            reservations.hold(other, decided, coming.get(uid))
+    for uid, found in coming.items():
+        if uid not in reservations._held:
+            reservations._hold_coming(state.jobs[uid], found)
     for held in reservations._held.values() if left else ():
         placer.view.hold(held.rooms.rows, held.left)
 

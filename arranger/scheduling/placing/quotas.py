@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from arranger.events.kinds import QuotaSeen
 from arranger.model.job import LEADER_GROUP, JobSpec, PodGroup
 from arranger.model.pod import TERMINAL
-from arranger.model.quota import LimitKind, QuotaLack, covers, usage, used_by
-from arranger.projections.derived.queue_counts import queue_of
+from arranger.model.quota import LEFT_BY_JOBS, LimitKind, QuotaLack, covers, usage, used_by
+from arranger.projections.derived.queue_counts import queue_of, sum_by_group
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.queues.use import JOBS, non_preemptible_amounts
 from arranger.projections.state import State
-from arranger.scheduling.placing.needs import quorum_needs
+from arranger.scheduling.placing.needs import pods_of, quorum_needs
 from arranger.scheduling.policies.base import PodPolicy
 from arranger.scheduling.queues.limits import QueueAccount, QueueLimits, QueueRoom
 
@@ -75,6 +75,8 @@ Accounts = tuple[_Account | QueueAccount, ...]
 #: A namespace and a queue, each empty if it doesn't limit a job.
 Names = tuple[str, str]
 UNLIMITED: Names = ("", "")
+#: A queue, and what its own jobs use.
+Use = tuple[str, Iterable[tuple[str, int]]]
 
 
 class Quotas:
@@ -255,6 +257,42 @@ class Quotas:
             self._roomy = None
             self._room.lend(False)
 
+    def suffice_without(self, used: Iterable[Use], job: JobRecord, policy: PodPolicy, lack: QuotaLack) -> bool:
+        """Whether a quorum that lacks a limit of its queue has enough once queues use so much less."""
+        if lack.limit not in LEFT_BY_JOBS:
+            return False
+        used = [*used]
+        for of in used:
+            self.release(*of, 1)
+        enough = self.full(job) is None and self.lack(job, pods_of(quorum_needs(job, policy))) is None
+        for of in used:
+            self.release(*of, -1)
+        return enough
+
+    def keep_from(self, host: JobRecord, needs: Pods, job: JobRecord, pods: Pods) -> bool:
+        """Whether a limit of queues leaves less than so many pods of a host's groups need, because of so many of a
+        job's, which are counted."""
+        lack = self.full(host) or self.lack(host, needs)
+        if lack is None or lack.limit not in LEFT_BY_JOBS:
+            return False
+        use = (*self.counted(job, sum_by_group(job, pods)), (JOBS, 1))
+        self.release(queue_of(self._state, job), use, 1)
+        without = self.full(host) or self.lack(host, needs)
+        self.release(queue_of(self._state, job), use, -1)
+        return without != lack
+
+    def quota_keeps_from(self, host: JobRecord, needs: Pods, job: JobRecord, policy: PodPolicy) -> bool:
+        """Whether the quotas of its namespace leave less than so many pods of a host's groups need, once a job's quorum
+        uses them too. They count its pods until these are gone."""
+        if _namespace_of(job) != _namespace_of(host) or _namespace_of(job) not in self._accounts:
+            return False
+        mark = self.mark()
+        for group, pods in pods_of(quorum_needs(job, policy)).items():
+            self.take(job, group, pods)
+        lack = self.lack(host, needs)
+        self.give_back(mark)
+        return lack is not None and lack.limit == LimitKind.QUOTA
+
     def over(self, job: JobRecord) -> bool:
         """Whether the job's queue, or one above it, has more than a limit allows, as after the limit was lowered."""
         return self._room is not None and self._room.over(queue_of(self._state, job))
@@ -342,7 +380,7 @@ def _namespace_of(job: JobRecord) -> str:
 def quorum_lacks(state: State, job: JobRecord, policy: PodPolicy, group: int) -> list[QuotaLack]:
     """Every lack in the namespace's quotas and the job's queue, for the pods that the quorum needs or, if it needs
     none, for one more pod of the group."""
-    needs = {of: len(indices) for of, indices in quorum_needs(job, policy).items()}
+    needs = pods_of(quorum_needs(job, policy))
     return Quotas(state, state.time_ms).lacks(job, needs or {group: 1})
 
 

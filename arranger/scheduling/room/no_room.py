@@ -10,7 +10,7 @@ import msgspec
 from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode
-from arranger.model.quota import LimitKind, QuotaLack
+from arranger.model.quota import LEFT_BY_JOBS, LimitKind, QuotaLack
 from arranger.projections.cluster.nodes import PODS
 from arranger.projections.derived.awaited_room import refused_by_dry_run, took_in_vain, untried
 from arranger.projections.derived.queue_counts import queue_of, sum_by_group
@@ -30,8 +30,6 @@ from arranger.scheduling.search.placer import Placer
 
 _BEGUN = (Stage.STARTING, Stage.RUNNING)
 _ALLOWED = PreemptionMode.ALLOWED
-#: The limits that leave more once jobs give room.
-_OF_QUEUES = (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES)
 #: So many of the jobs before one are placed before it.
 _BEFORE = 50
 
@@ -231,7 +229,7 @@ def _line(candidates: Candidates, preempting: Preempting, job: JobRecord, asked:
 
 def _gives_way(lacks: QuotaLack | None) -> bool:
     """Whether jobs that run may leave more of what a quorum lacks."""
-    return lacks is None or lacks.limit in _OF_QUEUES
+    return lacks is None or lacks.limit in LEFT_BY_JOBS
 
 
 def _over_limit(state: State, job: JobRecord, time_ms: int, lacks: QuotaLack | None) -> bool:

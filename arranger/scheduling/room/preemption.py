@@ -19,7 +19,7 @@ from arranger.events.facts import Spared, Victim
 from arranger.events.kinds import Placed, PodSeen, Preempted
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
-from arranger.model.quota import LimitKind
+from arranger.model.quota import LEFT_BY_JOBS
 from arranger.projections.cluster.nodes import Amounts as Rooms
 from arranger.projections.derived.awaited_room import untried
 from arranger.projections.derived.queue_counts import queue_of, sum_by_group, sum_of
@@ -44,8 +44,6 @@ _SEARCHES = 16
 _NODES = 8
 #: How many times a quorum is searched for with what its placed workers request.
 _ASKED = 2
-#: Limits that leave more once jobs of the queue, or of other queues, give room.
-_OF_QUEUES = (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES)
 
 
 class PreemptionSearch:
@@ -166,7 +164,7 @@ class PreemptionSearch:
             return True
         if self._placer.placing.quotas.over(job):
             return False  # else one small job might end many, until the queue is within its limit
-        return shortage.quota.limit in _OF_QUEUES
+        return shortage.quota.limit in LEFT_BY_JOBS
 
     def _search(self, tried: PlacementTry, find: Callable[[], RoomOutcome | None]) -> PlacementTry | None:
         """The quorum of a failed try, placed with what `find` finds once those have left who leave anyway. None if it

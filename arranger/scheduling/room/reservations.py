@@ -24,6 +24,7 @@ within seconds (`keep`). A guest that keeps its queue within its share stays, wh
 
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from functools import cached_property
 from itertools import chain
@@ -308,7 +309,7 @@ class Reservations:
         """Reserve room for a quorum that lacks nothing else, if its job may have a reservation."""
         job, shortage = tried.job, tried.shortage
         known = self._state.reservations.get(job.uid)
-        if shortage is None or not shortage.of_nodes or shortage.infeasible or not self._may_have_one(job):
+        if shortage is None or not self._lacks_room(tried, shortage) or not self._may_have_one(job):
             return
         coming = self._coming(job)
         decided = known.decided if known is not None else None
@@ -335,6 +336,17 @@ class Reservations:
             self._note_changes(decided, known.time_ms)
         self._kept[job.uid] = None
         self.hold(job, decided, coming)
+
+    def _lacks_room(self, tried: PlacementTry, shortage: Shortage) -> bool:
+        """Whether a quorum lacks nothing but room, or a limit of its queue as long as its guests use that too: they
+        leave for it."""
+        if shortage.of_nodes:
+            return not shortage.infeasible
+        guests = self._guests.get(tried.job.uid, ())
+        if not guests or shortage.quota is None:
+            return False
+        left = [(of.queue, of.use) for of in map(self._vacating.of_whole, guests)]
+        return self._placer.placing.quotas.suffice_without(left, tried.job, tried.policy, shortage.quota)
 
     def _coming(self, job: JobRecord) -> _Found | None:
         """Where a quorum fits once those have left who leave anyway, but what they leave for jobs before it; None if it
@@ -734,6 +746,22 @@ class Reservations:
             self._keep_out[key] = tuple(all_of_it or [uid for uid, pods in more.items() if pods] or there)
         return self._keep_out[key]
 
+    def note_limits(self, tried: PlacementTry) -> None:
+        """A quorum that got nodes is also the guest of those for whom room is reserved and who need what it uses of a
+        limit of their queues, wherever it is."""
+        job, quotas = tried.job, self._placer.placing.quotas
+        if not self._held or job.placements or not quotas.of_queues or not may_be_guest(job, self._config):
+            return
+        end_ms = leaves_by_ms(self._state, job, self._config, self._time_ms)
+        pods = dict(Counter(piece.group for piece in tried.pieces for _ in piece.indices))
+        for uid in [of for of in self._open_to_guests(job) if of not in tried.hosts]:
+            host, needs = with_reservation(self._state, uid)
+            in_time = end_ms is not None and end_ms <= self._held[uid].start_ms
+            if in_time or not needs or not quotas.keep_from(host, needs, job, pods):
+                continue
+            if not self._others.comes_first(job, None, (host, needs)):
+                tried.hosts += (uid,)
+
     def lend(self, tried: PlacementTry, pods: int | None) -> bool:
         """Place pods beyond a quorum as `Placer.further`, in reserved room. The job loses them, or all that it has if
         its quorum is a guest, once those with the reservations need their room."""
@@ -895,7 +923,8 @@ class Reservations:
     def _open_to_guests(self, job: JobRecord, *, late: bool = False) -> dict[str, _Held]:
         """The reserved room in which a job may be a guest. Who starts in room that the job in front can use now would
         be asked to leave at once, and be in its way if its turn is still to come. So would who starts in room of a job
-        that only waits for its own pods, and who can't leave before a start that is known, but `late`."""
+        that only waits for its own pods, and who can't leave before a start that is known, but `late`; and who uses a
+        ResourceQuota that the job in front needs, because that counts pods until they are gone."""
         jobs = self._state.jobs
         held = {
             uid: of
@@ -903,7 +932,15 @@ class Reservations:
             if job.uid not in jobs[uid].slots.asked and not self._vacating.own_gone_ms(jobs[uid])
         }
         held = {uid: of for uid, of in held.items() if late or self.leaves_in_time(job, of.start_ms)}
+        if not job.placements and self._placer.placing.quotas.limits(job):
+            held = {uid: of for uid, of in held.items() if not self._needs_its_quota(uid, job)}
         return {uid: of for uid, of in held.items() if not self._may_start(uid)}
+
+    def _needs_its_quota(self, uid: str, job: JobRecord) -> bool:
+        """Whether a job with reserved room needs what another one's quorum would use of a quota of their namespace."""
+        placing, (host, needs) = self._placer.placing, with_reservation(self._state, uid)
+        policy = placing.policies.pod_policy(job, self._config)
+        return placing.quotas.quota_keeps_from(host, needs, job, policy)
 
     def leaves_in_time(self, job: JobRecord, start_ms: int) -> bool:
         """Whether the grace periods of a job that gets nodes now would be over before a start, 0 for an unknown one, or

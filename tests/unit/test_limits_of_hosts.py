@@ -1,0 +1,76 @@
+"""A guest may use a limit of its queue that the job needs in front of it: it leaves for that too."""
+
+import pytest
+
+from arranger.model.config import CycleConfig
+from arranger.model.queue import Preemption
+from arranger.projections.jobs.records import JobRecord
+from tests.world import World, shape
+
+FOUR = shape(gpus=4)
+
+
+def behind(
+    queue: str = "", further: int = 0, quota: dict[str, int] | None = None, **limits: object
+) -> tuple[World, JobRecord, JobRecord]:
+    """Eight nodes of four GPUs. Two fillers end in 15 s. A gang of seven nodes has a reservation, and a job of one node
+    is behind it in its queue."""
+    world = World(
+        config=CycleConfig(preemption=Preemption(), reservations=1, reservation_refresh_ms=30_000, guests=True)
+    )
+    for number in range(8):
+        world.node(f"n{number}", gpus=4)
+    if quota:
+        world.quota("few", quota)
+    if queue:
+        world.queue(queue, **limits)
+    for number in range(2):
+        world.job(f"filler-{number}", leader=FOUR, deadline_s=15, preemptible=False)
+    world.settle()
+    gang = world.job("gang", equals=True, workers=7, worker=FOUR, min_workers=7, of_queue=queue, created=world.now_ms)
+    world.cycle()
+    assert gang.uid in world.state.reservations
+    if further:
+        world.node("n8", gpus=further)  # too small for the gang's pods
+    small = world.job("small", leader=shape(gpus=further) if further else FOUR, of_queue=queue, created=world.now_ms)
+    world.settle()
+    return world, gang, small
+
+
+def starts(world: World, gang: JobRecord) -> bool:
+    """Whether the gang starts within the grace period of a guest, once the fillers have ended."""
+    for number in range(2):
+        for pod in world.pods_of(world.state.jobs[f"uid-filler-{number}"]).values():
+            world.change_pod(pod.uid, phase="Succeeded")
+    for _ in range(40):
+        world.settle()
+        world.pass_time(1)
+    return len(gang.placements) == 7
+
+
+@pytest.mark.parametrize("limits", [{"capability": (("nvidia.com/gpu", 28),)}, {"max_running": 1}])
+def test_a_guest_gives_back_what_it_uses_of_a_limit(limits: dict[str, object]) -> None:
+    world, gang, small = behind("limited", **limits)
+    assert small.slots.hosts == (gang.uid,)
+    assert starts(world, gang) and not small.placements
+
+
+@pytest.mark.parametrize("limits", [{"capability": (("nvidia.com/gpu", 28),)}, {"max_running": 1}])
+def test_who_uses_that_limit_beside_the_reserved_room_is_a_guest_too(limits: dict[str, object]) -> None:
+    world, gang, small = behind("limited", further=2, **limits)
+    assert small.slots.hosts == (gang.uid,) and [*small.placements.values()] == ["n8"]
+    assert starts(world, gang) and not small.placements
+
+
+def test_who_uses_another_limit_is_no_guest() -> None:
+    world, gang, small = behind("limited", further=2, capability=(("nvidia.com/gpu", 32),))
+    assert not small.slots.hosts
+    assert starts(world, gang) and small.placements
+
+
+def test_a_guest_uses_none_of_a_quota_that_the_job_in_front_needs() -> None:
+    _, gang, small = behind()
+    assert small.slots.hosts == (gang.uid,)  # without a quota
+    world, gang, small = behind(quota={"count/pods": 9})
+    assert not small.placements
+    assert starts(world, gang)
