@@ -3,10 +3,13 @@
 No decision depends on a forecast. It is told to people, and compared with what came.
 """
 
+import math
+
 import msgspec
 
 from arranger.events.kinds import StartForecast
 from arranger.projections.derived.awaited_room import refused_by_dry_run, refused_when_started
+from arranger.projections.derived.deadlines import deadline_of
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.jobs.run_times import usual_run_time_ms
 from arranger.projections.state import Changes, Forecasted, State
@@ -65,6 +68,20 @@ def note_known_end(state: State, job: JobRecord, time_ms: int) -> None:
     starts = (of.decided.start_ms for uid, of in state.reservations.items() if uid != job.uid)
     if run_ms is not None and any(not start_ms or start_ms > time_ms + run_ms for start_ms in starts):
         state.note_room()
+
+
+def note_later_end(state: State, job: JobRecord, before_ms: int | None) -> None:
+    """A job may run longer than to the deadline that it had. Where it got room that was reserved already, because it
+    would have left before, it is a guest from now on: else everybody could keep that by an edit."""
+    deadline_ms, nodes = deadline_of(job), set(job.placements.values())
+    end_ms = deadline_ms if deadline_ms is not None else math.inf
+    if before_ms is None or not job.valid_spec.preemptible:
+        return
+    for uid, of in state.reservations.items():
+        later = of.since_ms <= job.began_ms and before_ms <= of.decided.start_ms < end_ms
+        there = not nodes.isdisjoint(pods.node for pods in of.decided.pods)
+        if later and there and uid not in (job.uid, *job.slots.hosts):
+            job.slots.hosts += (uid,)
 
 
 def end_reservation(state: State, uid: str, changes: Changes) -> None:

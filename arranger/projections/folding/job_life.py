@@ -7,8 +7,9 @@ from arranger.model.pod import Phase
 from arranger.model.stages import StageReason
 from arranger.model.tyjob import refused_change
 from arranger.projections.derived.awaited_room import await_room, follow_stage
+from arranger.projections.derived.deadlines import deadline_of
 from arranger.projections.folding import provisioning
-from arranger.projections.folding.forecasts import forget_start
+from arranger.projections.folding.forecasts import forget_start, note_later_end
 from arranger.projections.folding.pods_of_jobs import PodsOfJobs
 from arranger.projections.jobs.backoff import NO_BACK_OFF, BackOff
 from arranger.projections.jobs.charges import charges, counts_on, restart_scope
@@ -46,7 +47,9 @@ class JobLife:
         if edited and started and job.spec is not None:
             job.refused = refused_change(job.spec, spec, waits=job.stage == Stage.RESCHEDULING)
         if not job.refused:
+            left_ms = deadline_of(job) if job.spec is not None else None
             self.slots.take_spec(job, spec)
+            note_later_end(self.state, job, left_ms)
         if edited:
             job.back_offs.end()
 
