@@ -651,11 +651,14 @@ class Reservations:
         leave = {uid: self._state.jobs[uid] for uid in awaits if uid in self._state.jobs and uid not in gone}
         leave |= {guest.uid: guest for guest in self._guests.get(job.uid, ())}
         needed = self._needed_for(job, decided.pods)
+        kept = np.maximum(needed - self._left_for(leave), 0)
         if coming is not None:
-            needed = np.maximum(needed, self._needed_for(job, coming.pods))
+            before = self._needed_for(job, coming.pods)
+            ending = {uid: self._state.jobs[uid] for uid in coming.awaits}
+            kept = np.maximum(kept, before - self._left_for(ending))
+            needed = np.maximum(needed, before)
         held = np.flatnonzero(needed.any(axis=1))
-        in_all = needed[held]
-        amounts = np.maximum(in_all - self._left_for(leave)[held], 0)
+        in_all, amounts = needed[held], kept[held]
         lent = np.minimum(amounts, self._lent_to(job.uid, leave)[held])
         view.hold(held, amounts)
         self._held[job.uid] = _Held(RowRooms(held, amounts), in_all - amounts, start_ms, awaits, leave, lent)
