@@ -161,6 +161,7 @@ _OFTEN = {
     "that who has no reservation any more has no guests": {CALM: 1.0},
     "that running jobs grow into reserved room": {CALM: 1.0},
     "that reserved room is kept": {CALM: 1.0},
+    "that room which comes by itself is kept": {CALM: 1.0},
     "that only who ends in time goes before a reservation": {CALM: 1.0},
     "that one log works on a cluster": {SECOND: 1.0},
     "that no cycle looks at forecasts": {TOLD: 1.0},
@@ -667,6 +668,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     ),
     "that running jobs grow into reserved room": _without(Reservations, "lend", False),
     "that reserved room is kept": _without(Reservations, "hold", None),
+    "that room which comes by itself is kept": _without(Reservations, "_coming", None),
     "that room is kept for a job that waits for its own pods": lambda: mock.patch.object(
         Reservations, "keep", lambda self, job: bool(self._vacating.own_gone_ms(job))
     ),

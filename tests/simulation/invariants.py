@@ -274,6 +274,9 @@ class Oracle:
             and (problem := room_rules.misjudged_offer(self.state, cycle.time_ms))
         ):
             raise Violation(problem)
+        if cycle is not None and cycle.base == entry.first - 1 and entry.batch.writer.startswith("scheduler@"):
+            for uid, problem in room_rules.taken_before(self.state, cycle, entry.batch.events):
+                raise Violation(problem, job=uid)
         takes_room = any(isinstance(event, k.Preempted) for event in entry.batch.events)
         if not takes_room and not any(isinstance(event, k.Placed) and event.hosts for event in entry.batch.events):
             return None

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events.facts import PreemptionKind, Victim
+from arranger.events.facts import LackOfNodes, PreemptionKind, Victim
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP, CleanPodPolicy, Stage
@@ -135,6 +135,32 @@ def _in_the_way(
     for uid in hosts:
         if all(uid in of.reservations and _may_start(of, cycle, of.jobs[uid], alone=False) for of in afters):
             yield uid, f"{placed.job_uid} becomes a guest of {uid}, which can start without its guests"
+
+
+def taken_before(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -> Iterator[tuple[str, str]]:
+    """(UID, the problem) of each job that gets nodes in a cycle, though one before it in its queue would have got them
+    by itself, as soon as those have left who leave anyway. `state` is that on which the cycle was taken."""
+    placed = {of.job_uid: of for of in events if isinstance(of, k.Placed)}
+    first = [of for uid, of in placed.items() if not state.jobs[uid].placements]
+    if not first or any(isinstance(of, k.Preempted) for of in events):
+        return
+    told = {of.job_uid: of for of in events if isinstance(of, k.Waits)}
+    for job in waiting_jobs(state, cycle.time_ms):
+        waits = told.get(job.uid, job.waits)
+        if job.uid in placed or waits is None or not isinstance(waits.shortage, LackOfNodes):
+            continue
+        if job.placements or awaits_own_pods(state, job) or takes_none(job, cycle.config):
+            continue
+        behind = [of for of in first if _is_behind(state, state.jobs[of.job_uid], job)]
+        if behind and _may_start(state, cycle, job, alone=False, guests=False):
+            for of in behind:
+                if not _may_start(folded(state, (cycle, of)), cycle, job, guests=False):
+                    yield of.job_uid, f"gets nodes that {job.seen.name} would have got by itself, which comes before it"
+
+
+def _is_behind(state: State, job: JobRecord, other: JobRecord) -> bool:
+    """Whether a job is behind another one in its queue."""
+    return name_of(state, job) == name_of(state, other) and seniority(other) < seniority(as_counted(state, job))
 
 
 def _crowded(state: State, victim: Victim) -> bool:
