@@ -82,7 +82,7 @@ def families(case: WaitingCase) -> Iterator[Family]:
     yield from _by_rules(case)
     yield Family(fewer_workers(case), least=True)
     yield Family(list(without_selectors(case)))
-    yield Family(list(looser_topologies(case)))
+    yield looser_topologies(case)
     yield smaller_requests(case)
     if not misspelt:
         yield _nodes(case)

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.model.job import GANG, Stage, TopologyMode, TopologyScope
+from arranger.model.job import GANG, WHOLE_JOB, Stage, TopologyMode, TopologyScope
 from arranger.model.near_names import near_names
 from arranger.model.quantity import amount_text
 from arranger.model.quota import LimitKind, unit_of
 from arranger.model.tyjob import refused_change
 from arranger.replay.explain.candidate_changes.case import WaitingCase
-from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, reverting
+from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, Family, names_text, reverting
 from arranger.replay.reading.edits import changed, told_from_before
 from arranger.replay.what_if import hypothesis
 from arranger.scheduling import quorum_lacks
@@ -97,23 +97,29 @@ def fewer_workers(case: WaitingCase) -> Sequence[Change]:
     return ChangeSteps(most - least, with_fewer)
 
 
-def looser_topologies(case: WaitingCase) -> Iterator[Change]:
-    """Let the pods of a unit go to several domains, if that is what the job waits for."""
+def looser_topologies(case: WaitingCase) -> Family:
+    """Let the pods of units go to several domains, first those of the unit that finds no node. A required topology also
+    keeps a job from nodes where a cycle names another reason, such as room that is reserved."""
     spec, lack = case.spec, case.lack
-    if lack is None or lack.topology is None or (case.job.stage != Stage.PENDING):
-        return
-    own = spec.groups[lack.group].topology
-    of_job = spec.topology
-    if lack.topology.within != TopologyScope.JOB and own is not None:
-        looser = msgspec.structs.replace(own, mode=TopologyMode.PREFERRED)
-        group = msgspec.structs.replace(spec.groups[lack.group], topology=looser)
-        groups = (*spec.groups[: lack.group], group, *spec.groups[lack.group + 1 :])
-        seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, groups=groups))
-        yield Change("spec", f"topology Preferred instead of Required for {group.name}", (seen,))
-    elif of_job is not None:
-        looser = msgspec.structs.replace(of_job, mode=TopologyMode.PREFERRED)
-        seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, topology=looser))
-        yield Change("spec", "topology Preferred instead of Required", (seen,))
+    assert lack is not None
+    of = {number: group.topology for number, group in enumerate(spec.groups)} | {WHOLE_JOB: spec.topology}
+    required = {number: one for number, one in of.items() if one is not None and one.mode == TopologyMode.REQUIRED}
+    of_job = lack.group not in required or (lack.topology is not None and lack.topology.within == TopologyScope.JOB)
+    first = WHOLE_JOB if of_job else lack.group
+
+    def loosened(numbers: Sequence[int]) -> Change:
+        looser = {number: msgspec.structs.replace(required[number], mode=TopologyMode.PREFERRED) for number in numbers}
+        groups = tuple(
+            msgspec.structs.replace(group, topology=looser.get(number, group.topology))
+            for number, group in enumerate(spec.groups)
+        )
+        edited = msgspec.structs.replace(spec, groups=groups, topology=looser.get(WHOLE_JOB, spec.topology))
+        whose = names_text("the job" if number == WHOLE_JOB else spec.groups[number].name for number in sorted(numbers))
+        text = f"topology Preferred instead of Required{'' if list(numbers) == [WHOLE_JOB] else f' for {whose}'}"
+        return Change("spec", text, (hypothesis.job_seen(case.job, case.state, edited),), subject=str(numbers[0]))
+
+    numbers = sorted(required, key=lambda number: number != first) if case.job.stage == Stage.PENDING else []
+    return Family([loosened([number]) for number in numbers], lambda parts: loosened([int(of.subject) for of in parts]))
 
 
 def meant_selectors(case: WaitingCase) -> Iterator[Change]:

@@ -1,11 +1,13 @@
 """Changes to nodes: the end of an avoidance, and repaired, restored and additional nodes."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
 import numpy as np
 
+from arranger.model.job import Path
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import PodShape
 from arranger.model.quantity import amount_text
@@ -257,14 +259,27 @@ def _alike(case: WaitingCase) -> list[str]:
 
 
 def _largest(case: WaitingCase, asked: Mapping[str, int]) -> str:
-    """The largest node that the pod may run on, for these amounts; "" for none."""
+    """The largest node that the pod may run on, for these amounts; "" for none. Of equal ones, one in the domain of the
+    job's topology with most nodes."""
     lack, nodes = case.lack, case.state.nodes
-    best = ((-1, 0.0), "")
-    for name in (sorted(lack.candidates) if lack is not None else ()) or _alike(case):
+    names = (sorted(lack.candidates) if lack is not None else ()) or _alike(case)
+    domains = {name: _domain(case, name) for name in names}
+    sizes = Counter(domain for domain in domains.values() if domain)
+    best = ((-1, 0.0, 0), "")
+    for name in names:
         there = dict(nodes.facts[nodes.rows[name]].allocatable)
         parts = [there.get(of, 0) / value for of, value in asked.items()]
-        best = max(best, ((sum(part >= 1 for part in parts), sum(parts)), name))
+        best = max(best, ((sum(part >= 1 for part in parts), sum(parts), sizes[domains[name]]), name))
     return best[1]
+
+
+def _domain(case: WaitingCase, name: str) -> Path:
+    """The smallest domain of the topology of the job's next pod that a node is in; empty for none."""
+    spec, nodes = case.spec, case.state.nodes
+    group = spec.groups[case.lack.group if case.lack is not None else 0]
+    topology, labels = group.topology or spec.topology, dict(nodes.facts[nodes.rows[name]].labels)
+    paths = topology.paths() if topology is not None else ()
+    return next((tuple(labels[key] for key in path) for path in paths if labels.keys() >= set(path)), ())
 
 
 def _for_pod(case: WaitingCase, like: str, asked: Mapping[str, int], shape: PodShape) -> tuple[NodeFacts, str]:

@@ -37,24 +37,34 @@ def smaller_requests(case: WaitingCase) -> Family:
         return _asking_for(case, of_all[number - first], groups)
 
     early = tuple(sorted({0, max(first - 1, 0), first}))
-    from_none = next((number for number, most in enumerate(of_one) if most == free), None)
+    from_none = next((number for number, most in enumerate(of_one) if most == free), None if lack.lacks else 0)
     return Family(ChangeSteps(count, lowered), least=True, early=early, from_none=from_none, feasible=True)
 
 
 def _amounts(case: WaitingCase) -> Sequence[_Most]:
     """What a pod may ask for of the resources that nodes lack, descending. Of a single one these are all numbers of an
     accelerator, else the amounts that nodes have in all and free. Of several they are those of the closest node: what
-    it has without pods, if even that is too little, and what it has free."""
+    it has without pods, if even that is too little, and what it has free. Where the closest node would take a pod, and
+    a topology or a reservation keeps it off, they are those of what other nodes lack, else of what pods ask for."""
     lack = case.lack
     assert lack is not None
     closest = lack.of_empty or lack.lacks
     found: list[_Most] = []
-    if len(closest) == 1:
-        found += _of_resource(case, closest[0][0])
+    names = [name for name, *_ in closest] or _scarcest(case)
+    if len(names) == 1:
+        found += _of_resource(case, names[0])
     for lacks in (lack.of_empty, lack.lacks):
         if len(lacks) > 1 and (free := _free(lacks)):
             found.append(free)
     return found
+
+
+def _scarcest(case: WaitingCase) -> Sequence[str]:
+    """What pods ask for that most nodes lack; where none lacks anything, an accelerator."""
+    lacking = case.lack.resources if case.lack is not None else ()
+    shapes = [case.shape, *(group.shape for group in case.spec.groups)]  # a domain may have to take those of all groups
+    asked = [name for shape in shapes for name, value in shape.requests if value and is_accelerator(name)]
+    return (*lacking, *asked)[:1]
 
 
 def _free(lacks: Sequence[tuple[str, int, int]]) -> _Most:
