@@ -5,13 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.model.job import GANG, WHOLE_JOB, Stage, TopologyMode, TopologyScope
+from arranger.model.job import WHOLE_JOB, Stage, TopologyMode, TopologyScope
 from arranger.model.near_names import near_names
 from arranger.model.quantity import amount_text
 from arranger.model.quota import LimitKind, unit_of
-from arranger.model.tyjob import refused_change
 from arranger.replay.explain.candidate_changes.case import WaitingCase
-from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, Family, names_text, reverting
+from arranger.replay.explain.candidate_changes.change import Change, Family, names_text, reverting
 from arranger.replay.reading.edits import changed, told_from_before
 from arranger.replay.what_if import hypothesis
 from arranger.scheduling import quorum_lacks
@@ -71,30 +70,6 @@ def _as_preemptible(case: WaitingCase, how: str) -> Iterator[Change]:
     if not case.spec.preemptible:
         seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(case.spec, preemptible=True))
         yield Change("spec", f"preemptible true instead of false, {how}", (seen,))
-
-
-def fewer_workers(case: WaitingCase) -> Sequence[Change]:
-    """Make the quorum smaller: another policy than Gang, or a lower minWorkersNum, or no minimum of any set."""
-    spec, state, job = case.spec, case.state, case.job
-    policy = spec.pod_policy or case.config.pod_policy
-    if policy == GANG:
-        edited = msgspec.structs.replace(spec, pod_policy="BinPack")
-        if spec.min_workers < spec.total_workers and (job.stage == Stage.PENDING or not refused_change(spec, edited)):
-            return [Change("spec", "pod policy BinPack instead of Gang", (hypothesis.job_seen(job, state, edited),))]
-        return ()
-    most, least = spec.min_workers, sum(group.min_count for group in spec.groups)
-    if least and most == least:
-        without = tuple(msgspec.structs.replace(group, min_count=0) for group in spec.groups)
-        seen = hypothesis.job_seen(job, state, msgspec.structs.replace(spec, groups=without))
-        return [Change("spec", f"minWorkersNum {most} without a minCount of each set", (seen,))]
-    least = max(least, 0 if spec.has_leader else 1)
-
-    def with_fewer(number: int) -> Change:
-        fewer = most - 1 - number
-        seen = hypothesis.job_seen(job, state, msgspec.structs.replace(spec, min_workers=fewer))
-        return Change("spec", f"minWorkersNum {fewer} instead of {most}", (seen,))
-
-    return ChangeSteps(most - least, with_fewer)
 
 
 def looser_topologies(case: WaitingCase) -> Family:
