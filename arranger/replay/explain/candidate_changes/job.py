@@ -1,16 +1,19 @@
 """Changes to the job's spec, and to its namespace's quotas."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
 from arranger.events import kinds as k
+from arranger.messages.shortages import affinity_text
 from arranger.model.job import WHOLE_JOB, Stage, TopologyMode, TopologyScope
 from arranger.model.near_names import near_names
+from arranger.model.pod import PodShape
 from arranger.model.quantity import amount_text
 from arranger.model.quota import LimitKind, unit_of
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import Change, Family, names_text, reverting
+from arranger.replay.explain.candidate_changes.node_labels import may_run_on
 from arranger.replay.reading.edits import changed, told_from_before
 from arranger.replay.what_if import hypothesis
 from arranger.scheduling import quorum_lacks
@@ -106,9 +109,20 @@ def meant_selectors(case: WaitingCase) -> Iterator[Change]:
 
 
 def without_selectors(case: WaitingCase) -> Iterator[Change]:
-    """Don't select by labels that no node has."""
-    if wrong := _unknown_labels(case, _labels(case)):
-        yield _selecting_by(case, dict.fromkeys(wrong))
+    """Don't select by labels that no node has, nor by a node affinity that selects none of the others."""
+    wrong = dict.fromkeys(_unknown_labels(case, _labels(case)))
+    dead = [group.name for group in case.spec.groups if _selects_none(case, _with_selector(group.shape, wrong))]
+    if case.job.stage == Stage.PENDING and (wrong or dead):
+        yield _selecting_by(case, wrong, dead)
+
+
+def _selects_none(case: WaitingCase, shape: PodShape) -> bool:
+    """Whether the pod has a required node affinity that no node meets."""
+    nodes = case.state.nodes
+    there = [
+        (nodes.names[row], nodes.facts[row]) for row in nodes.by_name().tolist() if shape.required_terms is not None
+    ]
+    return bool(there) and not any(may_run_on(shape, name, dict(facts.labels)) for name, facts in there)
 
 
 def _labels(case: WaitingCase) -> dict[str, dict[str, None]]:
@@ -134,18 +148,25 @@ def _meant_label(key: str, value: str, there: Mapping[str, Mapping[str, None]]) 
     return next(((of, value) for of in near_names(key, there, most=3) if value in there[of]), None)
 
 
-def _selecting_by(case: WaitingCase, instead: Mapping[tuple[str, str], tuple[str, str] | None]) -> Change:
-    """Let all pods select by other labels, or not by these."""
-    groups = []
+def _with_selector(shape: PodShape, instead: Mapping[tuple[str, str], tuple[str, str] | None]) -> PodShape:
+    selector = {of: None for one in shape.node_selector if (of := instead.get(one, one)) is not None}
+    return msgspec.structs.replace(shape, node_selector=tuple(sorted(selector)))
+
+
+def _selecting_by(
+    case: WaitingCase, instead: Mapping[tuple[str, str], tuple[str, str] | None], dead: Collection[str] = ()
+) -> Change:
+    """Let all pods select by other labels, or not by these, and those of `dead` groups by no node affinity."""
+    groups, told = [], dict[str, None]()
+    for (key, value), of in instead.items():
+        told[f"nodeSelector {f'{of[0]}={of[1]} instead of' if of is not None else 'without'} {key}={value}"] = None
     for group in case.spec.groups:
-        selector = {of: None for one in group.shape.node_selector if (of := instead.get(one, one)) is not None}
-        shape = msgspec.structs.replace(group.shape, node_selector=tuple(sorted(selector)))
+        shape = _with_selector(group.shape, instead)
+        if group.name in dead:
+            told[f"without the required node affinity {affinity_text(shape)}"] = None
+            shape = msgspec.structs.replace(shape, required_terms=None)
         groups.append(msgspec.structs.replace(group, shape=shape))
     seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(case.spec, groups=tuple(groups)))
-    told = [
-        f"nodeSelector {f'{of[0]}={of[1]} instead of' if of is not None else 'without'} {key}={value}"
-        for (key, value), of in instead.items()
-    ]
     return Change("spec", " and ".join(told), (seen,))
 
 

@@ -20,6 +20,7 @@ from arranger.replay.explain.candidate_changes.node_labels import (
     domain_keys,
     facts_before,
     may_run_on,
+    missing_labels,
     restored,
     selected,
 )
@@ -246,15 +247,17 @@ def _shrunk_nodes(case: WaitingCase) -> Iterator[Change]:
 
 def _alike(case: WaitingCase) -> list[str]:
     """The nodes that the pod may run on but for other pods there, by name; if there are none, those that it could
-    select if they had the labels of its nodeSelector."""
+    select if they had the labels that it asks for."""
     nodes, shape = case.state.nodes, case.shape
     there = [
         (nodes.names[row], nodes.facts[row]) for row in nodes.by_name().tolist() if open_to(nodes.facts[row], shape)
     ]
     found = [name for name, facts in there if may_run_on(shape, name, dict(facts.labels))]
-    if not found and _HOSTNAME not in dict(shape.node_selector):
-        desired = dict(shape.node_selector)
-        found = [name for name, facts in there if may_run_on(shape, name, {**dict(facts.labels), **desired})]
+    for name, facts in there if not found else ():
+        labels = dict(facts.labels)
+        desired = missing_labels(shape, name, labels)
+        if _HOSTNAME not in desired and may_run_on(shape, name, labels | desired):
+            found.append(name)
     return found
 
 
@@ -287,15 +290,15 @@ def _for_pod(case: WaitingCase, like: str, asked: Mapping[str, int], shape: PodS
     facts = case.state.nodes.facts[case.state.nodes.rows[like]]
     there, labels = dict(facts.allocatable), dict(facts.labels)
     more_of = tuple((of, value) for of, value in asked.items() if there.get(of, 0) < value)
-    desired = [(key, value) for key, value in shape.node_selector if labels.get(key) != value]
+    desired = missing_labels(shape, like, labels)
     larger = msgspec.structs.replace(
         facts,
         allocatable=tuple(sorted({**there, **dict(more_of)}.items())),
-        labels=tuple(sorted({**labels, **dict(desired)}.items())),
+        labels=tuple(sorted({**labels, **desired}.items())),
     )
     parts = [amounts_text(more_of)] if more_of else []
     if desired:
-        named = ",".join(f"{key}={value}" for key, value in desired)
+        named = ",".join(f"{key}={value}" for key, value in desired.items())
         parts.append(f"the label{'s' if len(desired) > 1 else ''} {named}")
     words = f"like {like}{' with ' if parts else ''}{' and '.join(parts)}"
     return larger, words + unknown_text(case, [of for of, _ in more_of if "/" in of])
