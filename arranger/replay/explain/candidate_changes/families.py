@@ -109,6 +109,7 @@ def _beyond_quota(case: WaitingCase) -> Iterator[Family]:
     yield Family(list(users_of_quota(case)), join_all("capacity", "when these end: "))
     yield from _by_rules(case)
     yield from smaller_quorums(case)
+    yield smaller_requests(case)
 
 
 def _by_rules(case: WaitingCase) -> Iterator[Family]:

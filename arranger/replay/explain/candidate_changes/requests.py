@@ -7,6 +7,7 @@ import msgspec
 from arranger.model.accelerators import is_accelerator
 from arranger.model.job import PodGroup, Stage
 from arranger.model.quantity import amount_text
+from arranger.model.quota import unit_of
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, Family, names_text
 from arranger.replay.what_if import hypothesis
@@ -21,11 +22,11 @@ _Most = Mapping[str, int]
 def smaller_requests(case: WaitingCase) -> Family:
     """Lower the requests of the group that finds no node, or else those of all groups: first to the most that a node
     could ever have for a pod, then further. What is free isn't all that a cycle may find, as it may take room from
-    others."""
+    others. Where a quota or a queue is short, lower them as far as that has them left."""
     lack, groups = case.lack, case.spec.groups
-    of_all = _amounts(case) if lack is not None and case.job.stage == Stage.PENDING else ()
-    if lack is None or not of_all:
+    if lack is None or case.job.stage != Stage.PENDING:
         return Family(())
+    of_all = _amounts(case) if lack.quota is None else _halved(case, unit_of(lack.quota.resource))
     one, others = groups[lack.group], [of for number, of in enumerate(groups) if number != lack.group]
     of_one = [most for most in of_all if _lowers(most, [one])]
     of_all = [most for most in of_all if _lowers(most, others)]  # without the others, it is the same as before
@@ -57,6 +58,14 @@ def _amounts(case: WaitingCase) -> Sequence[_Most]:
         if len(lacks) > 1 and (free := _free(lacks)):
             found.append(free)
     return found
+
+
+def _halved(case: WaitingCase, name: str) -> Sequence[_Most]:
+    """What a pod may ask for of a resource: each smaller number of an accelerator, else a half, a quarter and so on."""
+    asked = max((of for group in case.spec.groups for of in _requests(group, name)), default=0)
+    if is_accelerator(name) and asked <= _EACH:
+        return [{name: of} for of in range(asked - 1, 0, -1)]
+    return [{name: asked >> power} for power in range(1, 11) if asked >> power]
 
 
 def _scarcest(case: WaitingCase) -> Sequence[str]:
