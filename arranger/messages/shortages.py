@@ -1,6 +1,6 @@
 """Why pods have no nodes: reasons of single nodes, nodes counted by reason, and a cycle's result for a job."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
@@ -8,7 +8,7 @@ import msgspec
 from arranger.events.facts import BeyondLimit, LackOfNodes, LevelLack, Objected, Objection, ShortageFacts, UnitLack
 from arranger.model.job import TopologyScope
 from arranger.model.near_names import did_you_mean
-from arranger.model.pod import PodShape
+from arranger.model.pod import PodShape, Requirement
 from arranger.model.quantity import amount_text
 from arranger.model.quota import QuotaLack, unit_of
 from arranger.model.reasons import Reason, ReasonCounts, ReasonKind, beyond_quota, similar_resource
@@ -28,7 +28,7 @@ def waits_text(job: JobRecord) -> str:
     if shortage.further and lacking < shortage.asked - shortage.found:  # some of them got nodes since, the rest didn't
         shortage = msgspec.structs.replace(shortage, found=0, asked=lacking)
     group = shortage.group if isinstance(shortage, LackOfNodes) else ""
-    return shortage_text(shortage, next((selector_text(of.shape) for of in groups if of.name == group), ""))
+    return shortage_text(shortage, next((of.shape for of in groups if of.name == group), None))
 
 
 def selector_text(shape: PodShape) -> str:
@@ -36,8 +36,24 @@ def selector_text(shape: PodShape) -> str:
     return ",".join(f"{key}={value}" for key, value in shape.node_selector)
 
 
-def shortage_text(facts: ShortageFacts, selector: str = "") -> str:
-    """Why pods have no nodes; `selector` is the nodeSelector of the next one if known."""
+def affinity_text(shape: PodShape) -> str:
+    """A pod's required node affinity in words: "zone In a,b and gpu Exists, or pool In rl". Of more than four terms,
+    requirements or values, three are named."""
+    terms = [_few([_requirement_text(one) for one in term], " and ") for term in shape.required_terms or ()]
+    return _few(terms, ", or ")
+
+
+def _requirement_text(one: Requirement) -> str:
+    return f"{one.key} {one.operator} {_few(one.values, ',')}".rstrip()
+
+
+def _few(parts: Sequence[str], joint: str) -> str:
+    more = f"{' and ' if joint == ',' else joint}{len(parts) - 3} more" if len(parts) > 4 else ""
+    return joint.join(parts[:3] if more else parts) + more
+
+
+def shortage_text(facts: ShortageFacts, shape: PodShape | None = None) -> str:
+    """Why pods have no nodes; `shape` is that of the next one if known."""
     head = fits_text(facts.found, facts.asked, further=facts.further, searched=facts.searched)
     head = f"{never_text(infeasible=facts.infeasible)}{head}"
     match facts:
@@ -46,7 +62,7 @@ def shortage_text(facts: ShortageFacts, selector: str = "") -> str:
         case BeyondLimit(quota=quota):
             return f"{head}; {quota_text(quota)}"
     tail = no_guest_text(no_guest=facts.no_guest, leaves_late=facts.leaves_late)
-    nodes = nodes_text(facts.group, facts.reasons, alone=facts.topology is not None, selector=selector)
+    nodes = nodes_text(facts.group, facts.reasons, alone=facts.topology is not None, shape=shape)
     if facts.topology is None:
         return f"{head}; {beside_text(facts.found)}{nodes}{tail}"
     return f"{head}; {domains_text(facts.topology, facts.group, nodes, own=facts.found, further=facts.further)}{tail}"
@@ -90,9 +106,9 @@ def fits_text(found: int, asked: int, *, further: bool, searched: int = 0) -> st
     return f"{found} of {asked} {'further' if further else 'required'} pods fit"
 
 
-def nodes_text(worker_set: str, reasons: ReasonCounts, *, alone: bool = False, selector: str = "") -> str:
+def nodes_text(worker_set: str, reasons: ReasonCounts, *, alone: bool = False, shape: PodShape | None = None) -> str:
     """How many nodes fit the next pod of a worker set; `alone`: by itself, because no domain fits all of its unit."""
-    return f"{f'for one pod of {worker_set} alone,' if alone else f'{worker_set}:'} {counts_text(reasons, selector)}"
+    return f"{f'for one pod of {worker_set} alone,' if alone else f'{worker_set}:'} {counts_text(reasons, shape)}"
 
 
 def unit_text(lack: UnitLack, worker_set: str) -> str:
@@ -131,29 +147,30 @@ def _level(level: LevelLack) -> str:
     return f"{counted(level.domains, _topology(level.key))}, at most {level.most} fit"
 
 
-def counts_text(reasons: ReasonCounts, selector: str = "") -> str:
+def counts_text(reasons: ReasonCounts, shape: PodShape | None = None) -> str:
     """How many nodes fit the next pod, and the others by reason."""
     if not reasons:
         return "there are no nodes"
     nodes = sum(count for _, count in reasons)
     fit = sum(count for reason, count in reasons if reason.kind == ReasonKind.FITS)
     others = ", ".join(
-        f"{count} {reason_text(reason, selector)}" for reason, count in reasons if reason.kind != ReasonKind.FITS
+        f"{count} {reason_text(reason, shape)}" for reason, count in reasons if reason.kind != ReasonKind.FITS
     )
     return f"{fit} of {nodes} nodes fit" + (f": {others}" if others else "")
 
 
-def reason_text(reason: Reason, selector: str = "") -> str:
-    """One reason for a number of nodes; `selector` is the pod's nodeSelector if known."""
+def reason_text(reason: Reason, shape: PodShape | None = None) -> str:
+    """One reason for a number of nodes; `shape` is the pod's if known."""
     if reason.kind == ReasonKind.INSUFFICIENT:
         return _insufficient(reason, "at most ")
-    return node_text(reason, selector)
+    return node_text(reason, shape)
 
 
-def node_text(reason: Reason, selector: str = "") -> str:
-    """One reason for one node."""
+def node_text(reason: Reason, shape: PodShape | None = None) -> str:
+    """One reason for one node, with the pod's selector or affinity where that is it."""
     words = _WORDS[reason.kind](reason)
-    return f"{words} ({selector})" if reason.kind == ReasonKind.NODE_SELECTOR and selector else words
+    selects = _SELECTS.get(reason.kind) if shape is not None else None
+    return f"{words} ({said})" if selects is not None and shape is not None and (said := selects(shape)) else words
 
 
 def kind_text(reason: Reason) -> str:
@@ -230,6 +247,9 @@ def _same(key: str) -> str:
 
 
 _K = ReasonKind
+_SELECTS: Mapping[ReasonKind, Callable[[PodShape], str]] = MappingProxyType(
+    {_K.NODE_SELECTOR: selector_text, _K.NODE_AFFINITY: affinity_text}
+)
 _OF_LIMITS: Mapping[ReasonKind, str] = MappingProxyType(
     {
         _K.QUOTA: "quota {quota} has too little {name}",

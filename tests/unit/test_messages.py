@@ -34,7 +34,7 @@ from arranger.messages.shortages import counts_text, kind_text, node_text, quota
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import JobSpec, Stage
 from arranger.model.node import Taint
-from arranger.model.pod import ContainerEnd
+from arranger.model.pod import ContainerEnd, PodShape, Requirement
 from arranger.model.quota import LimitKind, QuotaLack
 from arranger.model.reasons import FITS, Reason, ReasonKind, beyond_quota, insufficient, objected, other
 from arranger.model.stages import TRANSITIONS, StageReason
@@ -329,11 +329,27 @@ def test_a_kind_of_reason_has_words_whatever_is_known_of_it(kind: ReasonKind) ->
 def test_a_node_selector_is_named_where_it_is_known() -> None:
     unselected = Reason(K.NODE_SELECTOR)
     said = "node selector doesn't match (zone=b)"
-    assert reason_text(unselected, "zone=b") == node_text(unselected, "zone=b") == said
-    assert reason_text(Reason(K.CORDONED), "zone=b") == "cordoned"
-    assert (
-        counts_text(((unselected, 2), (Reason(K.CORDONED), 1)), "zone=b") == f"0 of 3 nodes fit: 2 {said}, 1 cordoned"
-    )
+    in_b = PodShape((), (("zone", "b"),))
+    assert reason_text(unselected, in_b) == node_text(unselected, in_b) == said
+    assert reason_text(Reason(K.CORDONED), in_b) == "cordoned"
+    assert counts_text(((unselected, 2), (Reason(K.CORDONED), 1)), in_b) == f"0 of 3 nodes fit: 2 {said}, 1 cordoned"
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        ([["zone In a b"]], "zone In a,b"),
+        ([["zone In a", "gpu Exists"], ["pool NotIn x"]], "zone In a and gpu Exists, or pool NotIn x"),
+        ([["zone NotIn a b c d e"]], "zone NotIn a,b,c and 2 more"),
+        ([[f"k{n} Exists"] for n in range(6)], "k0 Exists, or k1 Exists, or k2 Exists, or 3 more"),
+    ],
+)
+def test_a_required_node_affinity_is_named_where_it_is_known(terms: list[list[str]], said: str) -> None:
+    split = [[one.split() for one in term] for term in terms]
+    required = tuple(tuple(Requirement(key, what, tuple(values)) for key, what, *values in term) for term in split)
+    text = node_text(Reason(K.NODE_AFFINITY), PodShape((), required_terms=required))
+    assert text == f"required node affinity doesn't match ({said})"
+    assert node_text(Reason(K.NODE_AFFINITY), PodShape((), required_terms=())) == "required node affinity doesn't match"
 
 
 def test_nodes_are_counted_by_reason_and_those_that_fit_are_not_among_the_reasons() -> None:

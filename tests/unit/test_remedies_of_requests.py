@@ -128,3 +128,39 @@ def test_the_search_for_an_amount_takes_few_cycles() -> None:
         (f"learner asking for 37 {GPU} instead of 5000", 1),
         (f"learner asking for 4096 {GPU} instead of 5000{WAITS}", 0),
     ]
+
+
+def limited(left: int) -> World:
+    """A namespace whose quota has so many GPUs left, and a job of two workers that ask for four each."""
+    of = World()
+    of.node("n1", cpu=64, gpus=32)
+    of.quota("few", {f"requests.{GPU}": left, "requests.cpu": 16_000})
+    of.job("j", leader=shape(cpu=1), workers=2, worker=shape(cpu=4, gpus=4), min_workers=2)
+    of.cycle()
+    return of
+
+
+def test_a_job_that_its_quota_could_never_give_enough_may_ask_for_less() -> None:
+    of = limited(6)
+    assert told(of) == [(f"actors asking for 3 {GPU} instead of 4", 3)]
+    of.job("j", leader=shape(cpu=1), workers=2, worker=shape(cpu=4, gpus=3), min_workers=2)
+    of.cycle()
+    assert len(of.state.jobs["uid-j"].placements) == 3
+
+
+def test_a_quota_that_is_short_of_cpu_may_be_asked_for_half_of_it() -> None:
+    of = World()
+    of.node("n1", cpu=64)
+    of.quota("few", {"requests.cpu": 11_000})
+    of.job("j", leader=shape(cpu=8), workers=2, worker=shape(cpu=8), min_workers=2)
+    of.cycle()
+    assert told(of) == [("learner and actors asking for 2 cpu instead of 8", 3)]
+
+
+def test_where_a_quota_limits_the_number_of_pods_no_request_is_lowered() -> None:
+    of = World()
+    of.node("n1", cpu=64)
+    of.quota("few", {"pods": 2})
+    of.job("j", leader=shape(cpu=8), workers=2, worker=shape(cpu=8), min_workers=2)
+    of.cycle()
+    assert told(of) == []

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arranger.events.facts import Objection, UnitLack
-from arranger.messages.shortages import meant_text, node_text, selector_text
+from arranger.messages.shortages import affinity_text, meant_text, node_text, selector_text
 from arranger.model.pod import PodShape
 from arranger.model.quantity import amount_text
 from arranger.model.quota import QuotaLack
@@ -57,9 +57,9 @@ class Shortfall(msgspec.Struct, frozen=True):
 
     `reasons` count every node once. `candidates` are the nodes that lack only resources, and `resources` are those that
     they lack. `further`: the quorum has room, and the pods are those beyond it. `others` counts pods of other jobs that
-    got room earlier in the cycle. `selector` is the pod's nodeSelector, empty unless it rules out a node. With `quota`
-    no node was checked, because a quota of the namespace is too small. If `infeasible`, all of it is about these nodes
-    without pods. The others are as in `ShortageFacts`.
+    got room earlier in the cycle. `selector` is the pod's nodeSelector, and `affinity` its required node affinity, if
+    they rule out a node. With `quota` no node was checked, because a quota of the namespace is too small. If
+    `infeasible`, all of it is about these nodes without pods. The others are as in `ShortageFacts`.
     """
 
     group: str
@@ -83,6 +83,7 @@ class Shortfall(msgspec.Struct, frozen=True):
     kept_by: tuple[str, ...] = ()
     infeasible: bool = False
     leaves_late: bool = False
+    affinity: str = ""
 
 
 def added_to(state: State, job: JobRecord, short: Shortfall) -> tuple[Added, ...]:
@@ -179,14 +180,15 @@ class ShortfallObserver(CycleObserver):
         # Nobody else is on the nodes of an empty cluster.
         beside = [tried] if shortfall.infeasible else self._served.values()
         next_pod = _NextPod(view, filters, shape, pod, _coming(tried, beside), _ALONE if shortfall.infeasible else "")
-        unselected = any(reason.kind == ReasonKind.NODE_SELECTOR for reason, _ in shortfall.reasons)
+        kinds = {reason.kind for reason, _ in shortfall.reasons}
         return msgspec.structs.replace(
             shortfall,
             closest=_closest(next_pod),
             resources=tuple(name for c in columns if (short[candidates, c] > 0).any() for name, _ in asked[c]),
             candidates=tuple(view.names[row] for row in candidates.tolist()),
             node=self._asked(next_pod),
-            selector=selector_text(shape) if unselected else "",
+            selector=selector_text(shape) if ReasonKind.NODE_SELECTOR in kinds else "",
+            affinity=affinity_text(shape) if ReasonKind.NODE_AFFINITY in kinds else "",
         )
 
     def _asked(self, of: "_NextPod") -> NodeAnswer | None:
@@ -199,7 +201,7 @@ class ShortfallObserver(CycleObserver):
             return NodeAnswer(self._node, "there is no such node")
         refusal = filters.refusal(shape, row, pod)
         fits = refusal.kind == ReasonKind.FITS
-        refused = "would take one pod alone" if fits else node_text(refusal, selector_text(shape))
+        refused = "would take one pod alone" if fits else node_text(refusal, shape)
         of_amounts = refusal.kind == ReasonKind.INSUFFICIENT and not refusal.absent
         return NodeAnswer(self._node, refused + _beside(coming.get(row)) + (alone if of_amounts else ""))
 
@@ -276,7 +278,7 @@ def _closest(of: _NextPod) -> Closest | None:
         refusal = filters.refusal(shape, row, pod)
         same = sum(filters.refusal(shape, other, pod) == refusal for other in alike[:_COMPARED])
         fits = refusal.kind == ReasonKind.FITS
-        text = "would take one pod alone" if fits else node_text(refusal, selector_text(shape))
+        text = "would take one pod alone" if fits else node_text(refusal, shape)
         return Closest(view.names[row], lacks, text + beside, same - 1)
     free = view.free_with_held[alike] == view.free_with_held[row]
     same = int((free | (request == 0)).all(axis=1).sum())

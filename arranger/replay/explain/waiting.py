@@ -251,7 +251,8 @@ def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | Non
     if shortfall is not None:
         alone, own = shortfall.topology is not None, gets or shortfall.found
         others, further = shortfall.others, shortfall.further
-        lack = nodes_text(shortfall.group, shortfall.reasons, alone=alone, selector=shortfall.selector)
+        shape = job.valid_spec.groups[shortfall.group_number].shape
+        lack = nodes_text(shortfall.group, shortfall.reasons, alone=alone, shape=shape)
         if shortfall.objection is not None:
             lack = objection_text(shortfall.objection)
         elif shortfall.topology is not None:

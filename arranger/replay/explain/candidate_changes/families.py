@@ -8,7 +8,6 @@ from arranger.replay.explain.candidate_changes.change import Family, join_all
 from arranger.replay.explain.candidate_changes.job import (
     as_guest,
     as_preemptible,
-    fewer_workers,
     looser_topologies,
     meant_selectors,
     own_edits,
@@ -43,6 +42,7 @@ from arranger.replay.explain.candidate_changes.queue_objects import (
     reverted,
     usable,
 )
+from arranger.replay.explain.candidate_changes.quorum import smaller_quorums
 from arranger.replay.explain.candidate_changes.requests import smaller_requests
 from arranger.replay.explain.candidate_changes.shares import deserving, heavier, way_of
 from arranger.replay.explain.candidate_changes.unknown_resources import respelt
@@ -80,9 +80,9 @@ def families(case: WaitingCase) -> Iterator[Family]:
     yield Family(list(departed(case)))
     yield Family(capacity(case), join_all("capacity", "when these end: "))
     yield from _by_rules(case)
-    yield Family(fewer_workers(case), least=True)
+    yield from smaller_quorums(case)
     yield Family(list(without_selectors(case)))
-    yield Family(list(looser_topologies(case)))
+    yield looser_topologies(case)
     yield smaller_requests(case)
     if not misspelt:
         yield _nodes(case)
@@ -108,7 +108,8 @@ def _beyond_quota(case: WaitingCase) -> Iterator[Family]:
     yield Family(list(other_queues(case)))
     yield Family(list(users_of_quota(case)), join_all("capacity", "when these end: "))
     yield from _by_rules(case)
-    yield Family(fewer_workers(case), least=True)
+    yield from smaller_quorums(case)
+    yield smaller_requests(case)
 
 
 def _by_rules(case: WaitingCase) -> Iterator[Family]:

@@ -1,17 +1,19 @@
 """Changes to the job's spec, and to its namespace's quotas."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.model.job import GANG, Stage, TopologyMode, TopologyScope
+from arranger.messages.shortages import affinity_text
+from arranger.model.job import WHOLE_JOB, Stage, TopologyMode, TopologyScope
 from arranger.model.near_names import near_names
+from arranger.model.pod import PodShape
 from arranger.model.quantity import amount_text
 from arranger.model.quota import LimitKind, unit_of
-from arranger.model.tyjob import refused_change
 from arranger.replay.explain.candidate_changes.case import WaitingCase
-from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, reverting
+from arranger.replay.explain.candidate_changes.change import Change, Family, names_text, reverting
+from arranger.replay.explain.candidate_changes.node_labels import may_run_on
 from arranger.replay.reading.edits import changed, told_from_before
 from arranger.replay.what_if import hypothesis
 from arranger.scheduling import quorum_lacks
@@ -73,47 +75,29 @@ def _as_preemptible(case: WaitingCase, how: str) -> Iterator[Change]:
         yield Change("spec", f"preemptible true instead of false, {how}", (seen,))
 
 
-def fewer_workers(case: WaitingCase) -> Sequence[Change]:
-    """Make the quorum smaller: another policy than Gang, or a lower minWorkersNum, or no minimum of any set."""
-    spec, state, job = case.spec, case.state, case.job
-    policy = spec.pod_policy or case.config.pod_policy
-    if policy == GANG:
-        edited = msgspec.structs.replace(spec, pod_policy="BinPack")
-        if spec.min_workers < spec.total_workers and (job.stage == Stage.PENDING or not refused_change(spec, edited)):
-            return [Change("spec", "pod policy BinPack instead of Gang", (hypothesis.job_seen(job, state, edited),))]
-        return ()
-    most, least = spec.min_workers, sum(group.min_count for group in spec.groups)
-    if least and most == least:
-        without = tuple(msgspec.structs.replace(group, min_count=0) for group in spec.groups)
-        seen = hypothesis.job_seen(job, state, msgspec.structs.replace(spec, groups=without))
-        return [Change("spec", f"minWorkersNum {most} without a minCount of each set", (seen,))]
-    least = max(least, 0 if spec.has_leader else 1)
-
-    def with_fewer(number: int) -> Change:
-        fewer = most - 1 - number
-        seen = hypothesis.job_seen(job, state, msgspec.structs.replace(spec, min_workers=fewer))
-        return Change("spec", f"minWorkersNum {fewer} instead of {most}", (seen,))
-
-    return ChangeSteps(most - least, with_fewer)
-
-
-def looser_topologies(case: WaitingCase) -> Iterator[Change]:
-    """Let the pods of a unit go to several domains, if that is what the job waits for."""
+def looser_topologies(case: WaitingCase) -> Family:
+    """Let the pods of units go to several domains, first those of the unit that finds no node. A required topology also
+    keeps a job from nodes where a cycle names another reason, such as room that is reserved."""
     spec, lack = case.spec, case.lack
-    if lack is None or lack.topology is None or (case.job.stage != Stage.PENDING):
-        return
-    own = spec.groups[lack.group].topology
-    of_job = spec.topology
-    if lack.topology.within != TopologyScope.JOB and own is not None:
-        looser = msgspec.structs.replace(own, mode=TopologyMode.PREFERRED)
-        group = msgspec.structs.replace(spec.groups[lack.group], topology=looser)
-        groups = (*spec.groups[: lack.group], group, *spec.groups[lack.group + 1 :])
-        seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, groups=groups))
-        yield Change("spec", f"topology Preferred instead of Required for {group.name}", (seen,))
-    elif of_job is not None:
-        looser = msgspec.structs.replace(of_job, mode=TopologyMode.PREFERRED)
-        seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, topology=looser))
-        yield Change("spec", "topology Preferred instead of Required", (seen,))
+    assert lack is not None
+    of = {number: group.topology for number, group in enumerate(spec.groups)} | {WHOLE_JOB: spec.topology}
+    required = {number: one for number, one in of.items() if one is not None and one.mode == TopologyMode.REQUIRED}
+    of_job = lack.group not in required or (lack.topology is not None and lack.topology.within == TopologyScope.JOB)
+    first = WHOLE_JOB if of_job else lack.group
+
+    def loosened(numbers: Sequence[int]) -> Change:
+        looser = {number: msgspec.structs.replace(required[number], mode=TopologyMode.PREFERRED) for number in numbers}
+        groups = tuple(
+            msgspec.structs.replace(group, topology=looser.get(number, group.topology))
+            for number, group in enumerate(spec.groups)
+        )
+        edited = msgspec.structs.replace(spec, groups=groups, topology=looser.get(WHOLE_JOB, spec.topology))
+        whose = names_text("the job" if number == WHOLE_JOB else spec.groups[number].name for number in sorted(numbers))
+        text = f"topology Preferred instead of Required{'' if list(numbers) == [WHOLE_JOB] else f' for {whose}'}"
+        return Change("spec", text, (hypothesis.job_seen(case.job, case.state, edited),), subject=str(numbers[0]))
+
+    numbers = sorted(required, key=lambda number: number != first) if case.job.stage == Stage.PENDING else []
+    return Family([loosened([number]) for number in numbers], lambda parts: loosened([int(of.subject) for of in parts]))
 
 
 def meant_selectors(case: WaitingCase) -> Iterator[Change]:
@@ -125,9 +109,20 @@ def meant_selectors(case: WaitingCase) -> Iterator[Change]:
 
 
 def without_selectors(case: WaitingCase) -> Iterator[Change]:
-    """Don't select by labels that no node has."""
-    if wrong := _unknown_labels(case, _labels(case)):
-        yield _selecting_by(case, dict.fromkeys(wrong))
+    """Don't select by labels that no node has, nor by a node affinity that selects none of the others."""
+    wrong = dict.fromkeys(_unknown_labels(case, _labels(case)))
+    dead = [group.name for group in case.spec.groups if _selects_none(case, _with_selector(group.shape, wrong))]
+    if case.job.stage == Stage.PENDING and (wrong or dead):
+        yield _selecting_by(case, wrong, dead)
+
+
+def _selects_none(case: WaitingCase, shape: PodShape) -> bool:
+    """Whether the pod has a required node affinity that no node meets."""
+    nodes = case.state.nodes
+    there = [
+        (nodes.names[row], nodes.facts[row]) for row in nodes.by_name().tolist() if shape.required_terms is not None
+    ]
+    return bool(there) and not any(may_run_on(shape, name, dict(facts.labels)) for name, facts in there)
 
 
 def _labels(case: WaitingCase) -> dict[str, dict[str, None]]:
@@ -153,18 +148,25 @@ def _meant_label(key: str, value: str, there: Mapping[str, Mapping[str, None]]) 
     return next(((of, value) for of in near_names(key, there, most=3) if value in there[of]), None)
 
 
-def _selecting_by(case: WaitingCase, instead: Mapping[tuple[str, str], tuple[str, str] | None]) -> Change:
-    """Let all pods select by other labels, or not by these."""
-    groups = []
+def _with_selector(shape: PodShape, instead: Mapping[tuple[str, str], tuple[str, str] | None]) -> PodShape:
+    selector = {of: None for one in shape.node_selector if (of := instead.get(one, one)) is not None}
+    return msgspec.structs.replace(shape, node_selector=tuple(sorted(selector)))
+
+
+def _selecting_by(
+    case: WaitingCase, instead: Mapping[tuple[str, str], tuple[str, str] | None], dead: Collection[str] = ()
+) -> Change:
+    """Let all pods select by other labels, or not by these, and those of `dead` groups by no node affinity."""
+    groups, told = [], dict[str, None]()
+    for (key, value), of in instead.items():
+        told[f"nodeSelector {f'{of[0]}={of[1]} instead of' if of is not None else 'without'} {key}={value}"] = None
     for group in case.spec.groups:
-        selector = {of: None for one in group.shape.node_selector if (of := instead.get(one, one)) is not None}
-        shape = msgspec.structs.replace(group.shape, node_selector=tuple(sorted(selector)))
+        shape = _with_selector(group.shape, instead)
+        if group.name in dead:
+            told[f"without the required node affinity {affinity_text(shape)}"] = None
+            shape = msgspec.structs.replace(shape, required_terms=None)
         groups.append(msgspec.structs.replace(group, shape=shape))
     seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(case.spec, groups=tuple(groups)))
-    told = [
-        f"nodeSelector {f'{of[0]}={of[1]} instead of' if of is not None else 'without'} {key}={value}"
-        for (key, value), of in instead.items()
-    ]
     return Change("spec", " and ".join(told), (seen,))
 
 

@@ -25,6 +25,20 @@ def may_run_on(shape: PodShape, name: str, labels: Mapping[str, str]) -> bool:
     return shape.required_terms is None or node_satisfies(shape.required_terms, labels, name)
 
 
+def missing_labels(shape: PodShape, name: str, labels: Mapping[str, str]) -> dict[str, str]:
+    """The labels that a node lacks for the pod's nodeSelector and required node affinity. Of the affinity, they are
+    those of the first term that needs nothing but further labels or other values; of several values, it is the first.
+    """
+    desired = {key: value for key, value in shape.node_selector if labels.get(key) != value}
+    if may_run_on(shape, name, {**labels, **desired}):
+        return desired
+    for term in shape.required_terms or ():
+        unmet = [one for one in term if not node_satisfies(((one,),), {**labels, **desired}, name)]
+        if unmet and all(one.operator in ("In", "Exists") and not one.field for one in unmet):
+            return desired | {one.key: (*one.values, "true")[0] for one in unmet}
+    return desired
+
+
 def domain_keys(case: WaitingCase) -> frozenset[str]:
     """The keys of the labels whose values put nodes into domains for the job's next pod: those of its rules about
     other pods, and of its topologies."""
@@ -39,19 +53,28 @@ def domain_keys(case: WaitingCase) -> frozenset[str]:
 
 def selected(name: str, facts: NodeFacts, shape: PodShape, turns: Sequence[Turn]) -> tuple[NodeFacts, list[LabelStep]]:
     """The node with the labels that the pod's nodeSelector asks for; and, where its node affinity doesn't select the
-    node but did before, with the former values of the labels that this reads."""
-    labels, steps = dict(facts.labels), list[LabelStep]()
-    desired = {key: value for key, value in shape.node_selector if labels.get(key) != value}
-    lost = _lost(turns, desired)
-    if desired and (lost is not None or not any(key in labels or _TELLS_WHAT_IT_IS.match(key) for key in desired)):
-        said = ",".join(f"{key}={value}" for key, value in desired.items())
-        steps.append((f"label {name} {said}", lost, f"{name} lost the label {said}"))
-        facts = msgspec.structs.replace(facts, labels=tuple(sorted({**labels, **desired}.items())))
+    node, with the former values of the labels that this reads if it did before, else with those that it asks for."""
+    selector = msgspec.structs.replace(shape, required_terms=None)
+    facts, steps = _labelled(name, facts, selector, turns)
     if shape.required_terms is not None and not may_run_on(shape, name, dict(facts.labels)):
         before, more = restored(name, facts, turns, _keys(shape.required_terms))
+        if not may_run_on(shape, name, dict(before.labels)):
+            before, more = _labelled(name, facts, shape, turns)
         if may_run_on(shape, name, dict(before.labels)):
             return before, steps + more
     return facts, steps
+
+
+def _labelled(name: str, facts: NodeFacts, shape: PodShape, turns: Sequence[Turn]) -> tuple[NodeFacts, list[LabelStep]]:
+    """The node with the labels that it lacks for the pod, if it had them or nothing speaks against them."""
+    labels = dict(facts.labels)
+    desired = missing_labels(shape, name, labels)
+    lost = _lost(turns, desired)
+    if not desired or (lost is None and any(key in labels or _TELLS_WHAT_IT_IS.match(key) for key in desired)):
+        return facts, []
+    said = ",".join(f"{key}={value}" for key, value in desired.items())
+    facts = msgspec.structs.replace(facts, labels=tuple(sorted({**labels, **desired}.items())))
+    return facts, [(f"label {name} {said}", lost, f"{name} lost the label {said}")]
 
 
 def restored(

@@ -1,11 +1,13 @@
 """Changes to nodes: the end of an avoidance, and repaired, restored and additional nodes."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
 import numpy as np
 
+from arranger.model.job import Path
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import PodShape
 from arranger.model.quantity import amount_text
@@ -18,6 +20,7 @@ from arranger.replay.explain.candidate_changes.node_labels import (
     domain_keys,
     facts_before,
     may_run_on,
+    missing_labels,
     restored,
     selected,
 )
@@ -244,27 +247,42 @@ def _shrunk_nodes(case: WaitingCase) -> Iterator[Change]:
 
 def _alike(case: WaitingCase) -> list[str]:
     """The nodes that the pod may run on but for other pods there, by name; if there are none, those that it could
-    select if they had the labels of its nodeSelector."""
+    select if they had the labels that it asks for."""
     nodes, shape = case.state.nodes, case.shape
     there = [
         (nodes.names[row], nodes.facts[row]) for row in nodes.by_name().tolist() if open_to(nodes.facts[row], shape)
     ]
     found = [name for name, facts in there if may_run_on(shape, name, dict(facts.labels))]
-    if not found and _HOSTNAME not in dict(shape.node_selector):
-        desired = dict(shape.node_selector)
-        found = [name for name, facts in there if may_run_on(shape, name, {**dict(facts.labels), **desired})]
+    for name, facts in there if not found else ():
+        labels = dict(facts.labels)
+        desired = missing_labels(shape, name, labels)
+        if _HOSTNAME not in desired and may_run_on(shape, name, labels | desired):
+            found.append(name)
     return found
 
 
 def _largest(case: WaitingCase, asked: Mapping[str, int]) -> str:
-    """The largest node that the pod may run on, for these amounts; "" for none."""
+    """The largest node that the pod may run on, for these amounts; "" for none. Of equal ones, one in the domain of the
+    job's topology with most nodes."""
     lack, nodes = case.lack, case.state.nodes
-    best = ((-1, 0.0), "")
-    for name in (sorted(lack.candidates) if lack is not None else ()) or _alike(case):
+    names = (sorted(lack.candidates) if lack is not None else ()) or _alike(case)
+    domains = {name: _domain(case, name) for name in names}
+    sizes = Counter(domain for domain in domains.values() if domain)
+    best = ((-1, 0.0, 0), "")
+    for name in names:
         there = dict(nodes.facts[nodes.rows[name]].allocatable)
         parts = [there.get(of, 0) / value for of, value in asked.items()]
-        best = max(best, ((sum(part >= 1 for part in parts), sum(parts)), name))
+        best = max(best, ((sum(part >= 1 for part in parts), sum(parts), sizes[domains[name]]), name))
     return best[1]
+
+
+def _domain(case: WaitingCase, name: str) -> Path:
+    """The smallest domain of the topology of the job's next pod that a node is in; empty for none."""
+    spec, nodes = case.spec, case.state.nodes
+    group = spec.groups[case.lack.group if case.lack is not None else 0]
+    topology, labels = group.topology or spec.topology, dict(nodes.facts[nodes.rows[name]].labels)
+    paths = topology.paths() if topology is not None else ()
+    return next((tuple(labels[key] for key in path) for path in paths if labels.keys() >= set(path)), ())
 
 
 def _for_pod(case: WaitingCase, like: str, asked: Mapping[str, int], shape: PodShape) -> tuple[NodeFacts, str]:
@@ -272,15 +290,15 @@ def _for_pod(case: WaitingCase, like: str, asked: Mapping[str, int], shape: PodS
     facts = case.state.nodes.facts[case.state.nodes.rows[like]]
     there, labels = dict(facts.allocatable), dict(facts.labels)
     more_of = tuple((of, value) for of, value in asked.items() if there.get(of, 0) < value)
-    desired = [(key, value) for key, value in shape.node_selector if labels.get(key) != value]
+    desired = missing_labels(shape, like, labels)
     larger = msgspec.structs.replace(
         facts,
         allocatable=tuple(sorted({**there, **dict(more_of)}.items())),
-        labels=tuple(sorted({**labels, **dict(desired)}.items())),
+        labels=tuple(sorted({**labels, **desired}.items())),
     )
     parts = [amounts_text(more_of)] if more_of else []
     if desired:
-        named = ",".join(f"{key}={value}" for key, value in desired)
+        named = ",".join(f"{key}={value}" for key, value in desired.items())
         parts.append(f"the label{'s' if len(desired) > 1 else ''} {named}")
     words = f"like {like}{' with ' if parts else ''}{' and '.join(parts)}"
     return larger, words + unknown_text(case, [of for of, _ in more_of if "/" in of])

@@ -7,6 +7,7 @@ import msgspec
 from arranger.model.accelerators import is_accelerator
 from arranger.model.job import PodGroup, Stage
 from arranger.model.quantity import amount_text
+from arranger.model.quota import unit_of
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, Family, names_text
 from arranger.replay.what_if import hypothesis
@@ -21,11 +22,11 @@ _Most = Mapping[str, int]
 def smaller_requests(case: WaitingCase) -> Family:
     """Lower the requests of the group that finds no node, or else those of all groups: first to the most that a node
     could ever have for a pod, then further. What is free isn't all that a cycle may find, as it may take room from
-    others."""
+    others. Where a quota or a queue is short, lower them as far as that has them left."""
     lack, groups = case.lack, case.spec.groups
-    of_all = _amounts(case) if lack is not None and case.job.stage == Stage.PENDING else ()
-    if lack is None or not of_all:
+    if lack is None or case.job.stage != Stage.PENDING:
         return Family(())
+    of_all = _amounts(case) if lack.quota is None else _halved(case, unit_of(lack.quota.resource))
     one, others = groups[lack.group], [of for number, of in enumerate(groups) if number != lack.group]
     of_one = [most for most in of_all if _lowers(most, [one])]
     of_all = [most for most in of_all if _lowers(most, others)]  # without the others, it is the same as before
@@ -37,24 +38,42 @@ def smaller_requests(case: WaitingCase) -> Family:
         return _asking_for(case, of_all[number - first], groups)
 
     early = tuple(sorted({0, max(first - 1, 0), first}))
-    from_none = next((number for number, most in enumerate(of_one) if most == free), None)
+    from_none = next((number for number, most in enumerate(of_one) if most == free), None if lack.lacks else 0)
     return Family(ChangeSteps(count, lowered), least=True, early=early, from_none=from_none, feasible=True)
 
 
 def _amounts(case: WaitingCase) -> Sequence[_Most]:
     """What a pod may ask for of the resources that nodes lack, descending. Of a single one these are all numbers of an
     accelerator, else the amounts that nodes have in all and free. Of several they are those of the closest node: what
-    it has without pods, if even that is too little, and what it has free."""
+    it has without pods, if even that is too little, and what it has free. Where the closest node would take a pod, and
+    a topology or a reservation keeps it off, they are those of what other nodes lack, else of what pods ask for."""
     lack = case.lack
     assert lack is not None
     closest = lack.of_empty or lack.lacks
     found: list[_Most] = []
-    if len(closest) == 1:
-        found += _of_resource(case, closest[0][0])
+    names = [name for name, *_ in closest] or _scarcest(case)
+    if len(names) == 1:
+        found += _of_resource(case, names[0])
     for lacks in (lack.of_empty, lack.lacks):
         if len(lacks) > 1 and (free := _free(lacks)):
             found.append(free)
     return found
+
+
+def _halved(case: WaitingCase, name: str) -> Sequence[_Most]:
+    """What a pod may ask for of a resource: each smaller number of an accelerator, else a half, a quarter and so on."""
+    asked = max((of for group in case.spec.groups for of in _requests(group, name)), default=0)
+    if is_accelerator(name) and asked <= _EACH:
+        return [{name: of} for of in range(asked - 1, 0, -1)]
+    return [{name: asked >> power} for power in range(1, 11) if asked >> power]
+
+
+def _scarcest(case: WaitingCase) -> Sequence[str]:
+    """What pods ask for that most nodes lack; where none lacks anything, an accelerator."""
+    lacking = case.lack.resources if case.lack is not None else ()
+    shapes = [case.shape, *(group.shape for group in case.spec.groups)]  # a domain may have to take those of all groups
+    asked = [name for shape in shapes for name, value in shape.requests if value and is_accelerator(name)]
+    return (*lacking, *asked)[:1]
 
 
 def _free(lacks: Sequence[tuple[str, int, int]]) -> _Most:
