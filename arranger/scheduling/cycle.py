@@ -389,8 +389,9 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room:
         room.reservations.begin(turn.job)
         if room.reservations.keep(turn.job):
             return False, []
-        tried = placer.quorum(turn.job)
-        if not tried.quorum_stands:
+        kept = room.reservations.beyond_limits(turn.job)
+        tried = kept or placer.quorum(turn.job)
+        if not tried.quorum_stands and kept is None:
             backfilled = room.reservations.backfill(tried)
             tried = backfilled or room.make_room(tried) or tried
         if tried.quorum_stands:

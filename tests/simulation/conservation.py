@@ -135,7 +135,9 @@ def _fits(state: State, cycle: CycleTaken, job: JobRecord) -> bool:
 
 def _gets_nodes(state: State, cycle: CycleTaken, job: JobRecord, *, as_guest: bool = False) -> bool:
     placer = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
-    hold_for_others(state, placer, cycle, job, due=as_guest)  # a guest may use what is reserved for later
+    # A guest may use what is reserved for later.
+    if hold_for_others(state, placer, cycle, job, due=as_guest).beyond_limits(job) is not None:
+        return False
     tried = placer.quorum(job)
     if tried.quorum_stands and not tried.pieces:
         placer.further(tried, None)

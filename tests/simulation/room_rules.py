@@ -151,11 +151,19 @@ def taken_before(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -
             continue
         if job.placements or awaits_own_pods(state, job) or takes_none(job, cycle.config):
             continue
-        behind = [of for of in first if _is_behind(state, state.jobs[of.job_uid], job)]
-        if behind and _may_start(state, cycle, job, alone=False, guests=False):
-            for of in behind:
-                if not _may_start(folded(state, (cycle, of)), cycle, job, guests=False):
-                    yield of.job_uid, f"gets nodes that {job.seen.name} would have got by itself, which comes before it"
+        for of in first:
+            if _is_behind(state, state.jobs[of.job_uid], job) and _fits_until(
+                state, cycle, job, [*placed.values()], of
+            ):
+                yield of.job_uid, f"gets nodes that {job.seen.name} would have got by itself, which comes before it"
+
+
+def _fits_until(state: State, cycle: k.CycleTaken, job: JobRecord, placed: list[k.Placed], last: k.Placed) -> bool:
+    """Whether a quorum fits once those have left who leave anyway, but for the last of these placements."""
+    before = placed[: placed.index(last)]
+    return _may_start(folded(state, (cycle, *before)), cycle, job, alone=False, guests=False) and not _may_start(
+        folded(state, (cycle, *before, last)), cycle, job, guests=False
+    )
 
 
 def _is_behind(state: State, job: JobRecord, other: JobRecord) -> bool:
@@ -622,7 +630,7 @@ def _preempting(state: State, placer: Placer, cycle: k.CycleTaken) -> Preemption
 
 def hold_for_others(
     state: State, placer: Placer, cycle: k.CycleTaken, job: JobRecord, *, due: bool = False, left: bool = False
-) -> None:
+) -> Reservations:
     """Take the reservations of other jobs out of the placer's view; with `due` only those whose guest the job can't be:
     of jobs that can start with them once their guests have left, and those who leave anyway, or that are expected to
     start before the job could have left again; and what those before it are to get that fit as soon as those have left
@@ -645,6 +653,7 @@ def hold_for_others(
             reservations._hold_coming(state.jobs[uid], found)
     for held in reservations._held.values() if left else ():
         placer.view.hold(held.rooms.rows, held.left)
+    return reservations
 
 
 def _is_closed(state: State, cycle: k.CycleTaken, job: JobRecord, host: JobRecord) -> bool:

@@ -281,6 +281,15 @@ class Quotas:
         self.release(queue_of(self._state, job), use, -1)
         return without != lack
 
+    def lack_beside(self, job: JobRecord, policy: PodPolicy, host: JobRecord, needs: Pods) -> QuotaLack | None:
+        """What so many pods of a host's groups would lack of a limit of queues beside the quorum of a job."""
+        amounts = sum_by_group(job, pods_of(quorum_needs(job, policy)))
+        queue, use = queue_of(self._state, job), (*self.counted(job, amounts), (JOBS, 1))
+        self.release(queue, use, -1)
+        lack = self.full(host) or self.lack(host, needs)
+        self.release(queue, use, 1)
+        return lack if lack is not None and lack.limit in LEFT_BY_JOBS else None
+
     def quota_keeps_from(self, host: JobRecord, needs: Pods, job: JobRecord, policy: PodPolicy) -> bool:
         """Whether the quotas of its namespace leave less than so many pods of a host's groups need, once a job's quorum
         uses them too. They count its pods until these are gone."""

@@ -353,7 +353,8 @@ class Reservations:
         doesn't."""
         ending = [(float(self._time_ms), of) for of in sorted(self._vacating.ending, key=attrgetter("uid"))]
         key = (self._placer.alike(job), self._placer.view.content)
-        if not (ending or self._going) or self._comings >= _COMINGS or key in self._not_coming:
+        nobody_leaves = not (ending or self._going or self._state.assumed)
+        if nobody_leaves or self._comings >= _COMINGS or key in self._not_coming:
             return None
         self._comings += 1
         content = self._placer.view.content
@@ -748,6 +749,21 @@ class Reservations:
             there = [uid for uid, held in self._held.items() if nodes[held.rooms.rows].any()]
             self._keep_out[key] = tuple(all_of_it or [uid for uid, pods in more.items() if pods] or there)
         return self._keep_out[key]
+
+    def beyond_limits(self, job: JobRecord) -> PlacementTry | None:
+        """The try of a quorum that may not use a limit of queues, because a job for which room is reserved needs it and
+        starts without its guests, at once or as soon as those have left who leave anyway; None if it may."""
+        placing = self._placer.placing
+        if not self._held or job.placements or not placing.quotas.of_queues:
+            return None
+        policy = placing.policies.pod_policy(job, self._config)
+        for uid in self._held:
+            host, needs = with_reservation(self._state, uid)
+            if needs and self._may_start(uid) and not self._others.comes_first(job, None, (host, needs)):
+                lack = placing.quotas.lack_beside(job, policy, host, needs)
+                if lack is not None:
+                    return self._placer.left_out(job, lack)
+        return None
 
     def note_limits(self, tried: PlacementTry) -> None:
         """A quorum that got nodes is also the guest of those for whom room is reserved and who need what it uses of a
