@@ -161,7 +161,7 @@ _OFTEN = {
     "that who has no reservation any more has no guests": {CALM: 1.0},
     "that running jobs grow into reserved room": {CALM: 1.0},
     "that reserved room is kept": {CALM: 1.0},
-    "that room which comes by itself is kept": {CALM: 1.0},
+    "that room which comes by itself is kept": {CROWD: 1.0, ENDS: 1.0},
     "that only who ends in time goes before a reservation": {CALM: 1.0},
     "that one log works on a cluster": {SECOND: 1.0},
     "that no cycle looks at forecasts": {TOLD: 1.0},

@@ -152,18 +152,18 @@ def taken_before(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -
         if job.placements or awaits_own_pods(state, job) or takes_none(job, cycle.config):
             continue
         for of in first:
-            if _is_behind(state, state.jobs[of.job_uid], job) and _fits_until(
-                state, cycle, job, [*placed.values()], of
-            ):
+            behind = _is_behind(state, state.jobs[of.job_uid], job)
+            if behind and _fits_until(state, cycle, job, events, of):
                 yield of.job_uid, f"gets nodes that {job.seen.name} would have got by itself, which comes before it"
 
 
-def _fits_until(state: State, cycle: k.CycleTaken, job: JobRecord, placed: list[k.Placed], last: k.Placed) -> bool:
-    """Whether a quorum fits once those have left who leave anyway, but for the last of these placements."""
-    before = placed[: placed.index(last)]
-    return _may_start(folded(state, (cycle, *before)), cycle, job, alone=False, guests=False) and not _may_start(
-        folded(state, (cycle, *before, last)), cycle, job, guests=False
-    )
+def _fits_until(state: State, cycle: k.CycleTaken, job: JobRecord, events: Sequence[k.Event], last: k.Placed) -> bool:
+    """Whether a quorum fits once those have left who leave anyway, beside all that a cycle has reserved, but for the
+    last of its placements."""
+    reserved = [of for of in events if isinstance(of, k.Reserved)]
+    before = [cycle, *reserved, *(of for of in events[: events.index(last)] if isinstance(of, k.Placed))]
+    fitted = _may_start(folded(state, before), cycle, job, alone=False, guests=False)
+    return fitted and not _may_start(folded(state, [*before, last]), cycle, job, guests=False)
 
 
 def _is_behind(state: State, job: JobRecord, other: JobRecord) -> bool:
