@@ -36,10 +36,12 @@ VERSIONS = BUILT_IN.versions()
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The events of a cycle (maybe none), and `due_ms`, the time at which they change without any other change."""
+    """The events of a cycle (maybe none), and, if there are none, `due_ms`, the time at which they change without any
+    other change. At `nodes_ms`, jobs may get nodes that way: others are no longer kept from giving room, say."""
 
     events: tuple[Event, ...]
     due_ms: float = math.inf
+    nodes_ms: float = math.inf
 
 
 def take_cycle(
@@ -112,6 +114,8 @@ class Cycles:
         self._state: State | None = None
         self._question: tuple[Any, ...] = ()
         self._time_ms, self._until_ms = 0, 0.0
+        #: As in the last cycle's `Plan`.
+        self.nodes_ms = math.inf
         self._kept = KeptRankings()
         self._infeasible = InfeasibleJobs()
         self._short = ShortJobs()
@@ -144,6 +148,7 @@ class Cycles:
         self._kept, self._infeasible = kept, infeasible
         self._state = state if not plan.events else None
         self._question, self._time_ms, self._until_ms = question, time_ms, plan.due_ms
+        self.nodes_ms = plan.nodes_ms
         return plan.events
 
     def _without(
@@ -177,7 +182,7 @@ def _plan(
     """The plan after a try of each waiting job. `infeasible` then knows for which of them that was in vain for good."""
     jobs, next_ms = queue.waiting(state, time_ms, short, by_qos=config.qos_order)
     if not (jobs or state.reservations) or not state.synced:
-        return Plan((), next_ms)
+        return Plan((), next_ms, next_ms)
     placer = Placer(state, config, policies, time_ms=time_ms, observer=observer, kept=kept)
     found = _try_all(state, placer, jobs, kept=kept, too_large=too_large)
     if infeasible is not None and infeasible.apart_from(jobs):
@@ -222,13 +227,14 @@ def _plan_of(state: State, found: _Found, next_ms: float) -> Plan:
     reserved, over = room.reservations.events()
     # Guests are only of those who have their reservations.
     decisions = [*reserved, *decisions, *over]
-    if decisions or room.reservations.confirmed:
-        return Plan((CycleTaken(state.offset, time_ms, config, placer.search_steps), *decisions))
-    due_ms = min([room.reservations.due_ms, room.preemption.due_ms, *(_due_ms(tried, reasons) for tried in tries)])
     awaited_ms = (pod.until_ms for pod in state.assumed.values() if pod.until_ms > time_ms)
     lapse_ms = (of.until_ms for of in state.devices.decided.values() if of.until_ms > time_ms)
-    due_ms = min(due_ms, min(lapse_ms, default=math.inf))
-    return Plan((), min(due_ms, next(awaited_ms, math.inf), next_ms))
+    opens_ms = (_opens_ms(tried, reasons) for tried in tries)
+    nodes_ms = min([room.preemption.due_ms, next_ms, next(awaited_ms, math.inf), *lapse_ms, *opens_ms])
+    if decisions or room.reservations.confirmed:
+        return Plan((CycleTaken(state.offset, time_ms, config, placer.search_steps), *decisions), nodes_ms=nodes_ms)
+    due_ms = min([nodes_ms, room.reservations.due_ms, *(_due_ms(tried, reasons) for tried in tries)])
+    return Plan((), due_ms, nodes_ms)
 
 
 class _Room(NamedTuple):
@@ -340,18 +346,24 @@ def _about(shortage: ShortageFacts) -> tuple[object, ...]:
     return (shortage.group, shortage.topology is None) if isinstance(shortage, LackOfNodes) else ()
 
 
+def _opens_ms(tried: PlacementTry, reasons: _Reasons) -> float:
+    """When a job avoids one of its nodes no longer, or nothing holds its quorum back; infinite if nothing does now."""
+    job, held_ms, objection = tried.job, math.inf, tried.shortage.objection if tried.shortage is not None else None
+    if objection is not None and objection.until_ms > reasons.time_ms:
+        held_ms = objection.until_ms
+    return min(held_ms, next_end_ms(job, reasons.config, reasons.time_ms)) if job.avoids else held_ms
+
+
 def _due_ms(tried: PlacementTry, reasons: _Reasons) -> float:
     """When passing time alone makes a new reason due for a job, in milliseconds; infinite if it never does."""
-    job, shortage, due_ms = tried.job, tried.shortage, math.inf
+    job, shortage = tried.job, tried.shortage
     if shortage is None:
-        return due_ms
-    due_ms = next_end_ms(job, reasons.config, reasons.time_ms)
+        return math.inf
     gives_up_ms = reasons.gives_up_ms(job) if shortage.infeasible else None
-    if gives_up_ms is not None and job.schedule_state != ScheduleState.FAILED:
-        due_ms = min(due_ms, gives_up_ms)
-    if shortage.objection is not None and shortage.objection.until_ms > reasons.time_ms:
-        due_ms = min(due_ms, shortage.objection.until_ms)
-    return min(due_ms, job.times.waits_ms + reasons.rest_ms(tried, shortage))
+    due_ms = job.times.waits_ms + reasons.rest_ms(tried, shortage)
+    return (
+        min(due_ms, gives_up_ms) if gives_up_ms is not None and job.schedule_state != ScheduleState.FAILED else due_ms
+    )
 
 
 def _take_turns(

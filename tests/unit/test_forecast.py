@@ -1,6 +1,7 @@
 """Forecasts of the pure core: when waiting jobs start if nothing new comes, and how sure that is."""
 
 import random
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,9 +17,11 @@ from arranger.model.steps import Steps
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
 from arranger.projections.jobs.records import JobRecord, has_started
+from arranger.replay.forecast import starts
 from arranger.replay.forecast.ends import Ends, EndScenario
 from arranger.replay.forecast.starts import Forecast, JobForecast, Unknown, forecast
 from arranger.replay.what_if import hypothesis
+from arranger.replay.what_if.continuation import Continuation
 from arranger.replay.what_if.hypothesis import job_gone
 from arranger.scheduling.cluster.view import ClusterView
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
@@ -83,11 +86,17 @@ def seconds(of: World, moment_ms: int) -> float:
 # --- exact ends --------------------------------------------------------------------------------------------------
 
 
-def _jobs(seed: int, *, jobs: int, reservations: int) -> tuple[JobsOverTime, dict[str, int]]:
-    """A cluster in the middle of its work, whose jobs say exactly how long they run, and these times in ms."""
+def _jobs(
+    seed: int, *, jobs: int, reservations: int, least_s: int | None = None
+) -> tuple[JobsOverTime, dict[str, int]]:
+    """A cluster in the middle of its work, whose jobs say exactly how long they run, and these times in ms. They take
+    room from each other once they have had their nodes for `least_s`; None for never."""
     chance = random.Random(seed)
-    config = msgspec.structs.replace(CONFIG, reservations=reservations, preemption=None)
+    preemption = Preemption() if least_s is not None else None
+    config = msgspec.structs.replace(CONFIG, reservations=reservations, preemption=preemption)
     over = JobsOverTime(config, ended=lambda job: None)
+    if least_s is not None:
+        over.world.queue("default", min_runtime_s=least_s)
     lasts_ms: dict[str, int] = {}
     for number in range(chance.randint(1, 3)):
         over.world.node(f"n{number}", cpu=64, gpus=8 if not number else chance.choice([2, 4]))
@@ -114,16 +123,35 @@ def test_with_exact_ends_and_no_arrivals_each_job_starts_when_it_was_forecast(se
     over, lasts_ms = _jobs(seed, jobs=20, reservations=reservations)
     over.cycle(lambda job: lasts_ms[job.seen.name])  # where a reservation was used, the next cycle makes another one
     found = forecast_of(over.world)
-    starts: dict[str, int] = {}
+    began: dict[str, int] = {}
     reserved: dict[int, None] = {}  # a cycle is due at each time that was ever promised
     while (end_ms := over.next_end_ms()) is not None:
         over.world.now_ms = min([end_ms, *(start_ms for start_ms in reserved if start_ms > over.world.now_ms)])
         over.end_due()
         while placed := over.cycle(lambda job: lasts_ms[job.seen.name]):
-            starts.update((job.seen.name, over.world.now_ms) for job in placed)
+            began.update((job.seen.name, over.world.now_ms) for job in placed)
             reserved.update((of.decided.start_ms, None) for of in over.world.state.reservations.values())
         reserved.update((of.decided.start_ms, None) for of in over.world.state.reservations.values())
-    assert {name: one.expected_ms for name, one in by_name(found).items() if one.expected_ms} == starts
+    assert {name: one.expected_ms for name, one in by_name(found).items() if one.expected_ms} == began
+
+
+class _EverySecond(Continuation):
+    """Takes a cycle in every second of the first half an hour too."""
+
+    def __init__(self, *of: Any, begin_ms: int, **more: Any) -> None:
+        super().__init__(*of, begin_ms=begin_ms, **more)
+        for second in range(1800):
+            self._at(begin_ms + 1000 * second, "", -1)
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 1 << 30), least_s=st.sampled_from([0, 60, 400]))
+def test_a_cycle_is_taken_whenever_it_may_give_nodes(seed: int, least_s: int) -> None:
+    over, _ = _jobs(seed, jobs=20, reservations=0, least_s=least_s)
+    found = forecast_of(over.world)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(starts, "Continuation", _EverySecond)
+        assert forecast_of(over.world) == found
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -386,6 +414,39 @@ def test_a_job_that_would_take_room_starts_at_once() -> None:
     running(of, "first", 4, priority=1, expected_s=100)
     submit(of, "urgent", 4, priority=9)
     assert seconds(of, by_name(forecast_of(of))["urgent"].latest_ms) == 0
+
+
+def test_a_job_takes_room_as_soon_as_others_are_kept_no_longer() -> None:
+    of = world()
+    of.queue("default", min_runtime_s=25)
+    running(of, "first", 4, priority=1, expected_s=300)
+    of.pass_time(5)
+    submit(of, "urgent", 4, priority=9)
+    of.settle()
+    urgent = by_name(forecast_of(of))["urgent"]
+    assert [seconds(of, ms) for ms in (urgent.earliest_ms, urgent.expected_ms, urgent.latest_ms)] == [20, 20, 20]
+    assert seconds(of, urgent.promised_ms) == 295, "a reservation counts on nobody who gives room"
+
+
+def test_who_took_nodes_is_kept_for_a_while_too() -> None:
+    of = world(min_runtime_ms=60_000)
+    first = running(of, "first", 4, priority=1, expected_s=300)
+    submit(of, "second", 4, priority=5, expected_s=300)
+    of.cycle()
+    of.pod_gone(next(iter(of.state.pods_of[first.uid])))
+    of.settle()
+    submit(of, "urgent", 4, priority=9)
+    of.settle()
+    assert seconds(of, by_name(forecast_of(of))["urgent"].expected_ms) == 60
+
+
+def test_a_job_gets_a_node_that_it_avoids_as_soon_as_it_does_so_no_longer() -> None:
+    of = world()
+    first = running(of, "first", 4)
+    of.change_pod(first.bound[0, 0], phase="Failed", ready=False, reason="OutOfcpu")
+    of.settle()
+    assert not first.placements and first.refusals
+    assert seconds(of, by_name(forecast_of(of))["first"].expected_ms) == 60
 
 
 def test_one_looks_no_further_than_asked() -> None:

@@ -1,9 +1,10 @@
 """Simulate the consequences of other decisions, event by event, with the recorded future of a log.
 
 The state at a point continues with the observations that follow in the log: TYJobs that are created, changed and
-deleted, nodes, and foreign pods. A cycle runs at every time at which one of its inputs changed. A job whose quorum is
-placed uses its nodes for as long as the same attempt did in the log: from the placement of the quorum until no pod used
-a node any more. It then ends as in the log, or is scheduled again as in the log. So the simulation is approximate:
+deleted, nodes, and foreign pods. A cycle runs at every time at which one of its inputs changed, and whenever passing
+time alone may give nodes to jobs: others are no longer kept from giving room, say. A job whose quorum is placed uses
+its nodes for as long as the same attempt did in the log: from the placement of the quorum until no pod used a node any
+more. It then ends as in the log, or is scheduled again as in the log. So the simulation is approximate:
 
 - All pods of an attempt use their nodes until the last one ends. In the log, some may end earlier.
 - Cycles run at once. In the log, they run some milliseconds later, and their number at a time is limited.
@@ -20,6 +21,7 @@ The code of production folds all events and makes all decisions, so everything e
 """
 
 import heapq
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -136,6 +138,8 @@ class Continuation:
         #: or `_CYCLE` or `_REVISION`).
         self._due: list[tuple[int, int, str, int]] = []
         self._numbers = 0
+        #: The last of these times at which jobs may get nodes although nothing else changes.
+        self._nodes_ms = 0.0
         self._ran = dict.fromkeys(uid for uid, _ in future.intervals)
         self._begun: dict[AttemptKey, None] = {}
         #: Attempts that are expected to reach their deadline.
@@ -205,15 +209,13 @@ class Continuation:
         return min((moment for moment in (observed_ms, due_ms) if moment is not None), default=None)
 
     def _is_over(self, next_ms: int, *, last: bool) -> bool:
-        """Whether the run ends before `next_ms`, when something is due. `last`: the log shows nothing more."""
-        if self._until_ms is not None:
-            return next_ms > self._until_ms or (last and self._only_revises and self._idle_cycles >= _MOST_IDLE)
-        return last and self._idles(next_ms)
-
-    @property
-    def _only_revises(self) -> bool:
-        """Whether nothing is due but revisions of reservations."""
-        return all(of[-1] == _REVISION for of in self._due)
+        """Whether the run ends before `next_ms`, when something is due. `last`: the log shows nothing more. A
+        plugin may hold jobs back again and again, so cycles alone end too."""
+        if self._until_ms is not None and next_ms > self._until_ms:
+            return True
+        if last and self._idle_cycles >= _MOST_IDLE and all(attempt < 0 for *_, attempt in self._due):
+            return True
+        return last and self._until_ms is None and self._idles(next_ms)
 
     def _idles(self, next_ms: int) -> bool:
         """Whether nothing is due but revisions of reservations, the first at `next_ms`, and nothing will come of them.
@@ -221,10 +223,8 @@ class Continuation:
         What is kept moves further away each time, so a job that is expected to end before may then go first. Until
         `next_ms`, the last cycle let all jobs go first that are expected to run no longer than until then.
         """
-        if not self._only_revises:
+        if any(attempt != _REVISION for *_, attempt in self._due):
             return False
-        if self._idle_cycles >= _MOST_IDLE:
-            return True
         if next_ms - self._moved_ms <= max(_IDLE_MS, self._config.min_runtime_ms):
             return False
         waits = [job for job in self.state.jobs.values() if job.active and not job.quorum_placed()]
@@ -381,8 +381,9 @@ class Continuation:
             self._beyond[uid] = None
         return interval
 
-    def _leave(self, events: Sequence[k.Event]) -> None:
-        """Delete the pods that give room, and note from when the decisions of cycles may change by themselves."""
+    def _leave(self, events: Sequence[k.Event]) -> bool:
+        """Delete the pods that give room, and note from when the decisions of cycles may change by themselves. Returns
+        whether some gave room: maybe more than was needed."""
         for event in events:
             if isinstance(event, k.Preempted):
                 gone = [self.state.pods[uid] for uid in event.leaving if uid in self.state.pods]
@@ -395,6 +396,7 @@ class Continuation:
                 self._say(pods_gone(self.state, gone))
             elif isinstance(event, k.Reserved) and event.start_ms > self._now_ms:
                 self._at(event.start_ms, "", _REVISION)
+        return any(isinstance(event, k.Preempted) for event in events)
 
     def _at(self, moment_ms: int, uid: str, attempt: int) -> None:
         self._numbers += 1
@@ -418,11 +420,15 @@ class Continuation:
             changes = self._say(events)
             # Once a job has used its reservation, the next cycle may make another one.
             touched, schedulable = changes.jobs, bool(reserved - self.state.reservations.keys())
-            self._leave(events)
+            schedulable |= self._leave(events)
             self._note_infeasible(events)
             if not events:
                 break
         self._meter.sample(self.state, self._now_ms)
+        nodes_ms = self._cycles.nodes_ms
+        if self._now_ms < nodes_ms < math.inf and nodes_ms != self._nodes_ms:
+            self._nodes_ms = nodes_ms
+            self._at(int(nodes_ms), "", _CYCLE)
 
     def _control(self, touched: dict[str, None]) -> bool:
         """Make the controllers' decisions that don't depend on pods: start, end, suspend, resume, give up. What these
