@@ -412,3 +412,29 @@ def test_who_has_the_room_of_a_failed_pod_is_its_only_holder(
     held = Run(capsys, "top", "--by", "job", *log, "-o", "json").json
     assert {of["name"]: of["amounts"][GPU] for of in held["holders"]} == {"default/first": 4, "default/second": 4}
     assert Run(capsys, "queue", "rl", *log, "-o", "json").json["queue"]["used"][GPU] == 12
+
+
+def test_what_pods_of_other_programs_hold_is_a_part_of_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = World()
+    world.node("n1", cpu=32, gpus=8)
+    world.pod("theirs", "n1", cpu=1, gpus=6)
+    world.job("mine", leader=shape(cpu=1, gpus=2))
+    world.settle()
+    out = Run(capsys, "top", *to_file(world.entries, tmp_path / "top.log")).out
+    assert "the nodes offer 8 GPUs" in out
+    assert [line.split()[-3] for line in out.splitlines() if "default" in line or "other" in line] == ["25%", "75%"]
+
+
+def test_a_share_of_nothing_that_nobody_asked_for_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    world.node("n1", cpu=32, gpus=8, memory=64)
+    world.job("mine", leader=shape(cpu=1, gpus=2))
+    world.settle()
+    [share] = [
+        line
+        for line in Run(capsys, "queue", "default", *to_file(world.entries, tmp_path / "q.log")).out.splitlines()
+        if line.startswith("share")
+    ]
+    assert "memory" not in share and "2 nvidia.com/gpu" in share

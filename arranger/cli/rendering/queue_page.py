@@ -60,7 +60,7 @@ def print_queue(found: QueueDetail, resource: str, *, everything: bool) -> None:
         *((name, _claims(amounts)) for name, amounts in _claims_of(queue) if amounts),
         *queue.fields.items(),
         ("used", _claims(queue.used) or "-"),
-        ("share", _claims(queue.share) or "-"),
+        ("share", _claims(_share(queue)) or "-"),
         ("demand", _claims(queue.demand) or "-"),
         *([("used before", _claims(queue.usage))] if queue.usage else []),
         ("jobs", f"{queue.waiting} waiting, {queue.running} running or starting"),
@@ -166,6 +166,12 @@ def _print_more(count: int, limit: int | None, noun: str) -> None:
 
 def _claims_of(queue: QueueLine) -> list[tuple[str, Sums]]:
     return [("guarantee", queue.guarantee), ("deserved", queue.deserved), ("capability", queue.capability)]
+
+
+def _share(queue: QueueLine) -> Sums:
+    """A queue's share, without nothing of what it neither uses nor asks for."""
+    asked = {**queue.used, **queue.demand}
+    return {resource: amount for resource, amount in queue.share.items() if amount or asked.get(resource)}
 
 
 def _claims(amounts: Sums) -> str:

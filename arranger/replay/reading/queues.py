@@ -104,7 +104,7 @@ class QueueDetail(msgspec.Struct, frozen=True):
 
 class QueueHoldings(msgspec.Struct, frozen=True):
     """Who holds what, the largest holders of the `resource` first. A holder without a name is all pods that fill no
-    slot of a job."""
+    slot of a job. `total` has what pods of other programs hold too, as the holders do."""
 
     offset: int
     epoch: int
@@ -139,8 +139,9 @@ def holdings(state: State, by: HolderKind, resource: str = "") -> QueueHoldings:
     """`resource` is a name or `GPUS`; if empty, the GPUs of a cluster that has any, else the cpu."""
     view = queues_view(state)
     resource = resource or default_resource(view)
-    found = largest_first(holders(state, by), resource)
-    return QueueHoldings(state.offset, state.epoch, state.time_ms, by, resource, view.total, found)
+    found, others = largest_first(holders(state, by), resource), state.queue_use.others_total
+    total = {name: amount + others.get(name, 0) for name, amount in view.total.items()}
+    return QueueHoldings(state.offset, state.epoch, state.time_ms, by, resource, total, found)
 
 
 def default_resource(of: QueuesView | QueueList | QueueDetail) -> str:
