@@ -424,6 +424,7 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room:
     if pieces:
         placer.shares.give(turn.job, pieces)
         room.preemption.note(turn.job, pieces)
+        room.reservations.note(pieces)
     return more, pieces
 
 

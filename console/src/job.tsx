@@ -328,7 +328,8 @@ function expected(start: NonNullable<Explained["start"]>, now: number): string {
     const own = start.own === start.leaving.length ? " of its own" : start.own > 0 ? `, ${start.own} of them its own,` : "";
     waits.push(`${many(start.leaving.length, "pod")}${own} to leave those nodes (${start.leaving.slice(0, 3).map(shown).join(", ")})`);
   }
-  const still = waits.length > 0 ? `it waits for ${waits.join(" and for ")}` : "the next cycle decides anew";
+  const anew = start.revisedMs > 0 ? `a cycle decides anew by ${time(start.revisedMs)} at the latest` : "the next cycle decides anew";
+  const still = waits.length > 0 ? `it waits for ${waits.join(" and for ")}` : anew;
   return `${when}, by its reservation${first}: ${still}${other}`;
 }
 

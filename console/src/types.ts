@@ -252,6 +252,8 @@ export interface Explained {
     own: number;
     /** The job that is expected to fail, and this one with it. */
     failing: string;
+    /** When the reservation is revised at the latest, once its time is over; 0 if the next cycle does that. */
+    revisedMs: number;
   };
   kept: null | { offset: number; startMs: number; nodes: string[]; awaits: string[]; outlived: string[] };
   consequences: {

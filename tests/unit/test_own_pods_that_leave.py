@@ -177,16 +177,23 @@ def test_a_pod_that_it_waits_for_is_called_its_own() -> None:
     pod = of.state.pods[uid]
     start = start_of(of.state, victim)
     assert start is not None and start.leaving == (f"default/{pod.name}",)
-    assert overdue_text(start) == f"it waits for 1 pod of its own to leave those nodes (default/{pod.name})"
+    assert overdue_text(start, str) == f"it waits for 1 pod of its own to leave those nodes (default/{pod.name})"
     other = of.pod("other", "n0", cpu=1, deleting=True)
     start = start_of(of.state, victim)
-    assert start is not None and overdue_text(start).startswith(
+    assert start is not None and overdue_text(start, str).startswith(
         "it waits for 2 pods, 1 of them its own, to leave those"
     )
     of.pod_gone(uid)
     start = start_of(of.state, victim)
-    assert start is not None and overdue_text(start) == "it waits for 1 pod to leave those nodes (default/other)"
+    assert start is not None and overdue_text(start, str) == "it waits for 1 pod to leave those nodes (default/other)"
     of.pod_gone(other)
+    start = start_of(of.state, victim, 30_000)
+    by_ms = of.now_ms + 30_000
+    assert start is not None and overdue_text(start, str) == f"a cycle decides anew by {by_ms} at the latest"
+    of.pass_time(30)
+    of.node("n9", cpu=1)  # an event, so that the state knows the time
+    start = start_of(of.state, victim, 30_000)
+    assert start is not None and overdue_text(start, str) == "the next cycle decides anew"
 
 
 def test_without_reservations_nothing_is_kept() -> None:

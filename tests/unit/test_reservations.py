@@ -528,3 +528,60 @@ def test_a_reservation_is_sought_again_only_when_something_has_changed(monkeypat
         of.cycle()
     assert len(searches) == 2 and large.placements
     assert snapshot.restore(snapshot.encode(of.state)).room_news == of.state.room_news
+
+
+def test_a_reservation_is_revised_in_the_cycle_after_that_in_which_a_job_before_it_got_its_room() -> None:
+    """`urgent` ends at an unknown time. The promise stayed until it was old enough to be revised."""
+    of = world(nodes=2)
+    first = running(of, "first", 4, expected_s=100)
+    large = submit(of, "large", 8, priority=5)
+    of.settle()
+    promised = of.state.reservations[large.uid].decided
+    assert promised.start_ms and promised.awaits == (first.uid,)
+    urgent = submit(of, "urgent", 4, priority=9)
+    of.cycle()
+    of.cycle()
+    decided = of.state.reservations[large.uid].decided
+    assert urgent.placements and not large.placements
+    assert (decided.start_ms, set(decided.awaits)) == (0, {first.uid, urgent.uid})
+    of.settle()
+    assert of.state.reservations[large.uid].decided == decided
+
+
+@pytest.mark.parametrize("spec", [{"expected_s": 300}, {}], ids=["known", "unknown"])
+def test_a_reservation_whose_room_was_taken_is_sought_once(
+    monkeypatch: pytest.MonkeyPatch, spec: dict[str, int]
+) -> None:
+    """And not for those before it that are to leave its room by its start, nor for its guests."""
+    searches, search = [], Reservations._search
+
+    def counted(self: Reservations, job: JobRecord) -> object:
+        searches.append(job.uid)
+        return search(self, job)
+
+    def cycles() -> int:
+        for _ in range(5):
+            of.settle()
+            of.pass_time(1)
+        return len(searches)
+
+    of = world(nodes=3, guests=True)
+    running(of, "first", 6, expected_s=100)
+    large = submit(of, "large", 12, priority=5)
+    of.settle()
+    known = of.state.reservations[large.uid].decided
+    monkeypatch.setattr(Reservations, "_search", counted)
+    short = submit(of, "short", 2, priority=9, deadline_s=50)
+    cycles()
+    searches.clear()  # a known end is news
+    guest = submit(of, "guest", 2, priority=1)
+    assert cycles() == 0 and short.placements and guest.slots.hosts == (large.uid,)
+    assert of.state.reservations[large.uid].decided == known
+    end(of, short)
+    searches.clear()
+    urgent = submit(of, "urgent", 2, priority=9, **spec)
+    found = cycles()
+    decided = of.state.reservations[large.uid].decided
+    assert urgent.placements and urgent.uid in decided.awaits
+    assert decided.start_ms == (urgent.began_ms + 300_000 if spec else 0)
+    assert found == 1

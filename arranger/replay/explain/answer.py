@@ -200,7 +200,7 @@ def explanation(
         takings=tuple(map(msgspec.structs.replace, story.takings)),
         givings=tuple(map(msgspec.structs.replace, story.givings)),
         kept=kept(state, job.uid, story.promises),
-        start=start_of(state, job),
+        start=start_of(state, job, story.around.config.reservation_refresh_ms),
         deleted=deleted,
     )
 

@@ -85,6 +85,8 @@ class Start(msgspec.Struct, frozen=True):
     own: int = 0
     #: Of a forecast: the job that is expected to fail, and this one with it.
     failing: str = ""
+    #: When a reservation is revised at the latest whose time is over; 0 if the next cycle does that.
+    revised_ms: int = 0
 
     @property
     def guess(self) -> bool:
@@ -92,8 +94,9 @@ class Start(msgspec.Struct, frozen=True):
         return self.certainty == Certainty.FORECAST and self.why == NoStart.ENDLESS
 
 
-def start_of(state: State, job: JobRecord) -> Start | None:
-    """The start of a job as the log has it; None if it doesn't wait to start."""
+def start_of(state: State, job: JobRecord, refresh_ms: int = 0) -> Start | None:
+    """The start of a job as the log has it; None if it doesn't wait to start. Cycles revise a reservation of that
+    age."""
     if job.stage not in (Stage.PENDING, Stage.RESCHEDULING) or has_started(job) or job.spec is None:
         return None
     if not job.active or job.stands_still:
@@ -104,7 +107,7 @@ def start_of(state: State, job: JobRecord) -> Start | None:
         return Start(Certainty.UNKNOWN, why=NoStart.REFUSED_BEFORE)
     reservation = state.reservations.get(job.uid)
     if reservation is not None and (reservation.decided.start_ms or reservation.decided.awaits):
-        return _reserved(state, job, reservation)
+        return _reserved(state, job, reservation, refresh_ms)
     found = expected_start(state, job)
     if found is None:
         return Start(Certainty.UNKNOWN, why=NoStart.NOT_FORECAST)
@@ -112,7 +115,7 @@ def start_of(state: State, job: JobRecord) -> Start | None:
     return _forecast(found.forecast, state.time_ms)
 
 
-def _reserved(state: State, job: JobRecord, reservation: Reservation) -> Start:
+def _reserved(state: State, job: JobRecord, reservation: Reservation, refresh_ms: int) -> Start:
     """The start that a reservation promises. If that isn't known, a forecast would only guess."""
     decided, first_ms = reservation.decided, reservation.first_ms
     awaited = awaited_labels(state, decided.awaits)
@@ -124,6 +127,7 @@ def _reserved(state: State, job: JobRecord, reservation: Reservation) -> Start:
     if decided.start_ms > state.time_ms:
         return Start(Certainty.PROMISED, decided.start_ms, first_ms=moved_ms, estimated=estimated, contested=contested)
     leaving = _leaving(state, {pods.node for pods in decided.pods})
+    revised_ms = reservation.time_ms + refresh_ms
     return Start(
         Certainty.PROMISED,
         decided.start_ms,
@@ -133,6 +137,7 @@ def _reserved(state: State, job: JobRecord, reservation: Reservation) -> Start:
         own=len(leaving.keys() & state.pods_of.get(job.uid, {}).keys()),
         estimated=estimated,
         contested=contested,
+        revised_ms=revised_ms if revised_ms > state.time_ms else 0,
     )
 
 

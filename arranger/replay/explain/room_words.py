@@ -171,17 +171,20 @@ def _promised(start: Start, now_ms: int, time: _Time) -> str:
         sure += " (jobs of other queues may get their turns first)" if start.contested else ""
         return f"at {at}, in {duration(start.expected_ms - now_ms)}: {sure}{other}"
     late = duration(now_ms - start.expected_ms)
-    return f"overdue since {at}, for {late}, by its reservation{first}: {overdue_text(start)}{other}"
+    return f"overdue since {at}, for {late}, by its reservation{first}: {overdue_text(start, time)}{other}"
 
 
-def overdue_text(start: Start) -> str:
+def overdue_text(start: Start, time: _Time) -> str:
     """What a job still waits for whose promised start is over."""
     waits = [f"{few(start.endless, _NAMED)} to end"] if start.endless else []
     if start.leaving:
         own = f", {start.own} of them its own," if start.own else ""
         own = " of its own" if start.own == len(start.leaving) else own
         waits.append(f"{counted(len(start.leaving), 'pod')}{own} to leave those nodes ({few(start.leaving, _NAMED)})")
-    return f"it waits for {' and for '.join(waits)}" if waits else "the next cycle decides anew"
+    if waits:
+        return f"it waits for {' and for '.join(waits)}"
+    by = f"a cycle decides anew by {time(start.revised_ms)} at the latest"
+    return by if start.revised_ms else "the next cycle decides anew"
 
 
 def _no_start(start: Start) -> str:

@@ -180,6 +180,8 @@ class Reservations:
         self._first: set[str] = set()
         #: UID → whether the quorum fits at all as others end.
         self._fits: dict[str, bool] = {}
+        #: The rows of the pods that got nodes in this cycle. Only the next one knows when they leave.
+        self._used: dict[int, None] = {}
         self._events: list[Reserved] = []
         #: How many quorums were tried beside those who leave anyway, and what determines which of them didn't fit.
         self._comings = 0
@@ -199,6 +201,10 @@ class Reservations:
     def served(self, job: JobRecord) -> None:
         """A job got its nodes, which ends its reservation."""
         self._kept[job.uid] = None
+
+    def note(self, pieces: Iterable[Piece]) -> None:
+        """A job got these pods in this cycle."""
+        self._used.update(dict.fromkeys(piece.row for piece in pieces))
 
     def begin(self, job: JobRecord) -> None:
         """A job's turn begins. More senior ones in its queue keep what is reserved for them, although their turns may
@@ -328,8 +334,9 @@ class Reservations:
                 self._holders.setdefault(self._queue(job), []).append(seniority(job))
             decided = self._decide(Reserved(job.uid, job.version, *found, self._outlived(known)), known)
             self._note_due(decided, self._time_ms)
-        elif (sooner := self._sooner(job, decided)) is not None:
-            decided = self._decide(Reserved(job.uid, job.version, *sooner), None)
+        elif (other := self._elsewhere(job, decided)) is not None:
+            self._sought[job.uid] = self._state.nodes.changes
+            decided = self._decide(Reserved(job.uid, job.version, *other, self._outlived(known)), known)
             self._note_due(decided, self._time_ms)
         else:
             self._note_due(decided, known.time_ms)
@@ -406,15 +413,17 @@ class Reservations:
         if not self._state.room_news:
             return None
         self.confirmed = True  # it is recorded that the news are known
-        found = self._known_sooner(job, decided)
-        if found is not None:
-            self._sought[job.uid] = self._state.nodes.changes
-        return found
+        return self._known_sooner(job, decided)
 
     def _known_sooner(self, job: JobRecord, decided: Reserved) -> _Found | None:
         found = self._search(job) if self._state.room_news else None
         sooner = found is not None and found.start_ms and not 0 < decided.start_ms <= found.start_ms
         return found if sooner else None
+
+    def _elsewhere(self, job: JobRecord, decided: Reserved) -> _Found | None:
+        """As `_sooner`, or when and where the quorum fits if others got its reserved room; None if neither is so, or it
+        fits nowhere."""
+        return self._sooner(job, decided) or (self._search(job) if self._lacks(job, decided) else None)
 
     def _may_be_next(self, job: JobRecord) -> bool:
         """Whether a job may have a first reservation, as one of so many or before others that have one. Then one less
@@ -490,12 +499,51 @@ class Reservations:
             return True
         if self._queue(job) in self._first:
             return True
+        return self._is_old(known)
+
+    def _is_old(self, known: Reservation) -> bool:
         return self._time_ms - known.time_ms >= self._config.reservation_refresh_ms
+
+    def _lacks(self, job: JobRecord, decided: Reserved) -> bool:
+        """Whether pods that stay have got room that was reserved for a quorum: it lacks some there, whoever else has a
+        reservation, even once those have left for which it waits, those who leave now, and those who end by its start.
+        A search counts no more, so it finds something else."""
+        view = self._placer.view
+        needed, leave = self._needed_for(job, decided.pods), self._leave_for(job, decided.awaits)
+        rows = np.flatnonzero(needed.any(axis=1))
+        needed = needed[rows]
+        lacks = needed - view.free_with_held[rows] - self._soon[rows]
+        lacks -= self._rooms_of(self._vacating.of_whole(of) for of in leave.values() if of.placements)[rows]
+
+        def short() -> set[int]:
+            return set(rows[((needed > 0) & (lacks > 0)).any(axis=1)].tolist()) - self._used.keys()
+
+        nodes = {view.names[row] for row in short()}
+        if nodes:
+            lacks -= self._rooms_of(self._left_by(job, nodes, decided.start_ms, leave))[rows]
+        return bool(nodes and short())
+
+    def _left_by(self, host: JobRecord, nodes: set[str], start_ms: int, known: Collection[str]) -> Iterable[Vacated]:
+        """What those jobs on these nodes, but the `known` ones, leave by the start of a reservation, 0 for any time."""
+        ending = {of.uid for of in self._vacating.ending}
+        for job in self._state.jobs.values():
+            if job.uid in known or nodes.isdisjoint(job.placements.values()):
+                continue
+            end_ms = self._end_ms(job)
+            if job.uid in ending or (end_ms < math.inf and end_ms <= max(start_ms or end_ms, self._time_ms)):
+                yield self._vacating.of_whole(job)
+            elif slots := job.slots.lent_by(host.uid):
+                yield self._part(job, slots, whole=False)
+
+    @cached_property
+    def _soon(self) -> Amounts:
+        """What those leave, by row of the view, who leave now, and what is kept for pods that may come."""
+        return self._rooms_of([self._vacating.of_pods(self._going), *self._vacating.of_assumed()])
 
     def _decide(self, decided: Reserved, known: Reservation | None) -> Reserved:
         """Record a reservation, unless it says nothing new."""
         if known is not None and self._is_as_before(decided, known.decided):
-            self.confirmed = True
+            self.confirmed |= self._is_old(known)
             return known.decided
         self._events.append(decided)
         return decided
@@ -646,23 +694,25 @@ class Reservations:
         job behind counts on it when it takes room: a node then has less than nothing free. `coming` is held beside it:
         where the quorum is to fit before, once those have left who leave anyway. With `ended`, jobs that end by
         themselves have left."""
-        view, start_ms = self._placer.view, decided.start_ms if coming is None else self._time_ms
-        gone = {of.uid for of in self._vacating.ending} if ended else ()
-        awaits = (*decided.awaits, *(of for of in (coming.awaits if coming else ()) if of not in decided.awaits))
-        leave = {uid: self._state.jobs[uid] for uid in awaits if uid in self._state.jobs and uid not in gone}
-        leave |= {guest.uid: guest for guest in self._guests.get(job.uid, ())}
-        needed = self._needed_for(job, decided.pods)
+        view, start_ms, awaits = self._placer.view, decided.start_ms, decided.awaits
+        needed, leave = self._needed_for(job, decided.pods), self._leave_for(job, awaits, ended=ended)
         kept = np.maximum(needed - self._left_for(leave), 0)
         if coming is not None:
+            start_ms, awaits = self._time_ms, (*awaits, *(of for of in coming.awaits if of not in awaits))
             before = self._needed_for(job, coming.pods)
-            ending = {uid: self._state.jobs[uid] for uid in coming.awaits}
-            kept = np.maximum(kept, before - self._left_for(ending))
-            needed = np.maximum(needed, before)
+            kept = np.maximum(kept, before - self._left_for({uid: self._state.jobs[uid] for uid in coming.awaits}))
+            needed, leave = np.maximum(needed, before), self._leave_for(job, awaits, ended=ended)
         held = np.flatnonzero(needed.any(axis=1))
         in_all, amounts = needed[held], kept[held]
         lent = np.minimum(amounts, self._lent_to(job.uid, leave)[held])
         view.hold(held, amounts)
         self._held[job.uid] = _Held(RowRooms(held, amounts), in_all - amounts, start_ms, awaits, leave, lent)
+
+    def _leave_for(self, job: JobRecord, awaits: Iterable[str], *, ended: bool = False) -> dict[str, JobRecord]:
+        """UID → the jobs that leave for a job: those whose ends it awaits, and its guests."""
+        gone = {of.uid for of in self._vacating.ending} if ended else ()
+        leave = {uid: self._state.jobs[uid] for uid in awaits if uid in self._state.jobs and uid not in gone}
+        return leave | {guest.uid: guest for guest in self._guests.get(job.uid, ())}
 
     def _needed_for(self, job: JobRecord, pods: Iterable[PlacedPods]) -> Amounts:
         """What these pods of a job need, by row of the view."""
