@@ -10,6 +10,8 @@ status and by its placement, until it is observed.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+import msgspec
+
 from arranger.events.kinds import QuotaSeen
 from arranger.model.job import LEADER_GROUP, JobSpec, PodGroup
 from arranger.model.pod import TERMINAL
@@ -282,13 +284,17 @@ class Quotas:
         return without != lack
 
     def lack_beside(self, job: JobRecord, policy: PodPolicy, host: JobRecord, needs: Pods) -> QuotaLack | None:
-        """What so many pods of a host's groups would lack of a limit of queues beside the quorum of a job."""
+        """What a quorum lacks of a limit of queues, other than their guarantees, beside so many pods of a host's groups,
+        for which that is kept."""
         amounts = sum_by_group(job, pods_of(quorum_needs(job, policy)))
         queue, use = queue_of(self._state, job), (*self.counted(job, amounts), (JOBS, 1))
         self.release(queue, use, -1)
         lack = self.full(host) or self.lack(host, needs)
         self.release(queue, use, 1)
-        return lack if lack is not None and lack.limit in LEFT_BY_JOBS else None
+        if lack is None or lack.limit not in (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING):
+            return None
+        own = dict(use).get(lack.resource, 0)
+        return msgspec.structs.replace(lack, needed=own, left=max(lack.left + own - lack.needed, 0)) if own else None
 
     def quota_keeps_from(self, host: JobRecord, needs: Pods, job: JobRecord, policy: PodPolicy) -> bool:
         """Whether the quotas of its namespace leave less than so many pods of a host's groups need, once a job's quorum
