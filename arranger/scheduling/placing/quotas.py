@@ -284,8 +284,8 @@ class Quotas:
         return without != lack
 
     def lack_beside(self, job: JobRecord, policy: PodPolicy, host: JobRecord, needs: Pods) -> QuotaLack | None:
-        """What a quorum lacks of a limit of queues, other than their guarantees, beside so many pods of a host's groups,
-        for which that is kept."""
+        """What a quorum lacks of a limit of queues, other than their guarantees, beside so many pods of a host's
+        groups, for which that is kept."""
         amounts = sum_by_group(job, pods_of(quorum_needs(job, policy)))
         queue, use = queue_of(self._state, job), (*self.counted(job, amounts), (JOBS, 1))
         self.release(queue, use, -1)
