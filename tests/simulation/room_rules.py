@@ -646,11 +646,20 @@ def hold_for_others(
     for uid, reservation in state.reservations.items():
         decided, other = reservation.decided, state.jobs[uid]
         present = decided.based_on == other.version and all(state.nodes.has(of.node) for of in decided.pods)
-        if uid != job.uid and present and (not due or coming.get(uid) or _is_closed(state, cycle, job, other)):
+        if uid != job.uid and present:
             reservations.hold(other, decided, coming.get(uid))
+    reservations._comings = 0
     for uid, found in coming.items():
-        if uid not in reservations._held:
-            reservations._hold_coming(state.jobs[uid], found)
+        if uid not in reservations._held:  # or beside what was held before its turn
+            other, again = state.jobs[uid], reservations._coming(state.jobs[uid])
+            reservations._hold_coming(other, found or again)
+            if found is not None and again is not None:
+                decided = k.Reserved(uid, other.version, cycle.time_ms, found.pods, found.awaits)
+                placer.view.hold(*reservations._held.pop(uid).rooms, sign=-1)
+                reservations.hold(other, decided, again)
+    for uid in [*reservations._held] if due else ():
+        if uid in state.reservations and not coming.get(uid) and not _is_closed(state, cycle, job, state.jobs[uid]):
+            placer.view.hold(*reservations._held.pop(uid).rooms, sign=-1)
     for held in reservations._held.values() if left else ():
         placer.view.hold(held.rooms.rows, held.left)
     return reservations
