@@ -151,6 +151,8 @@ def taken_before(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -
             continue
         if job.placements or awaits_own_pods(state, job) or takes_none(job, cycle.config):
             continue
+        if Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms).placing.quotas.limits(job):
+            continue  # limits that others use for good aren't kept
         for of in first:
             behind = _is_behind(state, state.jobs[of.job_uid], job)
             if behind and _fits_until(state, cycle, job, events, of):
