@@ -6,13 +6,15 @@ from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind
 from arranger.lifecycle.desired import desired_status
 from arranger.messages.shortages import shortage_text
+from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
+from arranger.model.queue import Preemption
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
 from arranger.projections.jobs.records import expand
 from tests.unit.test_guests import NODE, small, world
 from tests.unit.test_preemption import CONFIG, GPU, running
-from tests.world import World
+from tests.world import World, shape
 
 
 def lending(**config: object) -> World:
@@ -234,3 +236,23 @@ def test_a_job_that_needs_no_pods_is_a_guest_with_all_that_it_gets() -> None:
     assert (len(job.placements), job.slots.hosts) == (4, ("uid-big",))
     assert [victim.job_uid for victim in leave(of).victims] == [job.uid]
     assert job.placements == {} and job.stage == Stage.RESCHEDULING
+
+
+def test_a_job_that_was_lent_a_worker_may_give_all_that_it_has_to_the_host() -> None:
+    """The host is of a higher priority by now, and what was lent isn't enough for it."""
+    config = CycleConfig(preemption=Preemption(), reservations=1, reservation_refresh_ms=30_000, guests=True)
+    world = World(config=config)
+    two = shape(gpus=2)
+    world.node("n0", gpus=2)
+    low = world.job("low", equals=True, workers=2, worker=two, min_workers=1)
+    world.settle()
+    host = world.job("host", equals=True, workers=2, worker=two, min_workers=2, created=world.now_ms)
+    world.cycle()
+    world.node("n1", gpus=2)
+    world.settle()
+    assert [*low.slots.lent.values()] == [(host.uid,)]
+    world.job("host", equals=True, workers=2, worker=two, min_workers=2, priority=9, generation=2)
+    for _ in range(3):
+        world.settle()
+        world.pass_time(1)
+    assert len(host.placements) == 2 and not low.placements

@@ -202,7 +202,7 @@ class PreemptionSearch:
         helpful = self._helpful(job, asked, guests)
         if helpful is None:
             return None
-        of_guests = (of.job.uid for of in guests)
+        of_guests = [of.job.uid for of in guests if of.kind.whole]  # others may give more than what was lent
         taken = {**self._placed, **self._victims, **dict.fromkeys(kept()), **dict.fromkeys(of_guests)}
         return self._within_shares(job, asked, taken, helpful, guests)
 

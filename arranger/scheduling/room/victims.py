@@ -103,11 +103,14 @@ class _Units:
         self._known: list[Unit] = []
 
     def _read(self, candidates: Iterable[Candidate]) -> Iterator[Unit]:
-        #: Job UID → the slots of its surplus, each with the place of its unit.
+        #: Job UID → the slots of its surplus, each with the place of its unit; and why it gives that.
         before: dict[str, dict[SlotKey, int]] = {}
+        kinds: dict[str, PreemptionKind] = {}
         for candidate in candidates:
             job, whole = candidate.job, candidate.kind.whole
             given = before.get(job.seen.uid)
+            if not whole and kinds.setdefault(job.seen.uid, candidate.kind) != candidate.kind:
+                continue  # what its quorum can spare is what was lent to it: else it would give that twice
             for unit in candidate.units:
                 at, slots, surplus = len(self._known), unit, tuple[int, ...]()
                 if not whole:
