@@ -358,19 +358,28 @@ class Reservations:
     def _coming(self, job: JobRecord) -> _Found | None:
         """Where a quorum fits once those have left who leave anyway, but what they leave for jobs before it; None if it
         doesn't."""
-        ending = [(float(self._time_ms), of) for of in sorted(self._vacating.ending, key=attrgetter("uid"))]
-        key = (self._placer.alike(job), self._placer.view.content)
-        nobody_leaves = not (ending or self._going or self._state.assumed)
-        if nobody_leaves or self._comings >= _COMINGS or key in self._not_coming:
+        content = self._placer.view.content
+        if self._comings >= _COMINGS or not self._somebody_leaves:
+            return None
+        if (key := (self._placer.alike(job), content)) in self._not_coming:
             return None
         self._comings += 1
-        content = self._placer.view.content
         self._hold_all(1)
-        found = self._search(job, ending)
+        found = self._search(job, self._ending)
         self._hold_all(-1, content)
         if found is None:
             self._not_coming.add(key)
         return found
+
+    @cached_property
+    def _ending(self) -> list[tuple[float, JobRecord]]:
+        """The jobs that leave now, as in `_ends_of_all`."""
+        return [(float(self._time_ms), of) for of in sorted(self._vacating.ending, key=attrgetter("uid"))]
+
+    @cached_property
+    def _somebody_leaves(self) -> bool:
+        """Whether room is to come that nobody was asked for."""
+        return bool(self._state.assumed or self._going or self._ending)
 
     def _hold_coming(self, job: JobRecord, coming: _Found | None) -> None:
         """A job without a reservation keeps what it is to get as soon as those have left who leave anyway: who started
