@@ -260,10 +260,10 @@ class User:
 
     def _edit_counts(self) -> None:
         found = self._some_job()
-        if found is None or not found[1]["spec"]["workerSets"]:
+        if found is None or not found[1]["spec"].get("workerSets"):
             return
         name, job = found
-        sets = [dict(each) for each in job["spec"]["workerSets"]]
+        sets = [dict(each) for each in job["spec"].get("workerSets") or ()]
         number = self._chance.randrange(len(sets))
         sets[number]["counts"] = self._chance.randrange(1, 5)
         counts = counts_of({**job["spec"], "workerSets": sets})
@@ -293,7 +293,7 @@ class User:
         if not (found := self._some_job()):
             return
         name, job = found
-        sets = [dict(each) for each in job["spec"]["workerSets"]]
+        sets = [dict(each) for each in job["spec"].get("workerSets") or ()]
         if sets and self._chance.random() < 0.3:
             number = self._chance.randrange(len(sets))
             groups = counts_of(job["spec"])[number] // group_size_of(sets[number])

@@ -91,7 +91,7 @@ class Claims:
         """Let some templates of a new TYJob name claims, if it is where they are."""
         if not (self.comes and there):
             return
-        for part in (*([spec["leader"]] if "leader" in spec else ()), *spec["workerSets"]):
+        for part in (*([spec["leader"]] if "leader" in spec else ()), *(spec.get("workerSets") or ())):
             if self._chance.random() < (0.7 if self._about else 0.3):
                 part["template"]["spec"]["volumes"] = self.volumes(alone=part is spec.get("leader"))
 

@@ -158,7 +158,7 @@ class Clocks:
             return
         spec["activeDeadlineSeconds"] = deadline_s = self._ends.randrange(8, 25)
         self._world.faults.hit(JUST_IN_TIME)
-        for of in (spec.get("leader"), *spec["workerSets"]):
+        for of in (spec.get("leader"), *(spec.get("workerSets") or ())):
             if of is not None:
                 notes = of["template"]["metadata"]["annotations"]
                 notes["sandbox.arranger.dev/run-seconds"] = f"{deadline_s - self._ends.uniform(2.0, 5.0):.1f}"

@@ -126,7 +126,9 @@ class LimitRanges:
             if uid not in jobs or job.spec is None or job.ended:
                 continue
             spec = jobs[uid]["spec"]
-            templates = [of["template"]["spec"] if of else None for of in (spec.get("leader"), *spec["workerSets"])]
+            templates = [
+                of["template"]["spec"] if of else None for of in (spec.get("leader"), *(spec.get("workerSets") or ()))
+            ]
             for group, template in zip(job.spec.groups, templates, strict=True):
                 planned = group.shape.requests, group.traits.limits
                 there = self._admitted(template, job.seen.namespace) if template is not None else planned

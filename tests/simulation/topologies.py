@@ -49,7 +49,7 @@ class Topologies:
             return
         if chance.random() < 0.6 or often:
             spec["topology"] = self._topology(tuple(TopologyScope))
-        for each in spec["workerSets"]:
+        for each in spec.get("workerSets") or ():
             if chance.random() < 0.4:
                 each["topology"] = self._topology((TopologyScope.SET, TopologyScope.GROUP))
 
