@@ -17,7 +17,6 @@ from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode, Queue
 from arranger.projections import snapshot
 from arranger.projections.derived.awaited_room import takes_none
 from arranger.projections.derived.departing import ends_by_itself, hanging
-from arranger.projections.derived.queue_counts import queue_of
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord, by_group, expand, holds, is_quorum
@@ -151,7 +150,8 @@ def taken_before(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -
             continue
         if job.placements or awaits_own_pods(state, job) or takes_none(job, cycle.config):
             continue
-        if Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms).placing.quotas.limits(job):
+        quotas = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms).placing.quotas
+        if quotas.of_queues or quotas.limits(job):
             continue  # limits that others use for good aren't kept
         for of in first:
             behind = _is_behind(state, state.jobs[of.job_uid], job)
@@ -642,7 +642,8 @@ def hold_for_others(
     reservations = Reservations(state, cycle.config, placer, [], time_ms=cycle.time_ms, others=others)
     coming = {}  # each as if it had its turn first: their order depends on what they get
     for other in waiting_jobs(state, cycle.time_ms):
-        before = queue_of(state, other) != queue_of(state, job) or seniority(other) < seniority(job)
+        # Further pods have their turns after the quorums of other jobs.
+        before = job.placements or name_of(state, other) != name_of(state, job) or seniority(other) < seniority(job)
         if other.uid != job.uid and not other.placements and (before or other.uid in state.reservations):
             coming[other.uid] = reservations._coming(other)
     for uid, reservation in state.reservations.items():
