@@ -20,7 +20,7 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.queues.use import JOBS
 from arranger.projections.state import Changes, State
-from arranger.replay.explain.answer import explanation, pod_names
+from arranger.replay.explain.answer import Deletion, explanation, pod_names
 from arranger.replay.explain.awaited import What
 from arranger.replay.explain.job_index import JobIndex
 from arranger.replay.export.concerning import Concerning
@@ -492,15 +492,16 @@ def test_the_index_of_names_has_a_group_until_its_last_pod_has_ended() -> None:
     index = JobIndex()
     for entry in world.entries:
         index.feed(entry)
-    assert index.jobs == {("default", "group:train"): 0}
+    assert index.jobs == {("default", "group:train"): None}
     before = len(world.entries)
     world.change_pod("uid-p0", phase="Succeeded")
     world.pod_gone("uid-p1")
     world.change_pod("uid-p2", phase="Failed")
     for entry in world.entries[before:]:
-        assert index.jobs == {("default", "group:train"): 0}
+        assert index.jobs == {("default", "group:train"): None}
         index.feed(entry)
-    assert index.jobs == {("default", "group:train"): world.entries[-1].first}
+    went = world.entries[-1]
+    assert index.jobs == {("default", "group:train"): (Deletion(went.last, went.batch.time_ms), went.first - 1)}
 
 
 def test_an_export_of_a_group_reaches_from_its_first_pod_to_its_last() -> None:
