@@ -327,7 +327,7 @@ async def test_a_tyjob_gets_the_defaults_of_its_schema(subject: Subject) -> None
         ({"priority": "high"}, ["spec.priority", "integer"]),
         ({"cleanPodPolicy": "Some"}, ["spec.cleanPodPolicy", "Running", "All", "None"]),
         ({"minWorkersNum": 3}, ["spec.minWorkersNum", "must not be above the sum"]),
-        ({"workerSets": None}, ["spec.workerSets"]),
+        ({"workerSets": [{"name": "actors"}]}, ["spec.workerSets", "template"]),
         ({"leader": {"name": "leader", "template": {"spec": {"containers": []}}}}, ["containers"]),
     ],
 )
