@@ -16,7 +16,7 @@ from tests.busy_log import Busy
 FILE = Path(__file__).with_name("histories") / "busy-hour.decisions"
 #: As many rounds of `Busy` as an hour has.
 _ROUNDS = 180
-_KINDS = (k.Placed, k.Preempted, k.Waits, k.Reserved, k.StageDecided, k.WorkersReplaced, k.StartForecast)
+_KINDS = (k.Placed, k.Preempted, k.Waits, k.Reserved, k.LimitKept, k.StageDecided, k.WorkersReplaced, k.StartForecast)
 
 
 def decisions() -> Iterator[str]:

@@ -112,11 +112,13 @@ class BeyondLimit(_Lack, frozen=True, kw_only=True, tag="limit"):
     """A ResourceQuota or a queue has too little left, so no node was checked."""
 
     quota: QuotaLack
+    #: The jobs (UIDs) for which what is left is kept.
+    kept_by: tuple[str, ...] = ()
     infeasible: ClassVar[bool] = False
 
     def amounts(self) -> tuple[object, ...]:
         """What is left of the limit is in the reasons."""
-        return (*msgspec.structs.astuple(self)[:-1], self.quota.never)
+        return (*msgspec.structs.astuple(self)[:-2], self.kept_by, self.quota.never)
 
 
 class Objected(_Shortage, frozen=True, kw_only=True, tag="plugin"):

@@ -31,7 +31,7 @@ from arranger.model.pod import (
     PodTraits,
     RuntimeNeeds,
 )
-from arranger.model.quota import QuotaScope
+from arranger.model.quota import LimitName, QuotaScope
 from arranger.model.stages import StageReason
 
 _set = msgspec.structs.force_setattr
@@ -334,6 +334,18 @@ class Reserved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Rese
     outlived: tuple[str, ...] = ()
 
 
+class LimitKept(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="LimitKept.1"):
+    """What a waiting job needs of a limit of queues is kept for it; without a `limit`, that is over. Enough of it is
+    expected to be left at `start_ms` (milliseconds since 1970; 0: at an unknown time), once the jobs of `awaits` (UIDs)
+    have ended."""
+
+    job_uid: str
+    based_on: int
+    limit: LimitName | None = None
+    start_ms: int = 0
+    awaits: tuple[str, ...] = ()
+
+
 class StartForecast(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="StartForecast.1"):
     """When a waiting job would start if nothing new came: as expected, at best and at worst, in milliseconds since
     1970; 0 for unknown."""
@@ -446,7 +458,7 @@ _OfLimits = QuotaSeen | PriorityClassSeen | RuntimeClassSeen | LimitRangeSeen | 
 #: Observations of objects of which the projection has no more than what was observed.
 ObjectSeen = PodGroupSeen | ProvisioningSeen | _OfLimits | volumes.ObjectSeen | devices.ObjectSeen
 Observation = _OfTheLog | _OfJobsAndNodes | ObjectSeen | devices.DevicesMatched | ObjectGone
-_OfScheduling = CycleTaken | Placed | Preempted | Reserved | StartForecast | Waits
+_OfScheduling = CycleTaken | Placed | Preempted | Reserved | LimitKept | StartForecast | Waits
 Decision = _OfScheduling | StageDecided | WorkersReplaced | NodesRequested
 Outcome = EffectFailed | PodsTried
 Event = Observation | Decision | Outcome

@@ -130,7 +130,7 @@ def taken_text(taken_by: f.TakenBy) -> str:
     """The job that got the room of another one, and why it did."""
     name = f"job {taken_by.name} of namespace {taken_by.namespace}"
     if taken_by.guest:
-        return f"{name}, whose reserved room it used as a guest"
+        return f"{name}, whose guest it was"
     if taken_by.reclaimed:
         return f"{name}, whose queue {taken_by.queue} is below its share"
     return f"{name}, which has priority {taken_by.priority}"

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Sequence
 
-from arranger.events.facts import LackOfNodes
+from arranger.events.facts import BeyondLimit, LackOfNodes
 from arranger.events.kinds import PodSeen
 from arranger.messages.decisions import container_text, failure_text
 from arranger.messages.departures import deleted_pods_text
@@ -153,14 +153,18 @@ def finished_text(finished: int) -> str:
 
 
 def guest_text(state: State, job: JobRecord) -> str:
-    """For which jobs the room is reserved that a job, or some of its pods, use; empty for a job that is no guest."""
-    hosts, lenders, pods = hosts_of(state, job), lenders_of(state, job), len(job.slots.lent)
-    told = []
+    """For which jobs the room is reserved, or the limit kept, that a job, or some of its pods, use; empty for no
+    guest."""
+    lenders, pods = lenders_of(state, job), len(job.slots.lent)
+    hosts, told = [of for of in hosts_of(state, job) if of.uid in state.reservations], list[str]()
+    limits = [of for of in hosts_of(state, job) if of.uid not in state.reservations]
     if hosts:
         told.append(f"runs in room that is reserved for {_named(hosts)}")
+    if limits:
+        told.append(f"uses a limit of its queue that is kept for {_named(limits)}")
     if lenders:
         told.append(f"{pods} of its pods {'is' if pods == 1 else 'are'} in room that is reserved for {_named(lenders)}")
-    give = "gives" if hosts or pods == 1 else "give"
+    give = "gives" if hosts or limits or pods == 1 else "give"
     return f"{'; '.join(told)}, and {give} it back as soon as that is enough for a start" if told else ""
 
 
@@ -170,9 +174,17 @@ def _named(jobs: Sequence[JobRecord]) -> str:
 
 
 def reserved_text(state: State, job: JobRecord) -> str:
-    """For which jobs the room is reserved that a waiting job would use; empty if no such room is in its way."""
+    """For which jobs the room is reserved, or the limit kept, that a waiting job would use; empty if neither is in its
+    way."""
     short = job.waits.shortage if job.waits is not None else None
-    if not isinstance(short, LackOfNodes) or all(of.kind != ReasonKind.RESERVED for of, _ in short.reasons):
+    if isinstance(short, BeyondLimit):
+        kept = [state.jobs[uid] for uid in short.kept_by if uid in state.jobs]
+        return f"the limit is kept for {_named(kept)}" if kept else ""
+    return _room_reserved_text(state, job, short) if isinstance(short, LackOfNodes) else ""
+
+
+def _room_reserved_text(state: State, job: JobRecord, short: LackOfNodes) -> str:
+    if all(of.kind != ReasonKind.RESERVED for of, _ in short.reasons):
         return ""
     others = [uid for uid in state.reservations if uid != job.uid and uid in state.jobs]
     found = [state.jobs[uid].seen for uid in others if uid in short.kept_by]

@@ -10,7 +10,7 @@ from arranger.model.job import TopologyScope
 from arranger.model.near_names import did_you_mean
 from arranger.model.pod import PodShape, Requirement
 from arranger.model.quantity import amount_text
-from arranger.model.quota import QuotaLack, unit_of
+from arranger.model.quota import LimitKind, LimitName, QuotaLack, unit_of
 from arranger.model.reasons import Reason, ReasonCounts, ReasonKind, beyond_quota, similar_resource
 from arranger.model.taints import taint_text
 from arranger.model.text import counted
@@ -60,7 +60,7 @@ def shortage_text(facts: ShortageFacts, shape: PodShape | None = None) -> str:
         case Objected(objection=objection):
             return f"{head}; {objection_text(objection)}"
         case BeyondLimit(quota=quota):
-            return f"{head}; {quota_text(quota)}"
+            return f"{head}; {quota_text(quota, kept=bool(facts.kept_by))}"
     tail = no_guest_text(no_guest=facts.no_guest, leaves_late=facts.leaves_late)
     nodes = nodes_text(facts.group, facts.reasons, alone=facts.topology is not None, shape=shape)
     if facts.topology is None:
@@ -191,12 +191,23 @@ def meant_text(unknown: Iterable[str], known: Collection[str]) -> str:
     return f" ({did_you_mean(meant)})" if meant else ""
 
 
-def quota_text(lack: QuotaLack) -> str:
-    """What a quota or a queue lacks, and whether an empty one would have enough."""
+def quota_text(lack: QuotaLack, *, kept: bool = False) -> str:
+    """What a quota or a queue lacks, whether an empty one would have enough, and whether the rest is `kept` for
+    others."""
     limit = amount_text(unit_of(lack.resource), lack.hard)
     never = f"; even an empty namespace can't hold it (hard {limit})" if not lack.queue else ""
     never = never or "; even an empty queue can't hold it"
-    return reason_text(beyond_quota(lack)) + (never if lack.never else "")
+    others = "; what is left is kept for a job ahead of it" if kept else ""
+    return reason_text(beyond_quota(lack)) + (never if lack.never else "") + others
+
+
+def limit_name_text(name: LimitName) -> str:
+    """A limit of a queue, or of what queues share: "nvidia.com/gpu of the capability of queue team-a"."""
+    if name.limit == LimitKind.MAX_RUNNING:
+        return f"one of the jobs that may run in queue {name.queue}"
+    if name.limit == LimitKind.GUARANTEES:
+        return f"{name.resource} beside the guarantees of other queues"
+    return f"{name.resource} of the capability of queue {name.queue}"
 
 
 def _insufficient(reason: Reason, most: str = "") -> str:

@@ -55,6 +55,14 @@ LEFT_BY_JOBS = (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEE
 _OF_AMOUNTS = (LimitKind.QUOTA, LimitKind.CAPABILITY, LimitKind.NON_PREEMPTIBLE)
 
 
+class LimitName(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A limit of a queue on a resource, or on its jobs."""
+
+    queue: str
+    resource: str
+    limit: LimitKind
+
+
 class QuotaLack(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A shortage in a quota: `needed` and `left` of a resource, in its unit, and the quota's `hard`.
 
@@ -70,6 +78,11 @@ class QuotaLack(msgspec.Struct, frozen=True, array_like=True, gc=False):
     hard: int
     queue: str = ""
     limit: LimitKind = LimitKind.QUOTA
+
+    @property
+    def name(self) -> LimitName:
+        """The limit of a queue that is too small."""
+        return LimitName(self.queue, self.resource, self.limit)
 
     @property
     def never(self) -> bool:

@@ -103,11 +103,11 @@ def _of_derived(state: State) -> Iterator[str]:
 
 def _of_starts(state: State) -> Iterator[str]:
     """What doesn't hold of expected starts."""
-    if any(uid not in state.jobs or state.jobs[uid].placements for uid in state.reservations):
-        yield "a job has a reservation that doesn't wait for nodes"
+    if any(uid not in state.jobs or state.jobs[uid].placements for uid in (*state.reservations, *state.kept_limits)):
+        yield "room or a limit is kept for a job that doesn't wait for nodes"
     for job in state.jobs.values():
-        if any(uid not in state.reservations for uid in (*job.slots.hosts, *chain(*job.slots.lent.values()))):
-            yield "a job is a guest of one that has no reservation"
+        if not all(map(state.is_host, (*job.slots.hosts, *chain(*job.slots.lent.values())))):
+            yield "a job is a guest of one for which nothing is kept"
         if not job.slots.lent.keys() <= job.placements.keys():
             yield "a slot without a node has room that is reserved for others"
     if any(uid not in state.jobs or state.jobs[uid].placements for uid in state.forecasts):

@@ -27,7 +27,7 @@ from arranger.projections.derived.awaited_room import (
 )
 from arranger.projections.derived.queue_counts import hold_pod, is_other, release_pod, same_use
 from arranger.projections.folding import object_changes, placeholders, provisioning
-from arranger.projections.folding.forecasts import end_reservation, no_forecast
+from arranger.projections.folding.forecasts import end_limit, end_reservation, no_forecast
 from arranger.projections.folding.job_beginnings import begin_job
 from arranger.projections.folding.job_life import JobLife
 from arranger.projections.folding.pod_groups import follow_member, forget_group, forget_groups, see_group
@@ -38,7 +38,7 @@ from arranger.projections.jobs.parts import EVICT, SlotKey
 from arranger.projections.jobs.records import JobRecord, expand, holds
 from arranger.projections.observed import devices
 from arranger.projections.observed.namespace_terms import note_listed, note_repelling, take_claims
-from arranger.projections.state import Changes, Forecasted, Reservation, State, Verdict
+from arranger.projections.state import Changes, Forecasted, KeptLimit, Reservation, State, Verdict
 from arranger.projections.verdicts import placements
 from arranger.projections.verdicts.judging import Need, irreplaceable, out_of_turn, outdated
 from arranger.projections.verdicts.ownership import disowned, is_own
@@ -479,6 +479,21 @@ def _reserved(fold: _Fold, offset: int, event: k.Reserved) -> None:
         fold.changes.jobs[uid] = None
 
 
+def _limit_kept(fold: _Fold, offset: int, event: k.LimitKept) -> None:
+    """A limit is kept for a waiting job, or none any more."""
+    state, uid = fold.state, event.job_uid
+    job = state.jobs.get(uid)
+    refused = fold.cycle_refused or outdated(job, event.based_on, None, spec_needed=event.limit is not None)
+    if not refused and job is not None and job.placements:
+        refused = "it has nodes already"
+    if fold.judge(offset, "LimitKept", refused):
+        if event.limit is not None:
+            state.kept_limits[uid] = KeptLimit(event, fold.time_ms)
+        else:
+            end_limit(state, uid, fold.changes)
+        fold.changes.jobs[uid] = None
+
+
 def _start_forecast(fold: _Fold, offset: int, event: k.StartForecast) -> None:
     """It is kept for people: no cycle looks at it."""
     state, changes = fold.state, fold.state.job_changes
@@ -517,6 +532,7 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.Placed: _Fold.placed,
     k.Preempted: _Fold.preempted,
     k.Reserved: _reserved,
+    k.LimitKept: _limit_kept,
     k.StartForecast: _start_forecast,
     k.Waits: _Fold.waits,
     k.StageDecided: _Fold.stage_decided,

@@ -29,7 +29,7 @@ from arranger.projections.jobs.parts import SetRecord, SlotKey, SlotTable
 from arranger.projections.jobs.records import JobRecord, group_of, holds
 from arranger.projections.jobs.run_times import JobKind
 from arranger.projections.observed import objects
-from arranger.projections.state import Assumed, Forecasted, NodesRequest, Reservation, State
+from arranger.projections.state import Assumed, Forecasted, KeptLimit, NodesRequest, Reservation, State
 
 __all__ = ["LAYOUT", "NewerSnapshot", "UnusableSnapshot"]
 
@@ -106,6 +106,7 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     decayed: tuple[DecayedImage, ...]
     run_times: tuple[RunTimesImage, ...]  # in the order in which the kinds of jobs ended last
     reservations: tuple[Reservation, ...]  # by UID of the job
+    kept_limits: tuple[KeptLimit, ...]  # by UID of the job
     forecasts: tuple[Forecasted, ...]  # by UID of the job
     with_volumes: bool
     requests: tuple[NodesRequest, ...]  # by UID of the job
@@ -151,6 +152,7 @@ def encode(state: State) -> bytes:
             decayed=tuple(_decayed_image(name, of) for name, of in sorted(state.queue_use.decayed.items())),
             run_times=tuple(RunTimesImage(kind, times) for kind, times in state.run_times.items()),
             reservations=tuple(of for _, of in sorted(state.reservations.items())),
+            kept_limits=tuple(of for _, of in sorted(state.kept_limits.items())),
             forecasts=tuple(of for _, of in sorted(state.forecasts.items())),
             selected_ms=tuple(sorted(state.volumes.selected_ms.items())),
             requests=tuple(of for _, of in sorted(state.requests.items())),
@@ -233,6 +235,7 @@ def _state(image: StateImage) -> State:
     _restore_use(state, image)
     state.run_times = {of.kind: of.times for of in image.run_times}
     state.reservations = {of.decided.job_uid: of for of in image.reservations}
+    state.kept_limits = {of.decided.job_uid: of for of in image.kept_limits}
     state.forecasts = {of.decided.job_uid: of for of in image.forecasts}
     state.volumes.selected_ms = dict(image.selected_ms)
     state.devices.matches = dict(image.matches)

@@ -14,6 +14,7 @@ import msgspec
 from arranger.events.kinds import (
     OPTIONAL,
     SETTING_OF,
+    LimitKept,
     LimitRangeSeen,
     NamespaceSeen,
     NodesRequested,
@@ -70,6 +71,13 @@ class Changes:
     #: A job may now be placed, or a waiting job may use room that became free.
     schedulable: bool = False
     verdicts: list[Verdict] = field(default_factory=list)
+
+
+class KeptLimit(msgspec.Struct, frozen=True, array_like=True):
+    """The limit that is kept for a waiting job at present, and when that was decided, in milliseconds since 1970."""
+
+    decided: LimitKept
+    time_ms: int
 
 
 class Reservation(msgspec.Struct, frozen=True, array_like=True):
@@ -199,6 +207,8 @@ class State:
     room_news: int = 0
     #: By the UID of the job.
     reservations: dict[str, Reservation] = field(default_factory=dict)
+    #: By the UID of the job.
+    kept_limits: dict[str, KeptLimit] = field(default_factory=dict)
     #: By the UID of the job; a forecast of an earlier version of the job doesn't count.
     forecasts: dict[str, Forecasted] = field(default_factory=dict)
     #: By the UID of the job, which may be one that has ended.
@@ -262,6 +272,10 @@ class State:
     def queue_totals(self) -> Mapping[str, Mapping[str, int]]:
         """Queue → what its jobs and those of the queues below it use, as in `QueueUse`. Don't modify it."""
         return self.queue_use.totals(self.queue_tree.paths)
+
+    def is_host(self, uid: str) -> bool:
+        """Whether something is kept for a job that others may use as its guests: room, or a limit."""
+        return uid in self.reservations or uid in self.kept_limits
 
     def note_room(self) -> None:
         """Note that room comes or leaves otherwise than was known before the present entry."""

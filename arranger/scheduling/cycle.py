@@ -24,9 +24,8 @@ from arranger.scheduling.queues import waiting as queue
 from arranger.scheduling.queues.policies import Turn
 from arranger.scheduling.queues.registry import BUILT_IN, Policies
 from arranger.scheduling.queues.standing import QueueTurns
+from arranger.scheduling.room.cycle_room import Room
 from arranger.scheduling.room.infeasible_jobs import InfeasibleJobs
-from arranger.scheduling.room.preemption import PreemptionSearch
-from arranger.scheduling.room.reservations import Reservations
 from arranger.scheduling.room.short_jobs import ShortJobs
 from arranger.scheduling.room.too_large import TooLarge
 from arranger.scheduling.search.placer import Placer
@@ -94,7 +93,7 @@ def turns_to(
     tries = [placer.left_out(job, lack) for job, lack in over if job.uid == uid]
     if not tries:
         turns = queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms)
-        room = _Room.of(state, placer, jobs)._replace(too_large=too_large)
+        room = Room.of(state, placer, jobs)._replace(too_large=too_large)
         tries = _take_turns(placer, turns, room, until=uid, further=further)
     return tries
 
@@ -181,7 +180,7 @@ def _plan(
 ) -> Plan:
     """The plan after a try of each waiting job. `infeasible` then knows for which of them that was in vain for good."""
     jobs, next_ms = queue.waiting(state, time_ms, short, by_qos=config.qos_order)
-    if not (jobs or state.reservations) or not state.synced:
+    if not (jobs or state.reservations or state.kept_limits) or not state.synced:
         return Plan((), next_ms, next_ms)
     placer = Placer(state, config, policies, time_ms=time_ms, observer=observer, kept=kept)
     found = _try_all(state, placer, jobs, kept=kept, too_large=too_large)
@@ -195,7 +194,7 @@ class _Found(NamedTuple):
 
     placer: Placer
     reasons: "_Reasons"
-    room: "_Room"
+    room: Room
     tries: list[PlacementTry]
 
 
@@ -214,7 +213,7 @@ def _try_all(
     jobs, over = queue.considered(state, jobs)
     queues = kept.queues if kept is not None else None
     turns = queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms, kept=queues)
-    room = _Room.of(state, placer, jobs, sought=kept.sought if kept is not None else None)
+    room = Room.of(state, placer, jobs, sought=kept.sought if kept is not None else None)
     tries = _take_turns(placer, turns, room._replace(too_large=too_large), reasons)
     return _Found(placer, reasons, room, tries + [placer.left_out(job, lack) for job, lack in over])
 
@@ -224,59 +223,19 @@ def _plan_of(state: State, found: _Found, next_ms: float) -> Plan:
     placer, reasons, room, tries = found
     config, time_ms = reasons.config, reasons.time_ms
     decisions = [event for tried in tries if not tried.told for event in _decisions(placer, tried, reasons)]
-    reserved, over = room.reservations.events()
-    # Guests are only of those who have their reservations.
-    decisions = [*reserved, *decisions, *over]
+    (reserved, over), (kept, free) = room.reservations.events(), room.limits.events()
+    # Guests are only of those for whom something is kept.
+    decisions = [*reserved, *kept, *decisions, *over, *free]
     awaited_ms = (pod.until_ms for pod in state.assumed.values() if pod.until_ms > time_ms)
     lapse_ms = (of.until_ms for of in state.devices.decided.values() if of.until_ms > time_ms)
     opens_ms = (_opens_ms(tried, reasons) for tried in tries)
     nodes_ms = min([room.preemption.due_ms, next_ms, next(awaited_ms, math.inf), *lapse_ms, *opens_ms])
     if decisions or room.reservations.confirmed:
         return Plan((CycleTaken(state.offset, time_ms, config, placer.search_steps), *decisions), nodes_ms=nodes_ms)
-    due_ms = min([nodes_ms, room.reservations.due_ms, *(_due_ms(tried, reasons) for tried in tries)])
+    due_ms = min(
+        [nodes_ms, room.reservations.due_ms, room.limits.due_ms, *(_due_ms(tried, reasons) for tried in tries)]
+    )
     return Plan((), due_ms, nodes_ms)
-
-
-class _Room(NamedTuple):
-    """How quorums that don't fit get room in one cycle, and how it is kept for them."""
-
-    state: State
-    preemption: PreemptionSearch
-    reservations: Reservations
-    too_large: TooLarge | None = None
-
-    @staticmethod
-    def of(state: State, placer: Placer, jobs: list[JobRecord], sought: dict[str, int] | None = None) -> "_Room":
-        """For the waiting jobs of a cycle; `sought` as in `Reservations`."""
-        placing = placer.placing
-        config, policies, time_ms = placing.config, placing.policies, placing.time_ms
-        preemption = PreemptionSearch(state, config, placer, jobs, policies=policies, time_ms=time_ms)
-        return _Room(
-            state,
-            preemption,
-            Reservations(state, config, placer, jobs, time_ms=time_ms, others=preemption, sought=sought),
-        )
-
-    def make_room(self, tried: PlacementTry) -> PlacementTry | None:
-        """From the guests of the job, or else as `PreemptionSearch.make_room`, without the jobs for whose ends a
-        reservation waits."""
-        found = self.preemption.ask_guests(tried)
-        if found is not None:
-            return found
-        if self.too_large is not None and not self.too_large.may_take_room(self.state, tried.job):
-            return None
-        if not self.preemption.may_make_room(tried.job):
-            return None
-        found = self.reservations.beside_borrowers(tried, self.preemption.make_room)
-        return found or self.reservations.among_guests(tried, self.preemption.make_room)
-
-    def surely_none(self, job: JobRecord, placer: Placer) -> bool:
-        """Whether a job that gets no reservation and takes no room surely gets no nodes either."""
-        if self.too_large is None or self.reservations.may_reserve(job):
-            return False
-        if self.too_large.may_take_room(self.state, job) and self.preemption.may_make_room(job):
-            return False
-        return self.too_large.holds(job, placer.view)
 
 
 class _Reasons:
@@ -369,7 +328,7 @@ def _due_ms(tried: PlacementTry, reasons: _Reasons) -> float:
 def _take_turns(
     placer: Placer,
     turns: QueueTurns,
-    room: _Room,
+    room: Room,
     reasons: _Reasons | None = None,
     *,
     until: str = "",
@@ -390,7 +349,7 @@ def _take_turns(
     return [tried for tried in tries.values() if tried.job.uid == until or not room.preemption.is_victim(tried.job)]
 
 
-def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room: _Room) -> tuple[bool, list[Piece]]:
+def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room: Room) -> tuple[bool, list[Piece]]:
     """Give a job its turn; returns whether it may need another, and what it got."""
     uid = turn.job.uid
     if room.preemption.is_victim(turn.job):
@@ -401,7 +360,7 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room:
         room.reservations.begin(turn.job)
         if room.reservations.keep(turn.job):
             return False, []
-        kept = room.reservations.beyond_limits(turn.job)
+        kept = room.limits.beyond(turn.job)
         tried = kept or placer.quorum(turn.job)
         if not tried.quorum_stands and kept is None:
             backfilled = room.reservations.backfill(tried)
@@ -409,11 +368,12 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room:
         if tried.quorum_stands:
             room.reservations.served(turn.job)
             if tried.preempted is None:
-                room.reservations.note_limits(tried)
+                room.limits.note(tried)
         else:
             room.reservations.reserve(tried)
             if (observer := placer.placing.observer) is not None:
                 observer.in_vain(tried)
+        room.limits.turned(tried)
         tries[uid] = tried
         done, more = 0, tried.quorum_stands and tried.preempted is None
     else:
@@ -428,7 +388,7 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room:
     return more, pieces
 
 
-def _further(placer: Placer, tried: PlacementTry, pods: int | None, room: _Room) -> bool:
+def _further(placer: Placer, tried: PlacementTry, pods: int | None, room: Room) -> bool:
     """Place pods beyond a quorum, where nothing is free in reserved room; returns as `Placer.further`. Of a job that
     has other nodes, a decision names pods in such room alone, so that it is known of each."""
     lent = bool(tried.hosts)
@@ -460,7 +420,7 @@ def facts_of(tried: PlacementTry, shortage: Shortage) -> ShortageFacts:
         return Objected(found, asked, reasons, objection=shortage.objection)
     lack = (found, asked, reasons, tried.quorum_stands, shortage.searched, shortage.untried)
     if shortage.quota is not None:
-        return BeyondLimit(*lack, quota=shortage.quota)
+        return BeyondLimit(*lack, quota=shortage.quota, kept_by=shortage.kept_by)
     group = tried.groups[shortage.group].name
     of_nodes = (group, shortage.infeasible, shortage.topology, shortage.no_guest, shortage.kept_by)
     return LackOfNodes(*lack, *of_nodes, shortage.leaves_late)

@@ -9,7 +9,7 @@ import { useAnswer, useAsking } from "./use";
 import { clock, count, kindOf, many, shown } from "./words";
 
 const BEFORE = 400;
-const DECISIONS = new Set(["Placed", "Preempted", "Reserved", "StartForecast", "Waits"]);
+const DECISIONS = new Set(["Placed", "Preempted", "Reserved", "LimitKept", "StartForecast", "Waits"]);
 
 export function Cycle() {
   const offset = settledAt.value;

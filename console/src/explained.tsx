@@ -16,8 +16,8 @@ export const VICTIMS: Record<string, string> = {
   Surplus: "workers above its quorum",
   Priority: "lower priority",
   Reclaim: "its queue was above its share",
-  Guest: "a guest in reserved room",
-  GuestSurplus: "surplus in reserved room",
+  Guest: "a guest",
+  GuestSurplus: "surplus of a guest",
 };
 
 /** What is so at this point, as rows of a list of pairs: restarts, pods, room that was taken, given and reserved. */
@@ -45,6 +45,7 @@ export function Facts({ value, now }: { value: Omit<Explained, "intervals" | "pl
   facts.push(...value.takings.slice(-1).map((one): Fact => [last("Took room", value.takings), taken(one, now)]));
   facts.push(...value.givings.slice(-1).map((one): Fact => [last("Gave room", value.givings), given(one, now)]));
   if (value.kept) facts.push(["Reserved for it", kept(value.kept)]);
+  if (value.keptLimit) facts.push(["Kept for it", keptLimit(value.keptLimit)]);
   return (
     <>
       {facts.map(([name, text], place) => (
@@ -96,7 +97,7 @@ function taken(one: Explained["takings"][number], now: number): ComponentChildre
 
 function given(one: Explained["givings"][number], now: number): ComponentChildren {
   const why = one.guest
-    ? "whose reserved room it used as a guest"
+    ? "whose guest it was"
     : one.reclaimed
     ? `whose queue ${shown(one.toQueue)} was below its share`
     : `which has priority ${one.toPriority}`;
@@ -120,6 +121,16 @@ function kept(one: NonNullable<Explained["kept"]>): ComponentChildren {
       {few(one.nodes)}, {start}
       {one.awaits.length > 0 && `, after the end of ${few(one.awaits)}`}
       {one.outlived.length > 0 && `; longer than expected ran ${few(one.outlived)}`} <Point at={one.offset} />
+    </>
+  );
+}
+
+function keptLimit(one: NonNullable<Explained["keptLimit"]>): ComponentChildren {
+  const start = one.startMs > 0 ? `enough is left at ${stamp(one.startMs / 1000)}` : "when enough is left isn't known";
+  return (
+    <>
+      {shown(one.text)}; {start}
+      {one.awaits.length > 0 && `, after the end of ${few(one.awaits)}`}
     </>
   );
 }

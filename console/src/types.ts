@@ -255,6 +255,8 @@ export interface Explained {
     /** When the reservation is revised at the latest, once its time is over; 0 if the next cycle does that. */
     revisedMs: number;
   };
+  /** A limit of its queue that is kept for it. */
+  keptLimit: null | { text: string; startMs: number; awaits: string[] };
   kept: null | { offset: number; startMs: number; nodes: string[]; awaits: string[]; outlived: string[] };
   consequences: {
     offset: number;

@@ -28,7 +28,7 @@ from arranger.scheduling.search.complete_search import holds_volumes
 from arranger.scheduling.search.placer import Placer
 from tests.reasons import lacking_quota
 from tests.simulation.queue_rules import crowded, hopeless, of_guarantee, untrue_guarantee, unusable
-from tests.simulation.room_rules import folded, hold_for_others
+from tests.simulation.room_rules import folded, hold_for_others, limits_kept
 
 
 def needless(
@@ -136,7 +136,10 @@ def _fits(state: State, cycle: CycleTaken, job: JobRecord) -> bool:
 def _gets_nodes(state: State, cycle: CycleTaken, job: JobRecord, *, as_guest: bool = False) -> bool:
     placer = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
     # A guest may use what is reserved for later.
-    if hold_for_others(state, placer, cycle, job, due=as_guest).beyond_limits(job) is not None:
+    if (
+        limits_kept(state, placer, cycle, hold_for_others(state, placer, cycle, job, due=as_guest)).beyond(job)
+        is not None
+    ):
         return False
     tried = placer.quorum(job)
     if tried.quorum_stands and not tried.pieces:

@@ -30,6 +30,7 @@ from arranger.scheduling.queues.policies import seniority
 from arranger.scheduling.queues.registry import BUILT_IN
 from arranger.scheduling.queues.standing import QueueStanding
 from arranger.scheduling.queues.waiting import considered, waiting_jobs
+from arranger.scheduling.room.kept_limits import KeptLimits
 from arranger.scheduling.room.preemption import PreemptionSearch
 from arranger.scheduling.room.reservations import Reservations
 from arranger.scheduling.room.vacating import Vacating, leaving
@@ -666,6 +667,16 @@ def hold_for_others(
     for held in reservations._held.values() if left else ():
         placer.view.hold(held.rooms.rows, held.left)
     return reservations
+
+
+def limits_kept(state: State, placer: Placer, cycle: k.CycleTaken, reservations: Reservations) -> KeptLimits:
+    """The limits that are kept for others once all jobs have had their turns."""
+    waiting, others = waiting_jobs(state, cycle.time_ms), _preempting(state, placer, cycle)
+    limits = KeptLimits(
+        state, cycle.config, placer, waiting, reservations=reservations, others=others, time_ms=cycle.time_ms
+    )
+    limits._turned.update(state.kept_limits)
+    return limits
 
 
 def _is_closed(state: State, cycle: k.CycleTaken, job: JobRecord, host: JobRecord) -> bool:

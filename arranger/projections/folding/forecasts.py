@@ -56,6 +56,7 @@ def no_forecast(state: State, event: StartForecast) -> str:
 def forget_start(state: State, uid: str, changes: Changes) -> None:
     """Forget when a job was expected to start: it has nodes, has entered another stage, or is gone."""
     end_reservation(state, uid, changes)
+    end_limit(state, uid, changes)
     state.forecasts.pop(uid, None)
 
 
@@ -85,10 +86,22 @@ def note_later_end(state: State, job: JobRecord, before_ms: int | None) -> None:
 
 
 def end_reservation(state: State, uid: str, changes: Changes) -> None:
-    """A job has no reservation any more, and so no guests: who uses that room wasn't told of a later reservation."""
-    if state.reservations.pop(uid, None) is None:
+    """A job has no reservation any more."""
+    if state.reservations.pop(uid, None) is not None:
+        state.note_room()
+        _end_guests(state, uid, changes)
+
+
+def end_limit(state: State, uid: str, changes: Changes) -> None:
+    """No limit is kept for a job any more."""
+    if state.kept_limits.pop(uid, None) is not None:
+        _end_guests(state, uid, changes)
+
+
+def _end_guests(state: State, uid: str, changes: Changes) -> None:
+    """A job for which nothing is kept any more has no guests: who uses that wasn't told of a later reservation."""
+    if state.is_host(uid):
         return
-    state.note_room()
     for job in state.jobs.values():
         slots = job.slots
         if uid in slots.hosts or slots.lent_by(uid):

@@ -191,7 +191,7 @@ class Slots:
 
     def give_nodes(self, job: JobRecord, event: k.Placed, desired: dict[SlotKey, str], need: Need | None) -> None:
         """Give slots the nodes of an accepted placement. `need` is the room that they ask for."""
-        hosts = tuple(uid for uid in event.hosts if uid in self.state.reservations)
+        hosts = tuple(uid for uid in event.hosts if self.state.is_host(uid))
         if not job.placements:
             job.slots.hosts = hosts
             job.slots.took = False

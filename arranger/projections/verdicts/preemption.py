@@ -76,10 +76,10 @@ def _no_guest(of: JobRecord, victim: Victim, host: JobRecord) -> str:
 
 
 def hosts_of(state: State, job: JobRecord) -> list[JobRecord]:
-    """The jobs in whose reserved room a job is a guest now."""
+    """The jobs whose guest a job is now: in their reserved room, or by a limit that is kept for them."""
     if not job.slots.hosts or not job.placements:
         return []
-    return [state.jobs[uid] for uid in job.slots.hosts if uid in state.reservations and uid in state.jobs]
+    return [state.jobs[uid] for uid in job.slots.hosts if state.is_host(uid) and uid in state.jobs]
 
 
 def lenders_of(state: State, job: JobRecord) -> list[JobRecord]:

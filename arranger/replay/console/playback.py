@@ -43,7 +43,7 @@ _SAMPLES, MOST = 2_000, 100_000
 
 #: Decisions that are told. A forecast of a start changes nothing.
 _DECISIONS = (
-    k.Placed, k.Preempted, k.Reserved, k.Waits, k.StageDecided, k.WorkersReplaced, k.NodesRequested,
+    k.Placed, k.Preempted, k.Reserved, k.LimitKept, k.Waits, k.StageDecided, k.WorkersReplaced, k.NodesRequested,
 )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from arranger.replay.explain.outlook import below_quorum, gives_up, remedy
 from arranger.replay.explain.past_waits import Spent, Waited, spent, waited
 from arranger.replay.explain.placement_explanations import PlacementExplanation
 from arranger.replay.explain.story import Interval, Story, StoryEvent
-from arranger.replay.explain.taken_room import Giving, KeptReservation, RoomTaking, kept
+from arranger.replay.explain.taken_room import Giving, KeptReservation, LimitForIt, RoomTaking, kept, limit_for
 from arranger.replay.explain.waiting import Helped, Waiting, explain_waiting
 from arranger.replay.reading.describe import (
     label,
@@ -130,6 +130,8 @@ class Explanation(msgspec.Struct, frozen=True):
     takings: tuple[RoomTaking, ...] = ()
     givings: tuple[Giving, ...] = ()
     kept: KeptReservation | None = None
+    #: A limit of its queue that is kept for it.
+    kept_limit: LimitForIt | None = None
     #: When a waiting job starts, and how sure that is; None if it doesn't wait to start.
     start: Start | None = None
     #: What would have helped a job that failed because it had no room.
@@ -200,6 +202,7 @@ def explanation(
         takings=tuple(map(msgspec.structs.replace, story.takings)),
         givings=tuple(map(msgspec.structs.replace, story.givings)),
         kept=kept(state, job.uid, story.promises),
+        kept_limit=limit_for(state, job.uid),
         start=start_of(state, job, story.around.config.reservation_refresh_ms),
         deleted=deleted,
     )

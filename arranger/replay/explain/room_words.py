@@ -1,6 +1,6 @@
 """The words of `explain` that are about room: taken from others, given to others, and kept."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from arranger.events.facts import PreemptionKind
 from arranger.model.text import counted, duration, few, gpu_time
@@ -22,8 +22,8 @@ _KINDS = {
     PreemptionKind.SURPLUS: "surplus",
     PreemptionKind.PRIORITY: "lower priority",
     PreemptionKind.RECLAIM: "queue above its share",
-    PreemptionKind.GUEST: "guest in its reserved room",
-    PreemptionKind.GUEST_SURPLUS: "surplus in its reserved room",
+    PreemptionKind.GUEST: "its guest",
+    PreemptionKind.GUEST_SURPLUS: "surplus of its guest",
 }
 
 
@@ -41,6 +41,8 @@ def start_rows(answer: Explanation, time: _Time) -> Iterator[tuple[str, str]]:
         yield "start", _start(answer.start, answer.time_ms, time)
     if answer.kept is not None:
         yield "reserved", _kept(answer.kept, time)
+    if (limit := answer.kept_limit) is not None:
+        yield "kept for it", f"{limit.text}; {_enough_left(limit.start_ms, limit.awaits, time)}"
 
 
 def waiting_rows(waiting: Waiting, time: _Time) -> Iterator[tuple[str, str]]:
@@ -49,7 +51,7 @@ def waiting_rows(waiting: Waiting, time: _Time) -> Iterator[tuple[str, str]]:
     for added in waiting.added:
         yield "requests", _added(added)
     for one in waiting.reserved[:_NAMED]:
-        yield "reserved for", _kept_for(one, time)
+        yield "reserved for" if one.nodes else "limit kept for", _kept_for(one, time)
     if waiting.takes_none:
         told = [takes_none_text(one, time) for one in waiting.takes_none]
         yield "takes no room", "; ".join(told)
@@ -69,6 +71,8 @@ def room_moments(answer: Explanation) -> Iterator[int]:
     yield from (given.time_ms for given in answer.givings)
     if answer.kept is not None:
         yield answer.kept.start_ms
+    if answer.kept_limit is not None:
+        yield answer.kept_limit.start_ms
     if (start := answer.start) is not None:
         yield from (start.expected_ms, start.earliest_ms, start.latest_ms, start.made_ms)
         yield from (start.forecast_ms, start.first_ms)
@@ -108,7 +112,7 @@ def _given(given: Giving, now_ms: int, time: _Time) -> str:
     what = f"{counted(given.pods, 'pod')} at {time(given.time_ms)} (offset {given.offset})"
     why = f"which has priority {given.to_priority}"
     if given.guest:
-        why = "whose reserved room it used as a guest"
+        why = "whose guest it was"
     elif given.reclaimed:
         why = f"whose queue {given.to_queue} is below its share"
     parts = [f"{what} to {given.to}, {why}", f"{gpu_time(given.lost_ms)} of work lost", "no restart counts"]
@@ -215,7 +219,15 @@ _NO_START = {
 }
 
 
+def _enough_left(start_ms: int, awaits: Sequence[str], time: _Time) -> str:
+    """When enough of a limit is left for the job for which it is kept."""
+    at = f"enough is expected to be left at {time(start_ms)}" if start_ms else "enough is left at an unknown time"
+    return f"{at}, after the end of {few(awaits, _NAMED)}" if awaits else at
+
+
 def _kept_for(one: KeptFor, time: _Time) -> str:
+    if not one.nodes:
+        return f"{one.job}; {_enough_left(one.start_ms, one.awaits, time)}"
     start = f"which is expected to start there at {time(one.start_ms)}" if one.start_ms else "at an unknown time"
     after = f", after the end of {few(one.awaits, _NAMED)}" if one.awaits else ""
     return f"{one.job}, {start}{after}: {few(one.nodes, _NAMED)}"

@@ -9,6 +9,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind, TakenBy, Victim
+from arranger.messages.shortages import limit_name_text
 from arranger.model.config import CycleConfig
 from arranger.model.quota import QuotaLack
 from arranger.projections.derived.queue_counts import queue_of
@@ -196,9 +197,27 @@ def kept(state: State, uid: str, promises: list[Promise]) -> KeptReservation | N
     )
 
 
+class LimitForIt(msgspec.Struct, frozen=True):
+    """The limit that is kept for a job, in words, when enough of it is left for it (0 for an unknown time), and who has
+    to end before."""
+
+    text: str
+    start_ms: int
+    awaits: tuple[str, ...]
+
+
+def limit_for(state: State, uid: str) -> LimitForIt | None:
+    """The limit that is kept for a job; None if there is none."""
+    found = state.kept_limits.get(uid)
+    if found is None or found.decided.limit is None:
+        return None
+    decided = found.decided
+    return LimitForIt(limit_name_text(found.decided.limit), decided.start_ms, awaited_labels(state, decided.awaits))
+
+
 class KeptFor(msgspec.Struct, frozen=True):
     """Another job's reservation on nodes that this job would use: it begins at `start_ms`, 0 for an unknown time, once
-    the jobs have ended that it `awaits`."""
+    the jobs have ended that it `awaits`. Without nodes, it is a limit that is kept for that job."""
 
     job: str
     start_ms: int
@@ -220,6 +239,16 @@ def kept_for_others(state: State, uid: str, kept_by: Collection[str]) -> tuple[K
         if of != uid and (not kept_by or of in kept_by)
     ]
     return tuple(sorted(found, key=lambda one: (not one.start_ms, one.start_ms, one.job)))
+
+
+def limit_kept_for(state: State, kept_by: Collection[str]) -> tuple[KeptFor, ...]:
+    """The jobs for which a limit is kept, of those that keep a job from using it."""
+    found = []
+    for uid in kept_by:
+        if (known := state.kept_limits.get(uid) or state.reservations.get(uid)) is not None:
+            decided = known.decided
+            found.append(KeptFor(label_of(state, uid), decided.start_ms, (), awaited_labels(state, decided.awaits)))
+    return tuple(found)
 
 
 class TakesNone(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ from arranger.replay.explain.outside_queue import never_fits, position_of, why_n
 from arranger.replay.explain.remedies import Blocker, Remedy, Sought, blockers, remedies
 from arranger.replay.explain.shortfall import Added, Shortfall, ShortfallObserver, added_to
 from arranger.replay.explain.story import Story
-from arranger.replay.explain.taken_room import KeptFor, TakesNone, kept_for_others, takes_none
+from arranger.replay.explain.taken_room import KeptFor, TakesNone, kept_for_others, limit_kept_for, takes_none
 from arranger.replay.reading.describe import placed_in, room_from
 from arranger.scheduling import BUILT_IN, Policies, in_order, policy_of, take_cycle
 
@@ -68,7 +68,7 @@ class Waiting(msgspec.Struct, frozen=True):
     passed_by: tuple[Passed, ...] = ()
     #: The jobs that would give it room in a cycle now, in words.
     room_from: tuple[str, ...] = ()
-    #: Reservations of other jobs, if room that is kept is in its way.
+    #: Reservations of other jobs, if room that is kept is in its way, or the jobs for which a limit is kept.
     reserved: tuple[KeptFor, ...] = ()
     #: Why a cycle takes no room from others for it.
     takes_none: tuple[TakesNone, ...] = ()
@@ -170,12 +170,16 @@ def _with_room(found: Waiting, case: WaitingCase, givers: tuple[str, ...]) -> Wa
         passed_by=found.passed_by if found.position else (),  # who isn't in the queue is passed by nobody
         request=request_text(case.state, case.job),
         added=added_to(case.state, case.job, short) if short is not None else (),
-        reserved=kept_for_others(case.state, uid, short.kept_by)
-        if short is not None and _meets_reserved(short)
-        else (),
+        reserved=_reserved(case.state, uid, short) if short is not None else (),
         takes_none=_takes_none(case, found) if found.position and not found.gets else (),
         never_fits=never_fits(case) if not (found.position or found.infeasible_since_ms) else None,
     )
+
+
+def _reserved(state: State, uid: str, short: Shortfall) -> tuple[KeptFor, ...]:
+    if short.quota is not None:
+        return limit_kept_for(state, short.kept_by)
+    return kept_for_others(state, uid, short.kept_by) if _meets_reserved(short) else ()
 
 
 def _no_room(
@@ -259,8 +263,10 @@ def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | Non
             lack = domains_text(
                 shortfall.topology, shortfall.group, lack, own=own, others=others, further=further or bool(gets)
             )
+        elif shortfall.quota is not None:
+            lack = beside_text(own, others) + quota_text(shortfall.quota, kept=bool(shortfall.kept_by))
         else:
-            lack = beside_text(own, others) + (quota_text(shortfall.quota) if shortfall.quota is not None else lack)
+            lack = beside_text(own, others) + lack
         head = fits_text(shortfall.found, shortfall.asked, further=further, searched=shortfall.searched)
         head = f"{never_text(infeasible=shortfall.infeasible)}{head}"
         tail = no_guest_text(no_guest=shortfall.no_guest, leaves_late=shortfall.leaves_late)

@@ -19,7 +19,7 @@ from arranger.messages.readiness import (
     labels_text,
     unset_text,
 )
-from arranger.messages.shortages import shortage_text
+from arranger.messages.shortages import limit_name_text, shortage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.pod import STOPPED, GroupAsked, GroupKind, Phase
@@ -54,6 +54,7 @@ SEEN_AGAIN = "seen again, with the same spec"
 ABOUT_A_JOB = (
     k.Placed,
     k.Reserved,
+    k.LimitKept,
     k.StartForecast,
     k.Waits,
     k.StageDecided,
@@ -395,6 +396,14 @@ def _reserved(event: k.Reserved, state: State) -> str:
     return f"{pods_text(event.pods, *names_of(job))}, {at}{after}{moved}"
 
 
+def _limit_kept(event: k.LimitKept, state: State) -> str:
+    if event.limit is None:
+        return "no limit is kept for it any more"
+    at = f"enough is left at {rfc3339(event.start_ms)}" if event.start_ms else "enough is left at an unknown time"
+    awaits = ", ".join(_name(uid, state) for uid in event.awaits)
+    return f"{limit_name_text(event.limit)} is kept for it; {at}{f', after the end of {awaits}' if awaits else ''}"
+
+
 def _start_forecast(event: k.StartForecast, _: State) -> str:
     at = f"starts at {rfc3339(event.expected_ms)}" if event.expected_ms else "starts at an unknown time"
     earliest = rfc3339(event.earliest_ms) if event.earliest_ms else "an unknown time"
@@ -482,6 +491,7 @@ _WORDS: dict[type, Any] = {
     k.Placed: _placed,
     k.Preempted: _preempted,
     k.Reserved: _reserved,
+    k.LimitKept: _limit_kept,
     k.StartForecast: _start_forecast,
     k.Waits: lambda event, _: f"{event.schedule_state}: {shortage_text(event.shortage)}",
     k.StageDecided: lambda event, _: f"to {event.stage} ({event.reason}): {stage_text(event)}{_back_off(event)}",

@@ -24,7 +24,7 @@ from arranger.replay.reading.history import Span, advance
 from arranger.scheduling import BUILT_IN, Policies, take_cycle
 
 #: The decisions that only a cycle makes.
-_OF_CYCLES = (k.Placed, k.Preempted, k.Reserved, k.Waits)
+_OF_CYCLES = (k.Placed, k.Preempted, k.Reserved, k.LimitKept, k.Waits)
 
 
 class PlanDifference(msgspec.Struct, frozen=True):

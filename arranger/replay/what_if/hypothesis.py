@@ -222,7 +222,7 @@ def retold(event: _Observation, state: State) -> _Observation:
 def _touched(state: State, events: Sequence[k.Event]) -> dict[str, None]:
     """The jobs whose records the events change, whatever is in them."""
     found = dict.fromkeys(_concerned(state, events))
-    if not found.keys().isdisjoint(state.reservations):  # its end is one for all guests
+    if any(map(state.is_host, found)):  # its end is one for all guests
         found |= {job.uid: None for job in state.jobs.values() if job.slots.hosts or job.slots.lent}
     return found
 
@@ -293,6 +293,7 @@ def _forked(state: State, jobs: dict[str, JobRecord], pods_of: _PodsOf, *, nodes
         awaiting=dict(state.awaiting),
         takers=dict(state.takers),
         reservations=dict(state.reservations),
+        kept_limits=dict(state.kept_limits),
         forecasts=dict(state.forecasts),
         queue_use=state.queue_use.copy(),
         run_times=dict(state.run_times),

@@ -238,6 +238,18 @@ class Quotas:
                 elif self._room.counts_jobs:
                     self._room.begin(queue, -amount * sign)
 
+    @contextmanager
+    def _without(self, used: Iterable[Use], sign: int = 1) -> Iterator[None]:
+        """Meanwhile queues use so much less, or with the sign -1 so much more."""
+        used = [*used]
+        for of in used:
+            self.release(*of, sign)
+        try:
+            yield
+        finally:
+            for of in used:
+                self.release(*of, -sign)
+
     @property
     def guarantees(self) -> bool:
         """Whether some queue has a guarantee. They never leave less than 0, so `exceeded` knows nothing of them."""
@@ -263,34 +275,29 @@ class Quotas:
         """Whether a quorum that lacks a limit of its queue has enough once queues use so much less."""
         if lack.limit not in LEFT_BY_JOBS:
             return False
-        used = [*used]
-        for of in used:
-            self.release(*of, 1)
-        enough = self.full(job) is None and self.lack(job, pods_of(quorum_needs(job, policy))) is None
-        for of in used:
-            self.release(*of, -1)
-        return enough
+        with self._without(used):
+            return self.full(job) is None and self.lack(job, pods_of(quorum_needs(job, policy))) is None
 
-    def keep_from(self, host: JobRecord, needs: Pods, job: JobRecord, pods: Pods) -> bool:
+    def keep_from(self, host: JobRecord, needs: Pods, job: JobRecord, pods: Pods, left: Iterable[Use]) -> bool:
         """Whether a limit of queues leaves less than so many pods of a host's groups need, because of so many of a
-        job's, which are counted."""
-        lack = self.full(host) or self.lack(host, needs)
-        if lack is None or lack.limit not in LEFT_BY_JOBS:
-            return False
-        use = (*self.counted(job, sum_by_group(job, pods)), (JOBS, 1))
-        self.release(queue_of(self._state, job), use, 1)
-        without = self.full(host) or self.lack(host, needs)
-        self.release(queue_of(self._state, job), use, -1)
-        return without != lack
+        job's, which are counted, once queues use as much less as is `left`."""
+        with self._without(left):
+            lack = self.full(host) or self.lack(host, needs)
+            if lack is None or lack.limit not in LEFT_BY_JOBS:
+                return False
+            use = (*self.counted(job, sum_by_group(job, pods)), (JOBS, 1))
+            with self._without([(queue_of(self._state, job), use)]):
+                return (self.full(host) or self.lack(host, needs)) != lack
 
-    def lack_beside(self, job: JobRecord, policy: PodPolicy, host: JobRecord, needs: Pods) -> QuotaLack | None:
+    def lack_beside(
+        self, job: JobRecord, policy: PodPolicy, host: JobRecord, needs: Pods, left: Iterable[Use]
+    ) -> QuotaLack | None:
         """What a quorum lacks of a limit of queues, other than their guarantees, beside so many pods of a host's
-        groups, for which that is kept."""
+        groups, for which that is kept, once queues use as much less as is `left`."""
         amounts = sum_by_group(job, pods_of(quorum_needs(job, policy)))
         queue, use = queue_of(self._state, job), (*self.counted(job, amounts), (JOBS, 1))
-        self.release(queue, use, -1)
-        lack = self.full(host) or self.lack(host, needs)
-        self.release(queue, use, 1)
+        with self._without(left), self._without([(queue, use)], -1):
+            lack = self.full(host) or self.lack(host, needs)
         if lack is None or lack.limit not in (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING):
             return None
         own = dict(use).get(lack.resource, 0)

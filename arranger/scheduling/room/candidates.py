@@ -320,25 +320,26 @@ class Candidates:
         return len(self._queues(queue, beyond)) > len(self._queues(queue, line))
 
     def guests(self, host: JobRecord, taken: Collection[str]) -> list[Candidate]:
-        """The jobs that use room which is reserved for a job: first their surplus, then whole jobs, of each those that
-        lose the least work first. No rule about who may give room to whom protects them: they got it on these terms. A
-        job with other nodes that was lent some for pods which its quorum needs by now leaves as a whole."""
-        known = self._state.reservations.get(host.uid)
-        if known is None or takes_none(host, self._config):
+        """The jobs that use room which is reserved for a job, or a limit that is kept for it: first their surplus, then
+        whole jobs, of each those that lose the least work first. No rule about who may give room to whom protects them:
+        they got it on these terms. A job with other nodes that was lent some for pods which its quorum needs by now
+        leaves as a whole."""
+        if takes_none(host, self._config) or not self._state.is_host(host.uid):
             return []
-        nodes, found = {of.node: None for of in known.decided.pods}, list[Candidate]()
+        known, found = self._state.reservations.get(host.uid), list[Candidate]()
+        nodes = {of.node: None for of in known.decided.pods} if known is not None else None
         for job in self._state.jobs.values():
             if job.stage in _BEGUN and job.slots.nodes and job.uid not in taken:
                 found += self._guest(job, host, nodes)
         return sorted(found, key=lambda of: (of.kind.whole, of.lost_ms, of.priority, of.job.uid))
 
-    def _guest(self, job: JobRecord, host: JobRecord, nodes: Container[str]) -> Iterator[Candidate]:
-        """What a job may give as a guest; `nodes` are those of the host's reservation."""
+    def _guest(self, job: JobRecord, host: JobRecord, nodes: Container[str] | None) -> Iterator[Candidate]:
+        """What a job may give as a guest; `nodes` are those of the host's reservation, if it has one."""
         is_guest, slots = host.uid in job.slots.hosts, job.slots.lent_by(host.uid)
         if not (is_guest or slots) or (known := self._jobs.of(job)).ends:
             return
         if is_guest:
-            slots = {slot for slot, node in job.placements.items() if node in nodes}
+            slots = {slot for slot, node in job.placements.items() if nodes is None or node in nodes}
         begun = _Begun(self._counted(job, known.queue), known.queue, job, known, young=False)
         lent = [unit for unit in units_of(job) if not slots.isdisjoint(unit)]
         units, queue = self._spared(job, lent), queue_of(self._state, host)

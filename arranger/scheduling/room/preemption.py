@@ -141,10 +141,10 @@ class PreemptionSearch:
         return found
 
     def ask_guests(self, tried: PlacementTry) -> PlacementTry | None:
-        """The quorum of a failed try of a job that has a reservation, placed where its guests give their room back;
-        None if it doesn't fit even then. As in `make_room`, just those leave that it needs."""
+        """The quorum of a failed try, placed where its guests give back their room, or limits of its queue; None if it
+        doesn't fit even then. As in `make_room`, just those leave that it needs."""
         job = tried.job
-        if job.uid not in self._state.reservations or not self._helps(tried):
+        if not self._state.is_host(job.uid) or not self._helps(tried):
             return None
         guests = self._guests(job, {**self._placed, **self._victims})
         if not guests:
@@ -278,13 +278,15 @@ class PreemptionSearch:
         host would lift its own above. It could take the room back."""
         queue, other = queue_of(self._state, guest), queue_of(self._state, host)
         known = self._state.reservations.get(host.uid)
-        if queue == other or known is None:
+        if queue == other:
             return False
+        policy = self._placer.placing.policies.pod_policy(host, self._config)
+        of_host = known.pods if known is not None else pods_of(quorum_needs(host, policy))
         amounts = sum_of(guest, guest.placements.keys())
         used = self._use.get(queue, {})
         without = {**self._use, queue: {of: used.get(of, 0) - amounts.get(of, 0) for of in {**used, **amounts}}}
         keeps = self._candidates.line(guest, amounts, without).keeps_below(other)
-        return keeps and self._borrows(host, known.pods, queue)
+        return keeps and self._borrows(host, of_host, queue)
 
     def _guests(self, host: JobRecord, taken: Collection[str]) -> list[Candidate]:
         """Who has to leave as a guest of this job now."""

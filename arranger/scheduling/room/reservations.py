@@ -24,7 +24,6 @@ within seconds (`keep`). A guest that keeps its queue within its share stays, wh
 
 import math
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from functools import cached_property
 from itertools import chain
@@ -92,7 +91,7 @@ class _Alone:
         return False
 
 
-class _Held(NamedTuple):
+class HeldRoom(NamedTuple):
     """What one reservation takes out of the view, what others are still to leave for it on the same rows, its start and
     the awaited jobs as in `Reserved`, all jobs that are to leave, and the part of what is held that pods use which were
     lent it: it is held beside them, because it is free for nobody else once they have left."""
@@ -105,7 +104,7 @@ class _Held(NamedTuple):
     lent: Amounts
 
     @property
-    def beside_lent(self) -> "_Held":
+    def beside_lent(self) -> "HeldRoom":
         """Only what is held beside pods that were lent it."""
         return self._replace(rooms=RowRooms(self.rooms.rows, self.lent))
 
@@ -165,7 +164,7 @@ class Reservations:
         self._left = max(config.reservations - len(of_others), 0)
         self._left_before = config.reservations
         #: UID → what is held for that job at the moment.
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, HeldRoom] = {}
         #: The content of the view, and of which jobs what is held is put back → the content without it.
         self._lifted: dict[tuple[object, ...], int] = {}
         #: The content of the view, a pod and how many of a quorum lack room → who keeps it out.
@@ -197,6 +196,11 @@ class Reservations:
         for uid in [uid for uid in self._sought if uid not in self._kept]:
             del self._sought[uid]
         return self._events, [Reserved(uid, self._state.jobs[uid].version, 0, ()) for uid in over]
+
+    @property
+    def held(self) -> Mapping[str, HeldRoom]:
+        """UID → what is held for that job at the moment."""
+        return self._held
 
     def served(self, job: JobRecord) -> None:
         """A job got its nodes, which ends its reservation."""
@@ -268,7 +272,7 @@ class Reservations:
         hosts = {uid for uid in free if not untried(self._state.jobs[uid], self._config)}
         return {uid: None for host, of in held.items() if of.start_ms or host not in hosts for uid in of.awaits}
 
-    def _note_terms(self, found: PlacementTry, against: Mapping[str, _Held]) -> None:
+    def _note_terms(self, found: PlacementTry, against: Mapping[str, HeldRoom]) -> None:
         """A quorum that takes room which is to be left to others with reservations is their guest there."""
         if found.preempted is None:
             return
@@ -278,7 +282,7 @@ class Reservations:
             decided = found.preempted
             found.preempted = replace(decided, placed=replace(decided.placed, hosts=found.hosts))
 
-    def _held_against(self, tried: PlacementTry) -> dict[str, _Held]:
+    def _held_against(self, tried: PlacementTry) -> dict[str, HeldRoom]:
         """What is held by those before which this quorum doesn't come by the shares of their queues."""
         known = ((uid, of, with_reservation(self._state, uid)) for uid, of in self._held.items())
         return {uid: of for uid, of, reserved in known if not self._others.comes_first(tried.job, None, reserved)}
@@ -315,7 +319,7 @@ class Reservations:
         """Reserve room for a quorum that lacks nothing else, if its job may have a reservation."""
         job, shortage = tried.job, tried.shortage
         known = self._state.reservations.get(job.uid)
-        if shortage is None or not self._lacks_room(tried, shortage) or not self._may_have_one(job):
+        if shortage is None or not self._lacks_room(tried, shortage) or not self.may_have_one(job):
             return
         coming = self._coming(job)
         decided = known.decided if known is not None else None
@@ -352,7 +356,7 @@ class Reservations:
         guests = self._guests.get(tried.job.uid, ())
         if not guests or shortage.quota is None:
             return False
-        left = [(of.queue, of.use) for of in map(self._vacating.of_whole, guests)]
+        left = [self._vacating.of_whole(of).of_queue for of in guests]
         return self._placer.placing.quotas.suffice_without(left, tried.job, tried.policy, shortage.quota)
 
     def _coming(self, job: JobRecord) -> _Found | None:
@@ -468,7 +472,7 @@ class Reservations:
         found: dict[str, JobRecord] = {}
         for job in sorted(self._waiting, key=seniority):
             shortage = job.waits.shortage if job.waits is not None else None
-            if shortage is None or not shortage.of_nodes or shortage.infeasible or not self._may_have_one(job):
+            if shortage is None or not shortage.of_nodes or shortage.infeasible or not self.may_have_one(job):
                 continue
             if job.uid not in self._state.reservations:
                 found.setdefault(self._queue(job), job)
@@ -484,7 +488,7 @@ class Reservations:
             self._fits[first.uid] = self._search(first) is not None
         return self._fits[first.uid]
 
-    def _may_have_one(self, job: JobRecord) -> bool:
+    def may_have_one(self, job: JobRecord) -> bool:
         """Whether a job that lacks room may have a reservation: it has no nodes, and others would leave for it."""
         return not job.placements and not takes_none(job, self._config)
 
@@ -581,7 +585,7 @@ class Reservations:
         content, in_turn = self._placer.view.content, ends is not None
         if not in_turn:
             self._hold_all(1)
-        ends = ends if ends is not None else self._ends(job)
+        ends = ends if ends is not None else self.ends(job)
         lent = {of.uid: slots for _, of in ends if (slots := of.slots.lent_by(job.uid))}
         first = [self._vacating.of_pods(self._going)]
         first += self._vacating.of_assumed()
@@ -622,7 +626,7 @@ class Reservations:
         for held in self._held.values():
             self._placer.view.hold(held.rooms.rows, held.left, content, sign=sign)
 
-    def _ends(self, host: JobRecord) -> list[tuple[float, JobRecord]]:
+    def ends(self, host: JobRecord) -> list[tuple[float, JobRecord]]:
         """As `_ends_of_all`, but guests of the job that is to get their room leave when they are asked to."""
         if host.uid not in self._hosting:
             return self._ends_of_all
@@ -715,7 +719,7 @@ class Reservations:
         in_all, amounts = needed[held], kept[held]
         lent = np.minimum(amounts, self._lent_to(job.uid, leave)[held])
         view.hold(held, amounts)
-        self._held[job.uid] = _Held(RowRooms(held, amounts), in_all - amounts, start_ms, awaits, leave, lent)
+        self._held[job.uid] = HeldRoom(RowRooms(held, amounts), in_all - amounts, start_ms, awaits, leave, lent)
 
     def _leave_for(self, job: JobRecord, awaits: Iterable[str], *, ended: bool = False) -> dict[str, JobRecord]:
         """UID → the jobs that leave for a job: those whose ends it awaits, and its guests."""
@@ -809,37 +813,6 @@ class Reservations:
             self._keep_out[key] = tuple(all_of_it or [uid for uid, pods in more.items() if pods] or there)
         return self._keep_out[key]
 
-    def beyond_limits(self, job: JobRecord) -> PlacementTry | None:
-        """The try of a quorum that may not use a limit of queues, because a job for which room is reserved needs it and
-        starts without its guests, at once or as soon as those have left who leave anyway; None if it may."""
-        placing = self._placer.placing
-        if not self._held or job.placements or not placing.quotas.of_queues:
-            return None
-        policy = placing.policies.pod_policy(job, self._config)
-        for uid in self._held:
-            host, needs = with_reservation(self._state, uid)
-            if needs and self._may_start(uid) and not self._others.comes_first(job, None, (host, needs)):
-                lack = placing.quotas.lack_beside(job, policy, host, needs)
-                if lack is not None:
-                    return self._placer.left_out(job, lack)
-        return None
-
-    def note_limits(self, tried: PlacementTry) -> None:
-        """A quorum that got nodes is also the guest of those for whom room is reserved and who need what it uses of a
-        limit of their queues, wherever it is."""
-        job, quotas = tried.job, self._placer.placing.quotas
-        if not self._held or job.placements or not quotas.of_queues or not may_be_guest(job, self._config):
-            return
-        end_ms = leaves_by_ms(self._state, job, self._config, self._time_ms)
-        pods = dict(Counter(piece.group for piece in tried.pieces for _ in piece.indices))
-        for uid in [of for of in self._open_to_guests(job) if of not in tried.hosts]:
-            host, needs = with_reservation(self._state, uid)
-            in_time = end_ms is not None and end_ms <= self._held[uid].start_ms
-            if in_time or not needs or not quotas.keep_from(host, needs, job, pods):
-                continue
-            if not self._others.comes_first(job, None, (host, needs)):
-                tried.hosts += (uid,)
-
     def lend(self, tried: PlacementTry, pods: int | None) -> bool:
         """Place pods beyond a quorum as `Placer.further`, in reserved room. The job loses them, or all that it has if
         its quorum is a guest, once those with the reservations need their room."""
@@ -871,7 +844,7 @@ class Reservations:
             self._occupy(tried, tried.pieces[done:] if is_guest else [])
         return more
 
-    def _further(self, tried: PlacementTry, pods: int | None, free: dict[str, _Held]) -> bool:
+    def _further(self, tried: PlacementTry, pods: int | None, free: dict[str, HeldRoom]) -> bool:
         """As `Placer.further`, with this reserved room. If nothing is placed, nothing has changed."""
         if not free:
             return False
@@ -926,7 +899,7 @@ class Reservations:
             found.preempted = replace(decided, placed=replace(decided.placed, hosts=found.hosts))
         return found
 
-    def _open_for_good(self, tried: PlacementTry, pods: Mapping[int, int] | None) -> dict[str, _Held]:
+    def _open_for_good(self, tried: PlacementTry, pods: Mapping[int, int] | None) -> dict[str, HeldRoom]:
         """The reserved room that a job may use without being a guest, for so many more pods of its groups, None for its
         quorum: what it will have left before the reservation begins, and all where its queue comes first. Of the rest,
         what is held beside pods that were lent it."""
@@ -979,7 +952,7 @@ class Reservations:
                 lent=np.minimum(held.lent, amounts - less),
             )
 
-    def _would_fit(self, job: JobRecord, free: dict[str, _Held]) -> bool:
+    def _would_fit(self, job: JobRecord, free: dict[str, HeldRoom]) -> bool:
         """Whether the quorum of a job would have room with this reserved room. Nothing changes."""
         if not free:
             return False
@@ -998,7 +971,7 @@ class Reservations:
         found = [uid for uid, of in self._held.items() if not rows.isdisjoint(of.rooms.rows.tolist())]
         tried.hosts = tuple(uid for uid in found if uid in free or uid in tried.hosts)
 
-    def _open_to_guests(self, job: JobRecord, *, late: bool = False) -> dict[str, _Held]:
+    def _open_to_guests(self, job: JobRecord, *, late: bool = False) -> dict[str, HeldRoom]:
         """The reserved room in which a job may be a guest. Who starts in room that the job in front can use now would
         be asked to leave at once, and be in its way if its turn is still to come. So would who starts in room of a job
         that only waits for its own pods, and who can't leave before a start that is known, but `late`; and who uses a
@@ -1012,7 +985,7 @@ class Reservations:
         held = {uid: of for uid, of in held.items() if late or self.leaves_in_time(job, of.start_ms)}
         if not job.placements and self._placer.placing.quotas.limits(job):
             held = {uid: of for uid, of in held.items() if not self._needs_its_quota(uid, job)}
-        return {uid: of for uid, of in held.items() if not self._may_start(uid)}
+        return {uid: of for uid, of in held.items() if not self.may_start(uid)}
 
     def _needs_its_quota(self, uid: str, job: JobRecord) -> bool:
         """Whether a job with reserved room needs what another one's quorum would use of a quota of their namespace."""
@@ -1026,7 +999,7 @@ class Reservations:
         grace_s = max((of.grace_s for of in job.valid_spec.groups if of.count), default=0)
         return not start_ms or grace_s <= DEFAULT_GRACE_S or self._time_ms + grace_s * 1000 < start_ms
 
-    def _may_start(self, uid: str) -> bool:
+    def may_start(self, uid: str) -> bool:
         """Whether the job for which room is held can start with it without its guests. In a cycle, there is no more
         room later on, so this is asked once."""
         known = self._may_starts.get(uid)
@@ -1038,7 +1011,7 @@ class Reservations:
             view.hold(*rooms, before)
         return known
 
-    def _in_held_room(self, job: JobRecord, free: dict[str, _Held]) -> PlacementTry | None:
+    def _in_held_room(self, job: JobRecord, free: dict[str, HeldRoom]) -> PlacementTry | None:
         """A try to place the quorum of a job with this reserved room; None without any."""
         if not free:
             return None
@@ -1047,7 +1020,7 @@ class Reservations:
         self._take_out(free, None if again.quorum_stands else before)
         return again
 
-    def _put_back(self, free: dict[str, _Held]) -> int:
+    def _put_back(self, free: dict[str, HeldRoom]) -> int:
         """Put what is held for these on the view; returns the number of the content before."""
         view = self._placer.view
         whole = tuple(of is self._held[uid] for uid, of in free.items())
@@ -1056,7 +1029,7 @@ class Reservations:
         self._lifted[key] = view.content
         return before
 
-    def _take_out(self, free: dict[str, _Held], before: int | None) -> None:
+    def _take_out(self, free: dict[str, HeldRoom], before: int | None) -> None:
         """Hold it again. `before` is the number of the content then, if nothing else has changed."""
         self._placer.view.hold(*_all_of(free), before)
 
@@ -1066,6 +1039,6 @@ def _is_in_the_way(shortage: Shortage) -> bool:
     return any(reason.kind == ReasonKind.RESERVED for reason, _ in shortage.reasons)
 
 
-def _all_of(held: dict[str, _Held]) -> RowRooms:
+def _all_of(held: dict[str, HeldRoom]) -> RowRooms:
     rooms = [of.rooms for of in held.values()]
     return RowRooms(np.concatenate([of.rows for of in rooms]), np.concatenate([of.amounts for of in rooms]))

@@ -35,6 +35,11 @@ class Vacated(NamedTuple):
     queue: str
     use: tuple[tuple[str, int], ...]
 
+    @property
+    def of_queue(self) -> tuple[str, tuple[tuple[str, int], ...]]:
+        """What they leave of the limits of their queue."""
+        return self.queue, self.use
+
 
 class Departing:
     """Pods that leave one after the other, their rooms also as columns: a row, and amounts."""

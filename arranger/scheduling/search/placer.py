@@ -160,10 +160,12 @@ class Placer:
         """As `alike`, whatever the job's priority; see `QuorumMemory.asks_the_same`."""
         return self._memory.asks_the_same(job)
 
-    def left_out(self, job: JobRecord, lack: QuotaLack) -> PlacementTry:
-        """The try of a job that no nodes are sought for, because of its queue."""
+    def left_out(self, job: JobRecord, lack: QuotaLack, kept_by: tuple[str, ...] = ()) -> PlacementTry:
+        """The try of a job that no nodes are sought for, because of its queue, or because a limit is kept for others
+        (UIDs)."""
         tried = self.begin(job)
         tried.shortage = self._short(tried, quorum_needs(job, tried.policy), lack)
+        tried.shortage.kept_by = kept_by
         return tried
 
     @property

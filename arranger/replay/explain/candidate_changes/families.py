@@ -96,7 +96,7 @@ def _nodes(case: WaitingCase) -> Family:
 
 def _beyond_quota(case: WaitingCase) -> Iterator[Family]:
     """Where a quota or a queue is short, nodes don't help: raise its limit, free some of it, or request less."""
-    yield Family(list(as_preemptible(case)))
+    yield Family(list(as_preemptible(case)) or list(as_guest(case)))
     yield Family(list(raised_quotas(case)))
     yield raised_queues(case)
     yield Family(list(borrowing(case)))

@@ -57,9 +57,11 @@ def shorter_runs(case: WaitingCase) -> Iterator[Change]:
 
 def as_guest(case: WaitingCase) -> Iterator[Change]:
     """Declare that the job may give room to others: then it may use room that is reserved for them."""
-    others = [uid for uid in case.state.reservations if uid != case.job.uid]
+    others = [uid for uid in (*case.state.reservations, *case.state.kept_limits) if uid != case.job.uid]
     if others and case.config.guests:
-        yield from _as_preemptible(case, "as a guest in reserved room, which leaves once that is needed")
+        of_limit = case.lack is not None and case.lack.quota is not None
+        where = "by a limit that is kept for a job before it" if of_limit else "in reserved room"
+        yield from _as_preemptible(case, f"as a guest {where}, which leaves once that is needed")
 
 
 def as_preemptible(case: WaitingCase) -> Iterator[Change]:

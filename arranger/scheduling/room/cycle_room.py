@@ -1,0 +1,53 @@
+"""How quorums that don't fit get room in one cycle, and what is kept for them."""
+
+from typing import NamedTuple
+
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.state import State
+from arranger.scheduling.placing.placement_try import PlacementTry
+from arranger.scheduling.room.kept_limits import KeptLimits
+from arranger.scheduling.room.preemption import PreemptionSearch
+from arranger.scheduling.room.reservations import Reservations
+from arranger.scheduling.room.too_large import TooLarge
+from arranger.scheduling.search.placer import Placer
+
+
+class Room(NamedTuple):
+    """What decides about room in one cycle."""
+
+    state: State
+    preemption: PreemptionSearch
+    reservations: Reservations
+    limits: KeptLimits
+    too_large: TooLarge | None = None
+
+    @staticmethod
+    def of(state: State, placer: Placer, jobs: list[JobRecord], sought: dict[str, int] | None = None) -> "Room":
+        """For the waiting jobs of a cycle; `sought` as in `Reservations`."""
+        placing = placer.placing
+        config, policies, time_ms = placing.config, placing.policies, placing.time_ms
+        preemption = PreemptionSearch(state, config, placer, jobs, policies=policies, time_ms=time_ms)
+        reservations = Reservations(state, config, placer, jobs, time_ms=time_ms, others=preemption, sought=sought)
+        limits = KeptLimits(state, config, placer, jobs, reservations=reservations, others=preemption, time_ms=time_ms)
+        return Room(state, preemption, reservations, limits)
+
+    def make_room(self, tried: PlacementTry) -> PlacementTry | None:
+        """From the guests of the job, or else as `PreemptionSearch.make_room`, without the jobs for whose ends a
+        reservation waits."""
+        found = self.preemption.ask_guests(tried)
+        if found is not None:
+            return found
+        if self.too_large is not None and not self.too_large.may_take_room(self.state, tried.job):
+            return None
+        if not self.preemption.may_make_room(tried.job):
+            return None
+        found = self.reservations.beside_borrowers(tried, self.preemption.make_room)
+        return found or self.reservations.among_guests(tried, self.preemption.make_room)
+
+    def surely_none(self, job: JobRecord, placer: Placer) -> bool:
+        """Whether a job that gets no reservation and takes no room surely gets no nodes either."""
+        if self.too_large is None or self.reservations.may_reserve(job):
+            return False
+        if self.too_large.may_take_room(self.state, job) and self.preemption.may_make_room(job):
+            return False
+        return self.too_large.holds(job, placer.view)
