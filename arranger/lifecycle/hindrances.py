@@ -2,8 +2,9 @@
 
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.stages import IMAGE_ERRORS, pod_without_image
-from arranger.lifecycle.start_timeouts import gives_up_ms, unable_slots
+from arranger.lifecycle.start_timeouts import gives_up_ms
 from arranger.model.text import rfc3339_from
+from arranger.projections.derived.unable_pods import unable_slots
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 

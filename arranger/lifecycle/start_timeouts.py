@@ -14,12 +14,10 @@ from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.deciding import decide
 from arranger.model.job import Stage
 from arranger.model.stages import StageReason
+from arranger.projections.derived.unable_pods import unable_slots
 from arranger.projections.jobs.parts import LEADER, SlotKey
 from arranger.projections.jobs.records import JobRecord, by_group
 from arranger.projections.state import State
-
-#: The kubelet's reason for a container that was made and failed: its restarts are counted, and their limit ends that.
-_CRASHED = "CrashLoopBackOff"
 
 
 def start_timeout(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
@@ -85,12 +83,6 @@ def _timeout(
 
 def _pod(state: State, job: JobRecord, slot: SlotKey) -> PodSeen:
     return state.pods[job.bound[slot]]
-
-
-def unable_slots(state: State, job: JobRecord) -> list[SlotKey]:
-    """The slots whose pods their kubelets can't start, in order."""
-    pods = ((slot, _pod(state, job, slot)) for slot in sorted(job.bound))
-    return [slot for slot, pod in pods if pod.waiting not in ("", _CRASHED) and not pod.deleting]
 
 
 def _waited_for(state: State, job: JobRecord) -> list[SlotKey]:

@@ -56,6 +56,7 @@ from tests.simulation.bounds import overgrown
 from tests.simulation.claims import may_select
 from tests.simulation.conservation import needless
 from tests.simulation.limit_ranges import forget_given
+from tests.simulation.limit_rules import passed_at_limits
 from tests.simulation.others import SCHEDULER, record_of_pod
 from tests.simulation.promises import Promises
 from tests.simulation.queue_rules import Limits, outdated_reason, unusable
@@ -276,6 +277,8 @@ class Oracle:
             raise Violation(problem)
         if cycle is not None and cycle.base == entry.first - 1 and entry.batch.writer.startswith("scheduler@"):
             for uid, problem in room_rules.taken_before(self.state, cycle, entry.batch.events):
+                raise Violation(problem, job=uid)
+            for uid, problem in passed_at_limits(self.state, cycle, entry.batch.events):
                 raise Violation(problem, job=uid)
         takes_room = any(isinstance(event, k.Preempted) for event in entry.batch.events)
         if not takes_room and not any(isinstance(event, k.Placed) and event.hosts for event in entry.batch.events):

@@ -17,7 +17,7 @@ from arranger.sandbox.status import ApiRefusal
 from arranger.scheduling import queues_view
 from arranger.workers.applying.statuses.queue_status import queue_status
 from tests.servers import QUEUE_CRD, definition_of
-from tests.simulation.faults import WITHIN_DESERVED
+from tests.simulation.faults import LIMITED, WITHIN_DESERVED
 from tests.simulation.rogue import Rogue
 
 if TYPE_CHECKING:
@@ -84,12 +84,15 @@ class Queues:
         self._world = world
         self._chance = chance = random.Random(f"{world.seed} queues")
         self._modes = world.faults.often(MODES)
-        self.comes = chance.random() < 0.5 or self._modes or world.faults.often(WITHIN_DESERVED)
+        self.comes = chance.random() < 0.5 or any(map(world.faults.often, (MODES, LIMITED, WITHIN_DESERVED)))
         self._stays = chance.random() < 0.5
         self._odds = _ODDS | (_OF_AUTOSCALERS if world.autoscaler.comes else {})
         #: What concerns jobs that can't be preempted, in some runs.
         self._kept = random.Random(f"{world.seed} non-preemptible")
         self._keeps = self._kept.random() < 0.25 or world.faults.often(WITHIN_DESERVED)
+        #: Limits for which jobs wait, in some runs.
+        self._tight = random.Random(f"{world.seed} limits")
+        self._tightens = self._tight.random() < 0.25 or world.faults.often(LIMITED)
         self._open = False
         if self.comes:
             world.store.collections[_kind().key] = Collection([_kind()], _HISTORY)
@@ -122,6 +125,9 @@ class Queues:
                     await chance.choice((rogue.outside_its_queue, rogue.beyond_its_queue))()
                 continue
             with suppress(ApiError, ApiRefusal):
+                if self._tightens and self._tight.random() < 0.5:
+                    self._tighten()
+                    continue
                 (self._kept.choice((self._keep, self._let_go)) if self._is_about_kept() else chance.choice(acts))()
 
     def end(self) -> None:
@@ -194,6 +200,17 @@ class Queues:
             self._did("a queue comes", f"queue {name} is {fields}")
         if value == "WithinDeserved":
             self._world.faults.hit(WITHIN_DESERVED)
+
+    def _tighten(self) -> None:
+        """Limit a queue in which most jobs are to what a few of them use."""
+        name, most = self._tight.choice((DEFAULT_QUEUE, DEFAULT_QUEUE, "rl")), self._tight.randrange(1, 5)
+        fields = self._tight.choice(({"capability": {"cpu": most}}, {"maxRunning": most}))
+        if ("", name) in self._world.store.collection(QUEUES).objects:
+            self._patch(name, {"parent": None, "state": None, **fields})
+        else:
+            self._world.store.create(QUEUES, "", queue(name, fields))
+            self._did("a queue comes", f"queue {name} is {fields}")
+        self._world.faults.hit(LIMITED)
 
     def _let_go(self) -> None:
         """Edit whether a job can be preempted."""

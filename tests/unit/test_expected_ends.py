@@ -70,6 +70,20 @@ def test_a_job_that_says_nothing_has_no_expected_end() -> None:
     assert end_of(world, begun(world, image="i")) is None
 
 
+def test_nothing_is_known_of_the_end_of_a_job_whose_pod_cant_start() -> None:
+    world = cluster()
+    job = world.job("wrong", leader=shape(cpu=1), image="i", expected_s=60)
+    world.cycle()
+    world.control()
+    world.run_pod(job, (0, 0), job.placements[0, 0], phase="Pending", ready=False)
+    world.control()
+    assert job.stage == Stage.STARTING and end_of(world, job) is not None
+    world.change_pod(job.bound[0, 0], phase="Pending", ready=False, waiting="ErrImagePull")
+    assert end_of(world, job) is None
+    world.change_pod(job.bound[0, 0], waiting="")
+    assert end_of(world, job) == (60_000, EndSource.DECLARED, False)
+
+
 def test_a_deadline_is_the_end() -> None:
     world = cluster()
     assert end_of(world, begun(world, deadline_s=90)) == (90_000, EndSource.DEADLINE, False)

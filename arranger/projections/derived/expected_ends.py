@@ -13,6 +13,7 @@ from typing import NamedTuple
 from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.projections.derived.deadlines import deadline_left_ms, deadline_of
+from arranger.projections.derived.unable_pods import unable_slots
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.jobs.run_times import usual_run_time_ms
 from arranger.projections.state import State
@@ -43,14 +44,15 @@ class ExpectedEnd(NamedTuple):
 
 def expected_end(state: State, job: JobRecord, config: CycleConfig, time_ms: int) -> ExpectedEnd | None:
     """When a started job is expected to end, as of `time_ms`; always later than that. None if that isn't known, or the
-    job hasn't started."""
+    job hasn't started, nor can as long as kubelets can't make its containers: then only its deadline tells."""
     begun_ms = job.began_ms if job.stage in (Stage.STARTING, Stage.RUNNING) and job.spec is not None else 0
     if not begun_ms:
         return None
     deadline_ms = deadline_of(job)
     if deadline_ms is not None and deadline_ms <= time_ms:
         return ExpectedEnd(_extended(deadline_ms, ENDING_MS, time_ms), EndSource.DEADLINE, outlived=True)
-    run = _run_ms(state, job, config)
+    unable = job.stage == Stage.STARTING and bool(unable_slots(state, job))
+    run = _run_ms(state, job, config) if not unable else None
     if run is None:
         return None if deadline_ms is None else ExpectedEnd(deadline_ms, EndSource.DEADLINE, outlived=False)
     run_ms, source = run

@@ -75,6 +75,8 @@ class PodsOfJobs:
         fills its slot and goes on: of these only the phase and the readiness count."""
         slots = job.slots
         slots.pod_changes += 1
+        if old is not None and old.waiting != pod.waiting:
+            self.state.job_changes += 1  # nothing is known of the end of a job whose pods can't start
         slot = job.slot_of(owner)
         if slot is None:
             return False

@@ -469,6 +469,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "values": lambda names, of: tuple(names.name("class", v) for v in of),
     },
     q.QuotaLack: {"quota": _named("quota"), "resource": keep, "queue": Pseudonyms.queue, "limit": keep},
+    q.LimitName: {"queue": Pseudonyms.queue, "resource": keep, "limit": keep},
     j.JobSpec: {
         "queue_policy": keep,
         "pod_policy": keep,

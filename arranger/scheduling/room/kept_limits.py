@@ -210,8 +210,9 @@ class KeptLimits:
         queue = queue_of(self._state, job)
         for uid in [*self._reservations.held]:
             of, needs = with_reservation(self._state, uid)
-            if needs and not self._others.comes_first(job, None, (of, needs)):
-                yield _Host(of, needs, reserved=True)
+            host = _Host(of, needs, reserved=True) if needs else self._host(of, reserved=True)
+            if of is not job and not self._others.comes_first(job, None, (of, host.needs)):
+                yield host
         for name, (of, _) in [*self._first.items()]:
             behind = seniority(of) < seniority(job) if name == queue else of.uid in self._turned
             if not behind or of is job or of.uid in self._reservations.held:
@@ -220,9 +221,9 @@ class KeptLimits:
             if not self._others.comes_first(job, None, (of, host.needs)):
                 yield host
 
-    def _host(self, job: JobRecord) -> _Host:
+    def _host(self, job: JobRecord, *, reserved: bool = False) -> _Host:
         policy = self._placer.placing.policies.pod_policy(job, self._config)
-        return _Host(job, pods_of(quorum_needs(job, policy)), reserved=False)
+        return _Host(job, pods_of(quorum_needs(job, policy)), reserved)
 
     def _may_start(self, host: _Host) -> bool:
         if host.reserved:

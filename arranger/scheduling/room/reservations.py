@@ -24,8 +24,9 @@ within seconds (`keep`). A guest that keeps its queue within its share stays, wh
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
+from heapq import merge
 from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, Protocol
@@ -110,11 +111,17 @@ class HeldRoom(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """When and where a quorum fits, and the jobs on these nodes that end before."""
+    """When and where a quorum fits, the jobs on these nodes that end before, and when the last of all has ended."""
 
     start_ms: int
     pods: tuple[PlacedPods, ...]
     awaits: tuple[str, ...]
+    ends_ms: float
+
+    @property
+    def decided(self) -> tuple[int, tuple[PlacedPods, ...], tuple[str, ...]]:
+        """What a decision says of it."""
+        return self.start_ms, self.pods, self.awaits
 
 
 def may_be_guest(job: JobRecord, config: CycleConfig) -> bool:
@@ -240,7 +247,7 @@ class Reservations:
         if found is None:
             return decided
         self._moved[job.uid] = None
-        return Reserved(job.uid, job.version, *found)
+        return Reserved(job.uid, job.version, *found.decided)
 
     def _queue(self, job: JobRecord) -> str:
         return queue_of(self._state, job)
@@ -336,11 +343,11 @@ class Reservations:
             if known is None:
                 self._first.add(self._queue(job))
                 self._holders.setdefault(self._queue(job), []).append(seniority(job))
-            decided = self._decide(Reserved(job.uid, job.version, *found, self._outlived(known)), known)
+            decided = self._decide(Reserved(job.uid, job.version, *found.decided, self._outlived(known)), known)
             self._note_due(decided, self._time_ms)
         elif (other := self._elsewhere(job, decided)) is not None:
             self._sought[job.uid] = self._state.nodes.changes
-            decided = self._decide(Reserved(job.uid, job.version, *other, self._outlived(known)), known)
+            decided = self._decide(Reserved(job.uid, job.version, *other.decided, self._outlived(known)), known)
             self._note_due(decided, self._time_ms)
         else:
             self._note_due(decided, known.time_ms)
@@ -578,19 +585,46 @@ class Reservations:
 
     def _search(self, job: JobRecord, ends: list[tuple[float, JobRecord]] | None = None) -> _Found | None:
         """When and where the quorum fits as others end, in the order of these `ends` or of all; None if it doesn't fit
-        even then. Room that is kept for pods that may come is kept for seconds. With these ends alone, what all others
-        are still to leave for the jobs before it isn't there, and isn't held for those either."""
+        even then. With these ends alone, what all others are still to leave for the jobs before it isn't there, and
+        isn't held for those either.
+
+        Pods that leave anyway are the first to have left. If the quorum then waits for their grace periods, it is
+        sought once more with them in the order of time: others may end before."""
         placing = self._placer.placing
         observer, placing.observer = placing.observer, None
-        content, in_turn = self._placer.view.content, ends is not None
-        if not in_turn:
+        content, of_all = self._placer.view.content, ends is None
+        if of_all:
             self._hold_all(1)
         ends = ends if ends is not None else self.ends(job)
+        found = self._as_others_leave(job, ends)
+        if found is not None and of_all and self._going and found.ends_ms < found.start_ms:
+            later = self._as_others_leave(job, ends, late=True)
+            found = later if later is not None and 0 < later.start_ms < found.start_ms else found
+        if of_all:
+            self._hold_all(-1, content)
+        placing.observer = observer
+        return found
+
+    def _as_others_leave(
+        self, job: JobRecord, ends: list[tuple[float, JobRecord]], *, late: bool = False
+    ) -> _Found | None:
+        """As `_search`; if `late`, pods that leave anyway do so when their grace periods are over. Room that is kept
+        for pods that may come is kept for seconds."""
+        placing = self._placer.placing
         lent = {of.uid: slots for _, of in ends if (slots := of.slots.lent_by(job.uid))}
-        first = [self._vacating.of_pods(self._going)]
+        going = self._by_time() if late else [(self._time_ms, self._going)]
+        first = [self._vacating.of_pods(pods) for end_ms, pods in going if end_ms <= self._time_ms]
         first += self._vacating.of_assumed()
         first += [self._part(of, lent[of.uid], whole=False) for _, of in ends if of.uid in lent]
-        rest = (self._without(of, lent[of.uid]) if of.uid in lent else self._vacating.of_whole(of) for _, of in ends)
+        more = [of for of in going if of[0] > self._time_ms]
+        steps: list[tuple[float, JobRecord | list[PodSeen]]] = [*merge(ends, more, key=itemgetter(0))]
+
+        def vacated(of: JobRecord | list[PodSeen]) -> Vacated:
+            if isinstance(of, list):
+                return self._vacating.of_pods(of)
+            return self._without(of, lent[of.uid]) if of.uid in lent else self._vacating.of_whole(of)
+
+        rest = (vacated(of) for _, of in steps)
         departures = Departures(self._placer, self._vacating, job, chain(first, rest))
         enough, found = departures.enough(), None
         if enough is not None:
@@ -598,12 +632,9 @@ class Reservations:
             mark = placing.mark()
             tried = self._placer.without_memory(job)
             assert tried is not None, "the quorum has just fitted"
-            found = self._as_found(job, tried, ends[: max(enough - len(first), 0)])
+            found = self._as_found(job, tried, steps[: max(enough - len(first), 0)], [] if late else self._going)
             placing.undo(tried, mark)
         departures.go_to(0)
-        if not in_turn:
-            self._hold_all(-1, content)
-        placing.observer = observer
         return found
 
     @cached_property
@@ -658,15 +689,30 @@ class Reservations:
             return math.inf
         return max(self._time_ms, room.until_ms - self._config.room_bound_ms) + run_ms
 
-    def _as_found(self, host: JobRecord, tried: PlacementTry, before: list[tuple[float, JobRecord]]) -> _Found:
+    def _as_found(
+        self,
+        host: JobRecord,
+        tried: PlacementTry,
+        steps: list[tuple[float, JobRecord | list[PodSeen]]],
+        going: list[PodSeen],
+    ) -> _Found:
+        """What was found after these have left, and these pods before them."""
         pods = self._placer.placed_pods(tried)
         nodes = {of.node for of in pods}
         # Guests leave when they are asked to, and they come and go.
-        jobs = [job for _, job in before if not self._is_guest(job, host.uid)]
+        jobs = [of for _, of in steps if isinstance(of, JobRecord) and not self._is_guest(of, host.uid)]
         there = [job for job in jobs if not nodes.isdisjoint(job.placements.values())]
         awaited = {job.uid: None for job in self._needed(host, there, nodes)}
-        last_ms = max(before[-1][0] if before else 0, self._left_ms(host, nodes, awaited, lent=not before))
-        return _Found(int(last_ms) if last_ms < math.inf else 0, pods, tuple(awaited))
+        ends_ms = steps[-1][0] if steps else 0
+        last_ms = max(ends_ms, self._left_ms(host, nodes, awaited, going, lent=not steps))
+        return _Found(int(last_ms) if last_ms < math.inf else 0, pods, tuple(awaited), ends_ms)
+
+    def _by_time(self) -> list[tuple[float, list[PodSeen]]]:
+        """The pods that leave anyway, by the time at which their grace periods are over."""
+        found: dict[float, list[PodSeen]] = {}
+        for pod in self._going:
+            found.setdefault(float(self._vacating.left_by_ms([pod])), []).append(pod)
+        return sorted(found.items())
 
     def _needed(self, host: JobRecord, jobs: list[JobRecord], nodes: Iterable[str]) -> list[JobRecord]:
         """Those of these jobs with pods on the nodes of a quorum, which is on the view, without whose end it lacks
@@ -688,10 +734,18 @@ class Reservations:
                 spare[row] -= amounts
         return found
 
-    def _left_ms(self, host: JobRecord, nodes: Collection[str], awaited: Collection[str], *, lent: bool) -> int:
+    def _left_ms(
+        self,
+        host: JobRecord,
+        nodes: Collection[str],
+        awaited: Collection[str],
+        pods: Sequence[PodSeen],
+        *,
+        lent: bool,
+    ) -> int:
         """When those have left these nodes who leave now: pods that leave anyway, jobs of those awaited that end by
         themselves, with `lent` the pods that were lent room of the host, and what is kept for pods that may come."""
-        going = [*self._going]
+        going = [*pods]
         for job in self._vacating.ending:
             going += held_by(self._state, job, job.placements) if job.uid in awaited else ()
         slots = [(of, slot) for of in self._state.jobs.values() for slot in of.slots.lent_by(host.uid) if lent]

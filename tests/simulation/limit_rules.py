@@ -1,0 +1,70 @@
+"""What is kept of a limit for one job isn't used by others behind it, unless they leave for it."""
+
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+
+from arranger.events import kinds as k
+from arranger.projections.derived.expected_ends import leaves_by_ms
+from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.jobs.records import JobRecord
+from arranger.projections.state import State
+from arranger.scheduling.placing.needs import pods_of, quorum_needs
+from arranger.scheduling.placing.quotas import Quotas
+from arranger.scheduling.queues.policies import seniority
+from arranger.scheduling.queues.registry import BUILT_IN
+from arranger.scheduling.room.reservations import Reservations
+from arranger.scheduling.room.vacating import Vacating
+from arranger.scheduling.search.placer import Placer
+from tests.simulation.room_rules import folded
+
+
+def passed_at_limits(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -> Iterator[tuple[str, str]]:
+    """(UID, the problem) of each job that gets its first nodes in a cycle and uses what a job before it in its queue
+    needs of a limit that is kept for it, though it is no guest of that one, and not expected to leave in time. `state`
+    is that on which the cycle was taken."""
+    placed = [of for of in events if isinstance(of, k.Placed)]
+    kept = {of.job_uid: of.limit is not None for of in events if isinstance(of, k.LimitKept)}
+    if any(isinstance(of, k.Preempted) for of in events):
+        return
+    for uid in state.kept_limits:
+        host = state.jobs[uid]
+        if not kept.get(uid, True) or any(of.job_uid == uid for of in placed):
+            continue
+        for of in placed:
+            job = state.jobs[of.job_uid]
+            behind = queue_of(state, job) == queue_of(state, host) and seniority(host) < seniority(job)
+            if not job.placements and behind and uid not in of.hosts and _delays(state, cycle, events, of, host):
+                yield of.job_uid, f"uses a limit that is kept for {host.seen.name}, and is no guest"
+
+
+def _delays(state: State, cycle: k.CycleTaken, events: Sequence[k.Event], placed: k.Placed, host: JobRecord) -> bool:
+    """Whether a limit is enough for a host as others end, and no more beside what was placed last."""
+    before = takewhile(lambda of: of is not placed, (of for of in events if isinstance(of, k.Placed)))
+    after = folded(state, [cycle, *before, placed])
+    placer = Placer(after, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
+    quotas, vacating = placer.placing.quotas, Vacating(after, placer.placing)
+    job, left = after.jobs[placed.job_uid], [after.jobs[placed.job_uid]]
+    _leave(quotas, vacating, left)
+    start_ms = 0.0 if _suffices(quotas, host, cycle) else None
+    for end_ms, of in Reservations(after, cycle.config, placer, [], time_ms=cycle.time_ms).ends(after.jobs[host.uid]):
+        if start_ms is not None and end_ms > max(start_ms, cycle.time_ms):
+            break
+        if of is not job:
+            left.append(of)
+            _leave(quotas, vacating, [of])
+            start_ms = end_ms if start_ms is None and _suffices(quotas, host, cycle) else start_ms
+    leaves_ms = leaves_by_ms(after, job, cycle.config, cycle.time_ms)
+    if start_ms is None or (leaves_ms is not None and leaves_ms <= start_ms):
+        return False
+    quotas.release(*vacating.of_whole(job).of_queue, -1)
+    return not _suffices(quotas, host, cycle)
+
+
+def _leave(quotas: Quotas, vacating: Vacating, jobs: Sequence[JobRecord]) -> None:
+    for of in jobs:
+        quotas.release(*vacating.of_whole(of).of_queue, 1)
+
+
+def _suffices(quotas: Quotas, host: JobRecord, cycle: k.CycleTaken) -> bool:
+    needs = pods_of(quorum_needs(host, BUILT_IN.pod_policy(host, cycle.config)))
+    return quotas.full(host) is None and quotas.lack(host, needs) is None
