@@ -165,7 +165,7 @@ const TAKES_NONE: Record<string, string> = {
   Quota: "nobody is preempted for the quota or limit that it lacks",
   Infeasible: "not even an empty cluster would have room",
   Reserved: "the room that it would have is reserved for a job before it",
-  Comes: "it has room once the pods have left that leave anyway",
+  Comes: "it has room once the pods have left that leave anyway, or are about to finish",
   OverLimit: "its queue has more than a limit allows, and jobs that have nodes keep them",
   Refused: "the API server refuses a pod of it in a dry run, which is repeated now and then",
   InVain: "it took room in vain, and takes no more until its spec, a quota or one of those nodes changes, or a pod leaves one of these where others didn't in time",

@@ -20,6 +20,11 @@ _LEADER = (LEADER_GROUP, 0)
 
 #: Pods whose TYJob is gone are deleted within this time, by garbage collection or an applier, in milliseconds.
 _COLLECTED_MS = 60_000
+#: For so long after one of its workers has finished, the others are expected to finish too, in milliseconds: as long as
+#: whoever gave room instead would usually have to leave it.
+FINISHING_MS = DEFAULT_GRACE_S * 1000
+#: A kubelet's clock may be ahead by so much.
+_AHEAD_MS = 1_000
 
 
 def gone_by_ms(pod: PodSeen, bound_ms: int) -> float:
@@ -57,6 +62,19 @@ def next_hanging_ms(state: State, time_ms: int, bound_ms: int) -> float:
     due: Iterable[float] = (gone_by_ms(state.pods[uid], of) for uid in state.deleting for of in (0, bound_ms))
     orphans = (since_ms + _COLLECTED_MS + of for since_ms in state.orphaned.values() for of in (0, bound_ms))
     return min([of for of in chain(due, orphans) if of > time_ms], default=math.inf)
+
+
+def finishes_by_ms(job: JobRecord, time_ms: int) -> int:
+    """Until when a job counts as one that is about to end, in milliseconds since 1970: some of its workers have
+    finished whose end is the job's, and the last of them not long ago. 0 for others, also where a kubelet's clock is
+    ahead."""
+    finished_ms = job.times.finished_ms
+    if not job.slots.finished or not finished_ms or finished_ms > time_ms + _AHEAD_MS:
+        return 0
+    if job.stage not in (Stage.STARTING, Stage.RUNNING):
+        return 0
+    by_ms = finished_ms + FINISHING_MS
+    return by_ms if by_ms > time_ms else 0
 
 
 def ends_by_itself(state: State, job: JobRecord, time_ms: int) -> bool:

@@ -251,7 +251,7 @@ _TAKES_NONE = {
     NoRoomKind.QUOTA: "nobody is preempted for the quota or limit that it lacks",
     NoRoomKind.INFEASIBLE: "not even an empty cluster would have room",
     NoRoomKind.RESERVED: "the room that it would have is reserved for a job before it",
-    NoRoomKind.COMES: "it has room once the pods have left that leave anyway",
+    NoRoomKind.COMES: "it has room once the pods have left that leave anyway, or are about to finish",
     NoRoomKind.OVER_LIMIT: "its queue has more than a limit allows, and jobs that have nodes keep them",
     NoRoomKind.HAS_NODES: "it has nodes for its quorum",
     NoRoomKind.NOT_LOWER: "not of lower priority in its queue: {who}",

@@ -37,8 +37,8 @@ _BEFORE = 50
 class NoRoomKind(StrEnum):
     """What forbids it. About the quorum: room is taken back nowhere (OFF) or not for its queue (QUEUE_NEVER), it lacks
     a quota (QUOTA) or would fit no empty cluster (INFEASIBLE), it would fit but for room that is reserved for others
-    (RESERVED), it fits once pods have left that leave anyway (COMES), its queue has more than a limit allows, which
-    those with nodes keep (OVER_LIMIT), or its job has nodes already (HAS_NODES).
+    (RESERVED), it fits once pods have left that leave anyway, or are about to finish (COMES), its queue has more than a
+    limit allows, which those with nodes keep (OVER_LIMIT), or its job has nodes already (HAS_NODES).
 
     About jobs that run where its pods may run: they don't have a lower priority in its queue, they aren't preemptible,
     they haven't run for as long as their queue says (TOO_YOUNG) or, on nodes that they took, the configuration

@@ -8,6 +8,7 @@ nobody gives room: it waits for them. These are pods that are being deleted, tho
 and those of jobs that gave room earlier in the cycle.
 """
 
+import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -67,6 +68,8 @@ class PreemptionSearch:
         self._bound_ms = config.room_bound_ms
         self._vacating = Vacating(state, placer.placing)
         self._searches = 0
+        #: Until when jobs count as about to end, if nothing changes before, in milliseconds.
+        self._comes_ms = math.inf
         #: What determines whether a quorum gets room → the content of the view when it got none.
         self._failed: dict[Hashable, int] = {}
         #: What determines the candidates for a quorum → what all of them leave, nodes × resources.
@@ -90,7 +93,7 @@ class PreemptionSearch:
     def due_ms(self) -> float:
         """The time at which another job may give room, or room isn't expected to come any more, if nothing changes
         before."""
-        return min(self._candidates.due_ms, self._vacating.next_hanging_ms)
+        return min(self._candidates.due_ms, self._vacating.next_hanging_ms, self._comes_ms)
 
     def note(self, job: JobRecord, pieces: Sequence[Piece]) -> None:
         """A job got nodes in this cycle."""
@@ -175,7 +178,7 @@ class PreemptionSearch:
         vacated = [self._vacating.of_pods(pods), *self._left]
         for of in vacated:
             self._vacating.release(of)
-        outcome = None if self._fits_without(job, self._ending) else find()
+        outcome = None if self._fits_without(job, self._soon) else find()
         if outcome is not None:
             found = outcome.tried
             if (held := self._placer.held_back(found, may_keep=False)) is not None:
@@ -213,6 +216,13 @@ class PreemptionSearch:
             self._give(unit)
 
     @cached_property
+    def _soon(self) -> list[Vacated]:
+        """What comes by itself, or within seconds: of jobs whose workers finish one after the other."""
+        finishing = self._vacating.finishing
+        self._comes_ms = min(finishing.values(), default=math.inf)
+        return [*self._ending, *(self._vacating.of_whole(self._state.jobs[uid]) for uid in finishing)]
+
+    @cached_property
     def _ending(self) -> list[Vacated]:
         """What comes by itself: what those jobs leave that give up their nodes, whoever wants them, and what other pods
         leave that are being deleted."""
@@ -226,7 +236,7 @@ class PreemptionSearch:
         now or once the others have left, or what `hold` keeps for them. Nothing is undone: the placer is for this."""
         place, state = self._placer.without_memory, self._state
         reserved = [of for of in before if place(of) is None and of.uid in state.reservations]
-        for vacated in (self._vacating.of_pods(self._vacating.leaving), *self._ending):
+        for vacated in (self._vacating.of_pods(self._vacating.leaving), *self._soon):
             self._vacating.release(vacated)
         for of in reserved:
             if place(of) is None:

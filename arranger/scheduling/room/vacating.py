@@ -14,7 +14,7 @@ import numpy as np
 from arranger.events.kinds import PodSeen
 from arranger.model.job import DEFAULT_GRACE_S
 from arranger.projections.cluster.nodes import Amounts, Requests
-from arranger.projections.derived.departing import grace_of, hanging, leave_by_ms, next_hanging_ms
+from arranger.projections.derived.departing import finishes_by_ms, grace_of, hanging, leave_by_ms, next_hanging_ms
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord, holds, requests_of
 from arranger.projections.queues.use import JOBS
@@ -133,6 +133,15 @@ class Vacating:
         """The jobs that give up all their nodes, whoever wants them."""
         known = self._placing.jobs
         return [job for job in self._state.jobs.values() if job.placements and known.of(job).ends]
+
+    @cached_property
+    def finishing(self) -> dict[str, int]:
+        """UID → jobs that are about to end because some of their workers have finished, and until when that is so, in
+        milliseconds since 1970."""
+        known = {job.uid for job in self.ending}
+        left = [job for job in self._state.jobs.values() if job.slots.finished and job.placements]
+        by_ms = {job.uid: finishes_by_ms(job, self._placing.time_ms) for job in left if job.uid not in known}
+        return {uid: of for uid, of in by_ms.items() if of}
 
     def deleted(self, counted: Iterable[PodSeen]) -> list[PodSeen]:
         """The pods that are being deleted, but those that are counted and those of jobs that end. Pods of others may
