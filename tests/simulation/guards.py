@@ -47,6 +47,7 @@ from arranger.scheduling.queues.known_jobs import KnownJob
 from arranger.scheduling.queues.limits import QueueRoom
 from arranger.scheduling.room import candidates, reservations, vacating
 from arranger.scheduling.room.candidates import Candidates
+from arranger.scheduling.room.kept_limits import KeptLimits
 from arranger.scheduling.room.preemption import PreemptionSearch as Preempting
 from arranger.scheduling.room.reservations import Reservations
 from arranger.scheduling.room.victims import RoomSearch
@@ -83,6 +84,7 @@ from tests.simulation.faults import (
     ENDS,
     HALF_WAY,
     KINDS,
+    LIMITED,
     PLACEHOLDERS,
     REQUESTS,
     SLOW,
@@ -162,6 +164,7 @@ _OFTEN = {
     "that running jobs grow into reserved room": {CALM: 1.0},
     "that reserved room is kept": {CALM: 1.0},
     "that room which comes by itself is kept": {CROWD: 1.0, ENDS: 1.0},
+    "that a limit is kept for the job which lacks nothing else": {CROWD: 1.0, LIMITED: 1.0},
     "that only who ends in time goes before a reservation": {CALM: 1.0},
     "that one log works on a cluster": {SECOND: 1.0},
     "that no cycle looks at forecasts": {TOLD: 1.0},
@@ -519,6 +522,14 @@ def _nothing_is_taken_back() -> Iterator[None]:
 
 
 @contextmanager
+def _limits_are_used() -> Iterator[None]:
+    """Who uses a limit that is kept for another job is no guest of that one, and nobody waits for it."""
+    beyond, note = mock.patch.object(KeptLimits, "beyond", lambda *_: None), mock.patch.object(KeptLimits, "note")
+    with beyond, note:
+        yield
+
+
+@contextmanager
 def _any_pod_of_the_name_is_bound() -> Iterator[None]:
     """A binding doesn't say which pod it is for."""
     bind = Store.bind
@@ -669,6 +680,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that running jobs grow into reserved room": _without(Reservations, "lend", False),
     "that reserved room is kept": _without(Reservations, "hold", None),
     "that room which comes by itself is kept": _without(Reservations, "_coming", None),
+    "that a limit is kept for the job which lacks nothing else": _limits_are_used,
     "that room is kept for a job that waits for its own pods": lambda: mock.patch.object(
         Reservations, "keep", lambda self, job: bool(self._vacating.own_gone_ms(job))
     ),

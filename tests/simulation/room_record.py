@@ -159,7 +159,7 @@ class RoomRecord:
             if isinstance(event, k.Preempted) and before is not None:
                 problem = problem or self._untold(event) or self._accept(state, entry, event, before)
         for uid, hosts in self._told.items():
-            self._told[uid] = {host: None for host in hosts if host in state.reservations}
+            self._told[uid] = {host: None for host in hosts if state.is_host(host)}
         if before is not None and before.bound:
             problem = problem or self._others_lost_nothing(state, entry, before)
         return problem
