@@ -16,6 +16,7 @@ from arranger.model.job import Stage
 from arranger.model.quota import LimitKind
 from arranger.model.reasons import ReasonKind
 from arranger.model.stages import StageReason
+from arranger.projections.derived.departing import ends_by_itself
 from arranger.projections.derived.queue_counts import queue_of
 from arranger.projections.derived.queue_membership import denied
 from arranger.projections.jobs.records import JobRecord, expand, requests_of
@@ -62,7 +63,7 @@ def needless(
             keeps = cycle.config.reservations and not moved and job.uid not in state.reservations
             if keeps and _gets_nodes(state, cycle, job) and not crowded(state, job, counted):
                 yield job.uid, "nothing is kept for a job that would get nodes but for its own pods, which leave"
-        elif not job.placements and job.waits is None:
+        elif not job.placements and job.waits is None and not ends_by_itself(state, job, cycle.time_ms):
             yield job.uid, "a job waits without a reason"
         elif job.uid in told_now and not moved and (untrue := _untrue_guarantee(state, cycle, job)):
             yield job.uid, f"a job waits for the guarantees of other queues, and {untrue}"
