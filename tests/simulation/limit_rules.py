@@ -56,13 +56,13 @@ def _delays(state: State, cycle: k.CycleTaken, events: Sequence[k.Event], placed
     leaves_ms = leaves_by_ms(after, job, cycle.config, cycle.time_ms)
     if start_ms is None or (leaves_ms is not None and leaves_ms <= start_ms):
         return False
-    quotas.release(*vacating.of_whole(job).of_queue, -1)
+    quotas.release(*vacating.use_of(job), -1)
     return not _suffices(quotas, host, cycle)
 
 
 def _leave(quotas: Quotas, vacating: Vacating, jobs: Sequence[JobRecord]) -> None:
     for of in jobs:
-        quotas.release(*vacating.of_whole(of).of_queue, 1)
+        quotas.release(*vacating.use_of(of), 1)
 
 
 def _suffices(quotas: Quotas, host: JobRecord, cycle: k.CycleTaken) -> bool:

@@ -296,9 +296,11 @@ class Quotas:
         groups, for which that is kept, once queues use as much less as is `left`."""
         amounts = sum_by_group(job, pods_of(quorum_needs(job, policy)))
         queue, use = queue_of(self._state, job), (*self.counted(job, amounts), (JOBS, 1))
-        with self._without(left), self._without([(queue, use)], -1):
-            lack = self.full(host) or self.lack(host, needs)
-        if lack is None or lack.limit not in (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING):
+        with self._without(left):
+            alone = self.full(host) or self.lack(host, needs)
+            with self._without([(queue, use)], -1):
+                lack = self.full(host) or self.lack(host, needs)
+        if lack is None or lack == alone or lack.limit not in (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING):
             return None
         own = dict(use).get(lack.resource, 0)
         return msgspec.structs.replace(lack, needed=own, left=max(lack.left + own - lack.needed, 0)) if own else None

@@ -324,7 +324,7 @@ class Candidates:
         whole jobs, of each those that lose the least work first. No rule about who may give room to whom protects them:
         they got it on these terms. A job with other nodes that was lent some for pods which its quorum needs by now
         leaves as a whole."""
-        if takes_none(host, self._config) or not self._state.is_host(host.uid):
+        if host.uid not in self._hosts or takes_none(host, self._config) or not self._state.is_host(host.uid):
             return []
         known, found = self._state.reservations.get(host.uid), list[Candidate]()
         nodes = {of.node: None for of in known.decided.pods} if known is not None else None
@@ -332,6 +332,12 @@ class Candidates:
             if job.stage in _BEGUN and job.slots.nodes and job.uid not in taken:
                 found += self._guest(job, host, nodes)
         return sorted(found, key=lambda of: (of.kind.whole, of.lost_ms, of.priority, of.job.uid))
+
+    @cached_property
+    def _hosts(self) -> set[str]:
+        """The UIDs of the jobs that have guests, or of whose reserved room some pods were lent."""
+        every = [job.slots for job in self._state.jobs.values() if job.slots.nodes]
+        return {uid for slots in every for uid in chain(slots.hosts, *slots.lent.values())}
 
     def _guest(self, job: JobRecord, host: JobRecord, nodes: Container[str] | None) -> Iterator[Candidate]:
         """What a job may give as a guest; `nodes` are those of the host's reservation, if it has one."""

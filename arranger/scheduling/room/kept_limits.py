@@ -14,6 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from operator import attrgetter
 from typing import NamedTuple
 
 from arranger.events.facts import BeyondLimit
@@ -81,6 +82,8 @@ class KeptLimits:
         self.due_ms = math.inf
         #: UID → whether that job can start without its guests, and when its limit is enough; None if it never is.
         self._may_starts: dict[str, bool] = {}
+        #: UID → what a job with nodes leaves of the limits of its queue.
+        self._uses: dict[str, Use] = {}
         self._starts: dict[str, _Start | None] = {}
 
     @cached_property
@@ -128,21 +131,26 @@ class KeptLimits:
         made, known = list[LimitKept](), self._state.kept_limits
         if not self._quotas.of_queues and not known:
             return [], []
-        kept = {job.uid: limit for job, limit in self._first.values()}
-        for uid, limit in sorted(kept.items()):
-            if uid in self._turned:
-                made += self._event(self._state.jobs[uid], limit, known.get(uid))
-        waiting = {job.uid for job in self._waiting}
-        gone = [uid for uid in sorted(known) if uid not in kept and uid not in self._served]
-        over = [uid for uid in gone if uid in self._turned or uid not in waiting]
-        return made, [LimitKept(uid, self._state.jobs[uid].version) for uid in over]
+        first = sorted([job for job, _ in self._first.values()], key=attrgetter("uid"))
+        kept = {job.uid for job in first if job.uid not in self._turned}
+        for job in first:
+            start = self._start(self._host(job)) if job.uid in self._turned else None
+            if start is not None:
+                kept.add(job.uid)
+                made += self._event(job, start, known.get(job.uid))
+        return made, [LimitKept(uid, self._state.jobs[uid].version) for uid in self._over(kept)]
 
-    def _event(self, job: JobRecord, limit: LimitName, known: KeptLimit | None) -> Iterator[LimitKept]:
+    def _over(self, kept: set[str]) -> list[str]:
+        """The jobs (UIDs) for which nothing is kept any more: they lack something else, or don't wait. Who gets nodes
+        has nothing kept anyway."""
+        gone = [uid for uid in sorted(self._state.kept_limits) if uid not in kept and uid not in self._served]
+        waiting = {job.uid for job in self._waiting} if gone else set[str]()
+        return [uid for uid in gone if uid in self._turned or uid not in waiting]
+
+    def _event(self, job: JobRecord, start: _Start, known: KeptLimit | None) -> Iterator[LimitKept]:
         """What is to be recorded: that a limit is kept, or until when it is by now. A time that moves is told with some
         delay, since each event costs the log some bytes."""
-        start = self._start(self._host(job))
-        if start is None:
-            return
+        _, limit = self._first[queue_of(self._state, job)]
         decided = LimitKept(job.uid, job.version, limit, start.ms, start.awaits)
         if known is None:
             yield decided
@@ -164,13 +172,9 @@ class KeptLimits:
         if not self._quotas.of_queues or job.placements or not (self._reservations.held or self._first):
             return None
         policy = self._placer.placing.policies.pod_policy(job, self._config)
-        enough: bool | None = None
+        if not self._suffices(job, pods_of(quorum_needs(job, policy))):
+            return None
         for host in self._before(job):
-            if enough is None:
-                own = pods_of(quorum_needs(job, policy))
-                enough = self._quotas.full(job) is None and self._quotas.lack(job, own) is None
-            if not enough:
-                return None
             left = self._left_for(job, host)
             lack = self._quotas.lack_beside(job, policy, host.job, host.needs, left) if left is not None else None
             if lack is not None:
@@ -248,15 +252,23 @@ class KeptLimits:
         return _Start(start_ms, tuple([self._use(of) for of in leave if of.placements]))
 
     def _enough(self, host: _Host) -> _Start | None:
-        """When a limit is enough for a host that waits for nothing else, as others end; None if it never is."""
-        job, gone, found = host.job, list[JobRecord](), None
-        for end_ms, of in [(0.0, None), *self._reservations.ends(job)]:
+        """When a limit is enough for a host that waits for nothing else, as others end; None if it never is. Jobs of
+        queues that share nothing with the host's but what nodes offer beside guarantees are needed least often."""
+        ends, paths = self._reservations.ends(host.job), self._state.queue_tree.paths
+        way = paths.get(queue_of(self._state, host.job), ())
+        near = {name for name, path in paths.items() if not set(way).isdisjoint(path)}
+        sharing = [of for of in ends if queue_of(self._state, of[1]) in near]
+        return self._enough_of(host, sharing) or self._enough_of(host, ends)
+
+    def _enough_of(self, host: _Host, ends: list[tuple[float, JobRecord]]) -> _Start | None:
+        gone, found = list[JobRecord](), None
+        for end_ms, of in [(0.0, None), *ends]:
             if found is not None and (found == math.inf or end_ms > max(found, self._time_ms)):
                 break
             if of is not None:
                 gone.append(of)
                 self._quotas.release(*self._use(of), 1)
-            if found is None and self._suffices(host):
+            if found is None and self._suffices(host.job, host.needs):
                 found = end_ms
         awaits = self._needed(host, gone) if found is not None else []
         for of in gone:
@@ -273,15 +285,18 @@ class KeptLimits:
         for of in gone:
             self._quotas.release(*self._use(of), -1)
             stay.append(of)
-            if not self._suffices(host):
+            if not self._suffices(host.job, host.needs):
                 self._quotas.release(*self._use(stay.pop()), 1)
                 found += [of.uid] if host.job.uid not in of.slots.hosts else []
         for of in stay:
             self._quotas.release(*self._use(of), 1)
         return found
 
-    def _suffices(self, host: _Host) -> bool:
-        return self._quotas.full(host.job) is None and self._quotas.lack(host.job, host.needs) is None
+    def _suffices(self, job: JobRecord, needs: Mapping[int, int]) -> bool:
+        return self._quotas.full(job) is None and self._quotas.lack(job, needs) is None
 
     def _use(self, job: JobRecord) -> Use:
-        return self._vacating.of_whole(job).of_queue
+        known = self._uses.get(job.uid)
+        if known is None:
+            known = self._uses[job.uid] = self._vacating.use_of(job)
+        return known

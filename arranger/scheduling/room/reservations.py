@@ -363,7 +363,7 @@ class Reservations:
         guests = self._guests.get(tried.job.uid, ())
         if not guests or shortage.quota is None:
             return False
-        left = [self._vacating.of_whole(of).of_queue for of in guests]
+        left = [self._vacating.use_of(of) for of in guests]
         return self._placer.placing.quotas.suffice_without(left, tried.job, tried.policy, shortage.quota)
 
     def _coming(self, job: JobRecord) -> _Found | None:

@@ -35,11 +35,6 @@ class Vacated(NamedTuple):
     queue: str
     use: tuple[tuple[str, int], ...]
 
-    @property
-    def of_queue(self) -> tuple[str, tuple[tuple[str, int], ...]]:
-        """What they leave of the limits of their queue."""
-        return self.queue, self.use
-
 
 class Departing:
     """Pods that leave one after the other, their rooms also as columns: a row, and amounts."""
@@ -165,6 +160,13 @@ class Vacating:
     def left_by_ms(self, pods: Iterable[PodSeen]) -> int:
         """When the grace periods of these pods are over if they leave now, in milliseconds since 1970; 0 of none."""
         return max((leave_by_ms(self._state, pod, self._placing.time_ms) for pod in pods), default=0)
+
+    def use_of(self, job: JobRecord) -> tuple[str, tuple[tuple[str, int], ...]]:
+        """The queue of a job with nodes, and what it leaves of its limits."""
+        known, use = self._placing.jobs.of(job), tuple[tuple[str, int], ...]()
+        if self._placing.quotas.of_queues and not job.slots.done:
+            use = (*self._placing.quotas.counted(job, known.part(known.slots).amounts), (JOBS, 1))
+        return known.queue, use
 
     def of_whole(self, job: JobRecord) -> Vacated:
         """What a job leaves that has no nodes any more."""
