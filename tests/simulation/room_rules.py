@@ -289,7 +289,7 @@ def _forbidden(
         of = state.jobs[victim.job_uid]
         slots, lent = expand(victim.pods).keys(), with_whole(of.valid_spec, of.slots.lent_by(job.uid))
         is_one = job.uid in of.slots.hosts or (slots <= lent if not victim.kind.whole else lent)
-        if not is_one or job.uid not in state.reservations:
+        if not is_one or not state.is_host(job.uid):
             yield f"{of.seen.name} ({of.uid}) leaves for {job.seen.name} as a guest, and is none"
         elif job.uid in of.slots.hosts and _comes_before(state, cycle, of, job, before):
             yield f"{of.seen.name} ({of.uid}) leaves for {job.seen.name}, which would lift its queue above its share"
