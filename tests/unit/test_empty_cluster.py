@@ -12,6 +12,7 @@ from arranger.messages.shortages import shortage_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import Dependency, Stage, Topology
 from arranger.model.pod import HostPort, PodRules, PodTerm, Requirement
+from arranger.model.queue import Preemption
 from arranger.model.reasons import ReasonKind
 from arranger.projections.jobs.records import JobRecord
 from arranger.replay.explain.in_queue import KeptBy
@@ -232,10 +233,17 @@ def zones(*, used: bool = True, nodes: int = 4, config: CycleConfig | None = Non
 
 
 def own(
-    world: World, name: str = "j", *, pods: int = 3, gpus: int = 4, priority: int = 5, **rules: tuple[PodTerm, ...]
+    world: World,
+    name: str = "j",
+    *,
+    pods: int = 3,
+    gpus: int = 4,
+    priority: int = 5,
+    of_queue: str = "",
+    **rules: tuple[PodTerm, ...],
 ) -> None:
     worker = shape(gpus=gpus, labels={"app": "j"}, rules=PodRules(**rules))
-    world.job(name, workers=pods, worker=worker, min_workers=pods, equals=True, priority=priority)
+    world.job(name, workers=pods, worker=worker, min_workers=pods, equals=True, priority=priority, of_queue=of_queue)
 
 
 def test_more_pods_that_avoid_each_other_by_zone_than_zones_never_fit() -> None:
@@ -345,3 +353,20 @@ def test_by_its_rules_a_job_is_infeasible_if_and_only_if_an_empty_cluster_does_n
     assert bool(full.waits and full.waits.shortage.infeasible) == (not alone.placements)
     if full.waits is not None and full.waits.shortage.infeasible:
         assert alone.waits is not None and full.waits.shortage == alone.waits.shortage
+
+
+def test_a_job_that_its_rules_keep_out_leaves_the_others_their_shares() -> None:
+    """Of 32 GPUs, two queues are entitled to half each, not three to a third."""
+    world = World(config=CycleConfig(search_steps=20_000, preemption=Preemption()))
+    for number in range(8):
+        world.node(f"n{number}", gpus=4, labels={"zone": f"z{number % 2}"})
+    for queue in ("x", "y", "z"):
+        world.queue(queue)
+    for number in range(8):
+        world.job(f"runs{number}", leader=shape(cpu=1, gpus=4), of_queue="x" if number < 6 else "y")
+    world.settle()
+    own(world, of_queue="z", anti_affinity=(_term("zone"),))
+    assert reason(world).infeasible
+    world.job("gang", workers=2, worker=shape(gpus=4), min_workers=2, equals=True, of_queue="y")
+    [decided] = [event for event in world.cycle() if isinstance(event, k.Preempted)]
+    assert [world.state.jobs[of.job_uid].valid_spec.queue for of in decided.victims] == ["x", "x"]
