@@ -76,7 +76,7 @@ class EmptyCluster:
         bound, recorded = config.search_bound(len(view)), job.waits is not None and job.waits.shortage.infeasible
         if view.neighbours is None or not view.neighbours.complete or not own_rules.may_forbid(job):
             return None
-        if not recorded and self._steps >= SEARCHES * bound:
+        if not bound or (not recorded and self._steps >= SEARCHES * bound):
             return None
         joining = own_rules.joins_nobody(job, view.neighbours)
         pods = (job.seen.namespace, job.seen.name, alike)  # selectors may match the name
