@@ -1,6 +1,7 @@
 """What explain offers a job that waits while the only reservation waits for a job that may never end."""
 
 import msgspec
+import pytest
 
 from arranger.projections.jobs.records import JobRecord
 from arranger.replay.explain.remedies import Remedy
@@ -49,6 +50,21 @@ def test_more_reservations_are_offered_where_the_only_one_may_last_for_ever() ->
 
 def test_none_are_offered_where_the_present_one_ends() -> None:
     assert not reserving(waiting_for_an_endless_job(deadline_s=600), "large")
+
+
+@pytest.mark.parametrize("revised", [False, True])
+def test_more_are_offered_where_the_present_one_waits_for_a_job_that_runs_for_longer_than_expected(
+    revised: bool,
+) -> None:
+    """Its start is known, but moves further and further away."""
+    world = waiting_for_an_endless_job(expected_s=600)
+    assert not reserving(world, "large")
+    world.pass_time(700)
+    world.job("idle", suspend=True)
+    if revised:
+        world.cycle()
+    (found,) = reserving(world, "large")
+    assert found.text == "the setting reservations 2 instead of 1; then room is reserved for it"
 
 
 def test_none_are_offered_for_room_that_the_first_one_needs() -> None:

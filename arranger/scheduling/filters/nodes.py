@@ -297,7 +297,9 @@ class Filters:
         *,
         order: Sequence[str] = (),
         ignore_health: bool = False,
+        alone: bool = False,
     ) -> None:
+        """`ignore_health`: whether a job could ever run, where further pods may ease rules; not if it is `alone`."""
         self._view = view
         self._scope = ignore_health
         #: The part of the cluster in which a quorum is tried, as of `inside`.
@@ -308,9 +310,8 @@ class Filters:
         self._outside = FITS
         if ignore_health:
             filters = [lasting for of in filters if (lasting := of.on_healthy_nodes()) is not None]
-        self._all = [
-            of for of in _in_order(filters, order) if not (ignore_health and isinstance(of, PodFilter) and of.eased)
-        ]
+        eased = ignore_health and not alone
+        self._all = [of for of in _in_order(filters, order) if not (eased and isinstance(of, PodFilter) and of.eased)]
         self._of_facts = [of for of in self._all if not isinstance(of, PodFilter)]
         #: Those that refuse before any that looks at other pods.
         self._first = [*takewhile(lambda of: not isinstance(of, PodFilter), self._all)]

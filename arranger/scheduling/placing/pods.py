@@ -62,14 +62,15 @@ class Placing:
         #: What falls short on this view does so for good.
         self._empty = False
 
-    def emptied(self, observer: CycleObserver | None) -> "Placing":
+    def emptied(self, observer: CycleObserver | None, *, joining: bool = False) -> "Placing":
         """The same nodes without pods and all healthy, without limits of queues and namespaces, and without complete
-        searches."""
+        searches. `joining`: no pods of others ease the rules."""
         found = copy(self)
         config = CycleConfig(tried_pods=self.config.tried_pods, filter_order=self.config.filter_order)
         found.config, found.observer, found._empty = config, observer, True
         found.view = self.view.emptied()
-        found.filters = Filters(found.view, self.policies.filters, order=config.filter_order, ignore_health=True)
+        filters, order = self.policies.filters, config.filter_order
+        found.filters = Filters(found.view, filters, order=order, ignore_health=True, alone=joining)
         found.quotas, found.units = Quotas(State(), self.time_ms), Units(found)
         found._rankings, found._mix, found._labelled = KeptRankings.on(found.view, config), (), {}
         return found

@@ -40,10 +40,11 @@ def _about(rules: PodRules, pod: Neighbour) -> Iterator[Question]:
     yield from (selected_by(term, pod) for term in rules.anti_affinity)
     yield from (_spread_over(rule, pod) for rule in rules.spread)
     if rules.affinity:
-        yield _joined(rules.affinity, pod)
+        yield joined(rules.affinity, pod)
 
 
-def _joined(terms: tuple[PodTerm, ...], pod: Neighbour) -> SelectedPods:
+def joined(terms: tuple[PodTerm, ...], pod: Neighbour) -> SelectedPods:
+    """The pods that this one must join."""
     return SelectedPods(tuple((within(term, pod.namespace), term.selector) for term in terms))
 
 
@@ -138,7 +139,7 @@ class Rules:
                 yield GroupRule(RuleKind.APART, other, (domains,), none, frozenset({number}))
 
     def _join(self, number: int, terms: tuple[PodTerm, ...]) -> GroupRule:
-        selected = _joined(terms, self._pod(number))
+        selected = joined(terms, self._pod(number))
         counted = self._matching(selected)
         domains, counts = [], []
         for term in terms:

@@ -109,11 +109,12 @@ def configurations(case: WaitingCase) -> Iterator[Change]:
 
 
 def more_reservations(case: WaitingCase) -> Sequence[Change]:
-    """Let more jobs have reservations, where all present ones may last for ever: one waits for jobs without an expected
-    end."""
-    known, config = case.state.reservations, case.config
-    unknown = any(of.decided.awaits and not of.decided.start_ms for of in known.values())
-    if not (config.reservations and unknown) or case.job.uid in known:
+    """Let more jobs have reservations, where a present one may last for ever: it waits for jobs without an expected
+    end, or for one that has outlived it."""
+    known, config, now_ms = case.state.reservations, case.config, case.state.time_ms
+    decided = [of.decided for of in known.values() if of.decided.awaits]
+    lasting = any(of.start_ms <= now_ms or not set(of.awaits).isdisjoint(of.outlived) for of in decided)
+    if not (config.reservations and lasting) or case.job.uid in known:
         return ()
 
     def with_more(number: int) -> Change:
