@@ -74,7 +74,7 @@ function pods(standing: Explained["standing"]): string {
   if (!standing.ended) return present(standing);
   if (standing.podsPresent) return `${many(standing.podsPresent, "pod")} still there`;
   if (standing.podsDesired !== 0) return "all gone: the job has ended";
-  return standing.attempt ? "it had no nodes when it ended" : "it never had nodes";
+  return standing.hadNodes ? "it had no nodes when it ended" : "it never had nodes";
 }
 
 function taken(one: Explained["takings"][number], now: number): ComponentChildren {

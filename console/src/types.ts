@@ -196,6 +196,8 @@ export interface Explained {
     podsRunning?: number;
     podsFailed?: number;
     podsPresent: number;
+    /** Whether it has had nodes in any attempt. */
+    hadNodes: boolean;
     /** The pods of an earlier attempt that have to go before this one begins. */
     podsEarlier?: string[];
     /** What can be done about a failure; empty if the job hasn't failed. */

@@ -552,7 +552,7 @@ def _pods(job: JobStanding) -> str:
         seen = f"{job.pods_seen} were seen" + (f": {there}" if there else "")
         return f"{job.pods_placed} of {job.pods_desired} have nodes, {seen}{also}"
     if job.pods_desired == 0:
-        return "it had no nodes when it ended" if job.attempt else "it never had nodes"
+        return "it had no nodes when it ended" if job.had_nodes else "it never had nodes"
     left = job.pods_present
     still = f"{left} of its pods still {'exists' if left == 1 else 'exist'}" if left else "its pods are gone"
     had = f"it had {job.pods_desired}; " if job.pods_desired is not None else ""
