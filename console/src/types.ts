@@ -181,6 +181,8 @@ export interface NoRoom {
 }
 export interface Explained {
   timeMs: number;
+  /** The offset before the first event that was read to explain it. */
+  began: number;
   standing: {
     message: string;
     messageAt: number;

@@ -287,7 +287,9 @@ class ExplanationPrinter:
             rows = [(one.offset, one.text) for one in events]
             self._some(("offset", "event"), rows, "earlier events like these", right=("offset",))
         elif waiting.shortfall is not None:
-            heading(f"No single event was found without which a cycle would give it {self._what(waiting)} now")
+            began = self._answer.began
+            since = f" from offset {began + 1} on, where the part of the log that was read begins," if began else ""
+            heading(f"No single event{since} was found without which a cycle would give it {self._what(waiting)} now")
 
     def _remedies(self, waiting: Waiting) -> None:
         """Print the changes that would help, the first few of each kind."""
