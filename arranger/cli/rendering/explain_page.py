@@ -242,7 +242,7 @@ class ExplanationPrinter:
         self._nodes_to_come(waiting)
         if waiting.in_queue is not None:
             self._in_queue(waiting.in_queue)
-        self._rows(waiting_rows(waiting, self._time), 13)
+        self._rows(waiting_rows(waiting, self._answer.time_ms, self._time), 13)
         self._blockers(waiting)
         self._remedies(waiting)
         if waiting.ahead:
