@@ -44,8 +44,8 @@ export function Facts({ value, now }: { value: Omit<Explained, "intervals" | "pl
   const last = (name: string, of: readonly unknown[]): string => (of.length > 1 ? `${name}, last of ${of.length}` : name);
   facts.push(...value.takings.slice(-1).map((one): Fact => [last("Took room", value.takings), taken(one, now)]));
   facts.push(...value.givings.slice(-1).map((one): Fact => [last("Gave room", value.givings), given(one, now)]));
-  if (value.kept) facts.push(["Reserved for it", kept(value.kept)]);
-  if (value.keptLimit) facts.push(["Kept for it", keptLimit(value.keptLimit)]);
+  if (value.kept) facts.push(["Reserved for it", kept(value.kept, now)]);
+  if (value.keptLimit) facts.push(["Kept for it", keptLimit(value.keptLimit, now)]);
   return (
     <>
       {facts.map(([name, text], place) => (
@@ -74,7 +74,7 @@ function pods(standing: Explained["standing"]): string {
   if (!standing.ended) return present(standing);
   if (standing.podsPresent) return `${many(standing.podsPresent, "pod")} still there`;
   if (standing.podsDesired !== 0) return "all gone: the job has ended";
-  return standing.attempt ? "it had no nodes when it ended" : "it never had nodes";
+  return standing.hadNodes ? "it had no nodes when it ended" : "it never had nodes";
 }
 
 function taken(one: Explained["takings"][number], now: number): ComponentChildren {
@@ -114,8 +114,9 @@ function given(one: Explained["givings"][number], now: number): ComponentChildre
   );
 }
 
-function kept(one: NonNullable<Explained["kept"]>): ComponentChildren {
-  const start = one.startMs > 0 ? `expected to start at ${stamp(one.startMs / 1000)}` : "start unknown";
+function kept(one: NonNullable<Explained["kept"]>, now: number): ComponentChildren {
+  const expected = one.startMs > now ? "expected" : "where it was expected";
+  const start = one.startMs > 0 ? `${expected} to start at ${stamp(one.startMs / 1000)}` : "start unknown";
   return (
     <>
       {few(one.nodes)}, {start}
@@ -125,8 +126,9 @@ function kept(one: NonNullable<Explained["kept"]>): ComponentChildren {
   );
 }
 
-function keptLimit(one: NonNullable<Explained["keptLimit"]>): ComponentChildren {
-  const start = one.startMs > 0 ? `enough is left at ${stamp(one.startMs / 1000)}` : "when enough is left isn't known";
+function keptLimit(one: NonNullable<Explained["keptLimit"]>, now: number): ComponentChildren {
+  const expected = one.startMs > now ? "is expected" : "was expected";
+  const start = one.startMs > 0 ? `enough ${expected} to be left at ${stamp(one.startMs / 1000)}` : "when enough is left isn't known";
   return (
     <>
       {shown(one.text)}; {start}

@@ -134,7 +134,7 @@ function Why({ life, at }: { life: Life; at: string }) {
           {value.waiting && (
             <>
               <h3>{toStart ? "Why it waits" : "Why further pods wait"}</h3>
-              <Waiting waiting={value.waiting} placed={value.standing.podsPlaced} />
+              <Waiting waiting={value.waiting} value={value} />
             </>
           )}
         </>
@@ -197,11 +197,17 @@ function State({ value }: { value: Explained }) {
   );
 }
 
-/** What would help a job of which so many pods are `placed`, what stands in its way, and who has what it lacks. */
-export function Waiting({ waiting, placed }: { waiting: NonNullable<Explained["waiting"]>; placed: number }) {
+interface WaitingOf {
+  waiting: NonNullable<Explained["waiting"]>;
+  /** The explanation that has it. */
+  value: Pick<Explained, "began" | "standing">;
+}
+
+/** What would help a waiting job, what stands in its way, and who has what it lacks. */
+export function Waiting({ waiting, value }: WaitingOf) {
   const closest = waiting.shortfall?.closest;
   const holding = waiting.takers.filter((one) => one.holds);
-  const nodes = waiting.gets > 0 || placed > 0 ? "more nodes" : "nodes";
+  const nodes = waiting.gets > 0 || value.standing.podsPlaced > 0 ? "more nodes" : "nodes";
   return (
     <>
       <p>
@@ -235,7 +241,11 @@ export function Waiting({ waiting, placed }: { waiting: NonNullable<Explained["w
         ))}
       </Sentences>
       {waiting.shortfall && !waiting.blockers.length && !waiting.earlier.length && (
-        <p>No single event was found without which a cycle would give it {nodes} now.</p>
+        <p>
+          No single event
+          {value.began > 0 && ` from #${value.began + 1} on, where the part of the log that was read begins,`} was found
+          without which a cycle would give it {nodes} now.
+        </p>
       )}
       <InQueue waiting={waiting} />
       <Sentences title="Who has what it lacks">

@@ -291,7 +291,7 @@ function Job() {
           </p>
           {told && (
             <>
-              {told.waiting && <Waiting waiting={told.waiting} placed={told.standing.podsPlaced} />}
+              {told.waiting && <Waiting waiting={told.waiting} value={told} />}
               <Happened value={told} />
               <h4>Where it stands</h4>
               <dl class="pairs">

@@ -181,6 +181,8 @@ export interface NoRoom {
 }
 export interface Explained {
   timeMs: number;
+  /** The offset before the first event that was read to explain it. */
+  began: number;
   standing: {
     message: string;
     messageAt: number;
@@ -196,6 +198,8 @@ export interface Explained {
     podsRunning?: number;
     podsFailed?: number;
     podsPresent: number;
+    /** Whether it has had nodes in any attempt. */
+    hadNodes: boolean;
     /** The pods of an earlier attempt that have to go before this one begins. */
     podsEarlier?: string[];
     /** What can be done about a failure; empty if the job hasn't failed. */

@@ -215,7 +215,7 @@ def test_unknown_names_are_answered_with_the_nearest(log: list[str], capsys: pyt
     ("arguments", "complaint"),
     [
         ((), "name what to find"),
-        (("--job", "big"), "--job needs a condition: one of --stage"),
+        (("--job", "big"), "--job needs a condition, usually --blocked: one of --stage"),
         (("--job", "big", "--cordoned"), "--cordoned is for --node"),
         (("--node", "n1", "--free-gpu", "two"), "'two' can't be used (allowed: < <= = >= or > and an amount"),
         (("--node", "n1", "--free", "memory<lots"), "'memory<lots' can't be used"),

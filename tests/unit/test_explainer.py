@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from arranger.cli.explaining import Explanations
+from arranger.cli.inputs import explainer as explainer_module
 from arranger.cli.inputs.explainer import Explainer, as_json
 from arranger.cli.inputs.reading import NotFound
 from arranger.events import kinds as k
@@ -14,7 +16,9 @@ from arranger.events.file_log import FileLog
 from arranger.events.log import Entry, Position, entries
 from arranger.replay.explain.job_history import AskedJob
 from arranger.replay.reading.history import Point
+from tests.commands import Run, to_file
 from tests.servers import REPOSITORY
+from tests.world import World, shape
 
 HISTORIES = REPOSITORY / "tests" / "histories"
 
@@ -97,3 +101,56 @@ async def test_a_question_that_is_taken_back_leaves_what_it_has_read() -> None:
     assert (await explanations.answer("explain", values))[0] == whole
     assert log.entries_read == everything - read
     await log.close()
+
+
+def _held_since_before() -> World:
+    """All GPUs went to `first` before `big`, which waits for them, was created. Meanwhile many snapshots were taken."""
+    world = World()
+    world.node("n1", cpu=16, gpus=8)
+    for name in ("first", "big"):
+        world.job(name, workers=1, worker=shape(cpu=1, gpus=8), min_workers=1, created=world.now_ms)
+        world.settle()
+        world.pass_time(60)
+    return world
+
+
+def _placed(world: World) -> tuple[int, int]:
+    """The number of the entry in which `first` was placed, and that event's offset."""
+    return next(
+        (number, offset)
+        for number, entry in enumerate(world.entries, start=1)
+        for offset, event in enumerate(entry.batch.events, start=entry.first)
+        if isinstance(event, k.Placed)
+    )
+
+
+def test_an_event_before_the_newest_snapshot_without_the_job_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = _held_since_before()
+    number, placed = _placed(world)
+    whole = to_file(world.entries, tmp_path / "whole.log")
+    log = to_file(world.entries, tmp_path / "run.log", snapshot_after=number)
+    found = Run(capsys, "explain", "big", *log).out
+    assert "What keeps it waiting (events before its creation)" in found
+    assert f"  {placed}  default/first was placed" in found and found == Run(capsys, "explain", "big", *whole).out
+    began = world.entries[number - 1].last
+    sentence = f"No single event from offset {began + 1} on, where the part of the log that was read begins"
+    trimmed = to_file(world.entries, tmp_path / "trimmed.log", snapshot_after=number, trim=began + 1)
+    assert sentence in Run(capsys, "explain", "big", *trimmed).out
+    monkeypatch.setattr(explainer_module, "LOOK_BACK", 0)
+    assert sentence in Run(capsys, "explain", "big", *log).out
+
+
+def test_a_node_that_was_closed_before_the_newest_snapshot_without_the_job_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    world.node("n1", cpu=16)
+    world.node("n1", cpu=16, cordoned=True)
+    number = len(world.entries)
+    world.pass_time(60)
+    world.job("big", leader=shape(cpu=1), created=world.now_ms)
+    world.settle()
+    log = to_file(world.entries, tmp_path / "run.log", snapshot_after=number)
+    assert f"  {world.entries[number - 1].last}  n1 was cordoned" in Run(capsys, "explain", "big", *log).out

@@ -371,6 +371,24 @@ def test_every_bar_of_a_run_says_how_that_ended_though_its_pods_ended_one_after_
     assert [bar.gpus for bar in runs] == [16, 8] and [bar.outcome for bar in runs] == ["Succeeded"] * 2
 
 
+def test_a_job_runs_on_whose_quorum_is_raised_above_its_workers() -> None:
+    """It keeps its nodes and its stage, as explain and the ledger of waits say too, unless that lasts."""
+    world, index, lines = World(), gantt_module.GanttIndex(), SeriesIndex()
+    world.node("n", cpu=4)
+    job = world.job("elastic", workers=5, min_workers=1, leader_service=True)
+    for least in (1, 4, 1):
+        world.say(msgspec.structs.replace(job.seen, spec=msgspec.structs.replace(job.valid_spec, min_workers=least)))
+        world.settle()
+        world.pass_time(4)
+        index.note(world.state, {job.uid: None})
+        lines.note(world.state, [job.uid])
+        assert job.stage == Stage.RUNNING and job.quorum_placed() == (least == 1)
+        assert moment(world.state).totals.jobs_running == 1 and moment(world.state).jobs[0].wait_cause is None
+    [of] = index.gantt(0, world.now_ms, complete=True).jobs
+    assert [(bar.kind, bar.outcome) for bar in of.bars] == [("running", "")]
+    assert lines.series(9, world.state, complete=True).jobs_waiting[-1] == 0
+
+
 def test_each_deleted_job_is_kept_though_another_one_has_its_name() -> None:
     """By its UID, from the offset on at which it is gone; also one that never waited nor ran."""
     world, index = World(), gantt_module.GanttIndex()

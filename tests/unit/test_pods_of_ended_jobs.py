@@ -10,7 +10,7 @@ from arranger.projections import snapshot
 from arranger.projections.jobs.parts import LEADER
 from arranger.replay.console.moment import moment
 from tests.commands import Run, to_file
-from tests.unit.test_lifecycle_workers import running
+from tests.unit.test_lifecycle_workers import fail, later, running
 from tests.world import World
 
 
@@ -44,6 +44,19 @@ def test_a_job_that_ends_without_nodes_after_an_attempt_is_not_said_to_have_had_
     assert job.ended and job.pods_told() == 0
     log = to_file(world.entries, tmp_path / "run.log")
     assert "  pods      it had no nodes when it ended" in Run(capsys, "explain", "ppo", *log).out
+
+
+def test_a_job_that_fails_because_its_workers_are_given_up_is_not_said_to_have_had_no_nodes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world, job = running(equals=True, success=(1,), workers=2, min_workers=2, restart_limit=0)
+    fail(world, job, 0, 1)
+    world.settle()
+    later(world)
+    assert (job.stage, job.attempt, job.pods_told()) == (Stage.FAILED, 0, 0), "given up: their slots have no nodes"
+    log = to_file(world.entries, tmp_path / "run.log")
+    assert "  pods      it had no nodes when it ended" in Run(capsys, "explain", "ppo", *log).out
+    assert "  had none in the end" in Run(capsys, "replay", *log).out
 
 
 def test_of_a_job_that_ended_in_an_earlier_epoch_no_number_is_told(

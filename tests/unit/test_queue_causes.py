@@ -119,7 +119,7 @@ def order(world: World) -> Known:
     world.job("rival", leader=shape(gpus=4), of_queue="vision", created=world.now_ms + 1)
     victim(world)
     world.queue("vision", parent="lab", weight=9)
-    says = "kept waiting by the order: it would fit", "weight 8 of queue rl instead of 1", "queue vision: weight 1 → 9"
+    says = "kept waiting by the order: it would fit", "weight 7 of queue rl instead of 1", "queue vision: weight 1 → 9"
     ahead = "vision uses 20% of its share of nvidia.com/gpu, rl uses 33% of its share of nvidia.com/gpu"
     return Known("Order", "", world.state.offset, (*says, ahead))
 

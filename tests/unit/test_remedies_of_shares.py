@@ -117,10 +117,31 @@ def test_the_first_job_in_the_order_is_told_which_weight_lets_its_queue_reclaim(
     assert told[0].startswith("weight 2 of queue b instead of 1; it would take room from default/c1 (Surplus, 8 pods")
 
 
+def test_the_least_weight_that_is_enough_is_named() -> None:
+    world = cluster()
+    world.queue("b")
+    world.queue("c")
+    runs(world, "c1", ALL, "c", least=2)
+    waits(world, "b1", 9, "b")
+    [told] = [of for of in helps(world, "b1") if of.startswith("weight")]
+    assert told.startswith("weight 3 of queue b instead of 1;"), "and not 4, the next power of two"
+
+
+def test_a_queue_need_deserve_only_what_weights_do_not_give_it() -> None:
+    world = cluster()
+    world.queue("b")
+    world.queue("c")
+    world.queue("d", deserved=((GPU, 2),))
+    runs(world, "c1", ALL, "c", least=2)
+    waits(world, "b1", 8, "b")
+    [told] = [of for of in helps(world, "b1") if of.startswith("deserved")]
+    assert told.startswith(f"deserved 3 {GPU} of queue b; it would"), "half of the rest is its own, in whole GPUs"
+
+
 def test_it_is_told_what_its_queue_would_have_to_deserve_if_queues_deserve_something() -> None:
     told = [of for of in helps(above_its_share(deserved=4), "b1") if of.startswith("deserved")]
     assert len(told) == 1
-    assert told[0].startswith(f"deserved 8 {GPU} of queue b instead of 4; it would take room from default/c1")
+    assert told[0].startswith(f"deserved 7 {GPU} of queue b instead of 4; it would take room from default/c1")
     assert not any(of.startswith("deserved") for of in helps(above_its_share(), "b1"))
 
 
@@ -132,7 +153,7 @@ def test_what_its_queue_uses_counts_in_what_it_would_have_to_deserve() -> None:
     runs(world, "c1", ALL - 2, "c", least=2)
     world.queue("d")
     waits(world, "b1", 8, "b")
-    assert any(of.startswith(f"deserved 10 {GPU} of queue b; it would") for of in helps(world, "b1"))
+    assert any(of.startswith(f"deserved 9 {GPU} of queue b; it would") for of in helps(world, "b1"))
 
 
 def test_a_queue_is_not_told_to_deserve_more_than_the_capability_of_one_above_it() -> None:
@@ -149,14 +170,28 @@ def test_a_queue_is_not_told_to_deserve_more_than_the_capability_of_one_above_it
 def test_queues_above_its_own_deserve_more_too() -> None:
     world = cluster()
     world.queue("org", deserved=((GPU, 5),))
+    world.queue("b", parent="org", deserved=((GPU, 1),))
+    world.queue("s", parent="org", weight=3)
+    world.queue("c", deserved=((GPU, 4),))
+    runs(world, "s1", 4, "s")
+    runs(world, "c1", ALL - 4, "c", least=2)
+    waits(world, "s2", 8, "s")
+    waits(world, "b1", 6, "b")
+    told = (
+        f"deserved 5 {GPU} of queue b instead of 1 and deserved 6 {GPU} of queue org instead of 5; it would take room"
+    )
+    assert any(of.startswith(told) for of in helps(world, "b1"))
+
+
+def test_a_queue_deserves_no_more_where_it_is_enough_that_those_above_it_do() -> None:
+    world = cluster()
+    world.queue("org", deserved=((GPU, 5),))
     world.queue("b", parent="org", deserved=((GPU, 4),))
     world.queue("c", deserved=((GPU, 4),))
     runs(world, "c1", ALL, "c", least=2)
     waits(world, "b1", 8, "b")
-    told = (
-        f"deserved 8 {GPU} of queue b instead of 4 and deserved 8 {GPU} of queue org instead of 5; it would take room"
-    )
-    assert any(of.startswith(told) for of in helps(world, "b1"))
+    [told] = [of for of in helps(world, "b1") if of.startswith("deserved")]
+    assert told.startswith(f"deserved 8 {GPU} of queue org instead of 5; it would take room")
 
 
 def test_a_queue_within_its_share_is_not_told_to_be_heavier() -> None:

@@ -197,9 +197,10 @@ class _Question:
             flag = "--" + min(strange).replace("_", "-")
             raise click.UsageError(f"{flag} is for {'--node' if self.job else '--job'}")
         if (self.job or self.node) and not tests and not options["gone"]:
-            names = _JOB_TESTS if self.job else _NODE_TESTS
-            flags = ", ".join("--" + name.replace("_", "-") for name in (*names, "gone"))
-            raise click.UsageError(f"{'--job' if self.job else '--node'} needs a condition: one of {flags}")
+            subject, usual = ("--job", "--blocked") if self.job else ("--node", "--cordoned")
+            names = (*(_JOB_TESTS if self.job else _NODE_TESTS), "gone")
+            flags = ", ".join("--" + name.replace("_", "-") for name in names)
+            raise click.UsageError(f"{subject} needs a condition, usually {usual}: one of {flags}")
         self.blocked: bool = options["blocked"]
         if self.blocked and (len(tests) > 1 or options["gone"] or options["negated"]):
             raise click.UsageError("--blocked can't be used with other conditions")

@@ -12,6 +12,7 @@ from arranger.cli.inputs.reading import (
     NotFound,
     as_of,
     before_beginning,
+    begin_early,
     begin_without,
     feed,
     job_index_of,
@@ -39,6 +40,10 @@ from arranger.replay.reading.history import Point
 from arranger.replay.what_if.hypothesis import private_copy
 from arranger.replay.what_if.one_cycle import Inputs, Scout
 from arranger.workers.log.last_config import last_config
+
+#: If no single event was found that keeps a job waiting, and one before those that were read may, so many events before
+#: the point are read, from a snapshot before them on.
+LOOK_BACK = 50_000
 
 
 def as_json(answer: Explanation) -> dict[str, Any]:
@@ -157,6 +162,10 @@ class Explainer:
         reading = await self._gone_on(asked, point) or await self._read(asked, point)
         self._last = reading
         answer = reading.answer()
+        lacks_event = answer is not None and answer.waiting is not None and answer.waiting.lacks_event
+        if lacks_event and (earlier := await self._earlier(reading, point)) is not None:
+            self._last = reading = earlier
+            answer = reading.answer()
         if answer is None:  # it may have been deleted before the snapshot from which this pass began
             answer = await self._before(asked, *await self._last_gone(asked, point, reading.job_histories.state))
             if answer is None:
@@ -191,8 +200,19 @@ class Explainer:
         # A cycle that placed the job began before the last point: only a pass that comes by there repeats it.
         return last if last.job_histories.out_of_reach == had else None
 
-    async def _read(self, asked: AskedJob, point: Point) -> _Reading:
-        state, position = await begin_without(self._log, point, asked.name)
+    async def _earlier(self, reading: _Reading, point: Point) -> _Reading | None:
+        """A pass that begins before this one; None if there is no earlier beginning within reach."""
+        least, began = reading.position.offset - LOOK_BACK, reading.job_histories.began
+        try:
+            if began <= max(least, (await self._log.start()).offset):
+                return None
+            begin = await begin_early(self._log, max(least, 0))
+            return await self._read(reading.asked, point, begin) if begin[1].offset < began else None
+        except LogError:  # it has just been trimmed
+            return None
+
+    async def _read(self, asked: AskedJob, point: Point, begin: tuple[State, Position] | None = None) -> _Reading:
+        state, position = begin or await begin_without(self._log, point, asked.name)
         config = await last_config(self._log, state, position) if state.last_cycle else None
         reading = _Reading(state, position, config, asked)
         try:

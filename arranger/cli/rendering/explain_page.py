@@ -242,7 +242,7 @@ class ExplanationPrinter:
         self._nodes_to_come(waiting)
         if waiting.in_queue is not None:
             self._in_queue(waiting.in_queue)
-        self._rows(waiting_rows(waiting, self._time), 13)
+        self._rows(waiting_rows(waiting, self._answer.time_ms, self._time), 13)
         self._blockers(waiting)
         self._remedies(waiting)
         if waiting.ahead:
@@ -287,7 +287,9 @@ class ExplanationPrinter:
             rows = [(one.offset, one.text) for one in events]
             self._some(("offset", "event"), rows, "earlier events like these", right=("offset",))
         elif waiting.shortfall is not None:
-            heading(f"No single event was found without which a cycle would give it {self._what(waiting)} now")
+            began = self._answer.began
+            since = f" from offset {began + 1} on, where the part of the log that was read begins," if began else ""
+            heading(f"No single event{since} was found without which a cycle would give it {self._what(waiting)} now")
 
     def _remedies(self, waiting: Waiting) -> None:
         """Print the changes that would help, the first few of each kind."""
@@ -552,7 +554,7 @@ def _pods(job: JobStanding) -> str:
         seen = f"{job.pods_seen} were seen" + (f": {there}" if there else "")
         return f"{job.pods_placed} of {job.pods_desired} have nodes, {seen}{also}"
     if job.pods_desired == 0:
-        return "it had no nodes when it ended" if job.attempt else "it never had nodes"
+        return "it had no nodes when it ended" if job.had_nodes else "it never had nodes"
     left = job.pods_present
     still = f"{left} of its pods still {'exists' if left == 1 else 'exist'}" if left else "its pods are gone"
     had = f"it had {job.pods_desired}; " if job.pods_desired is not None else ""

@@ -105,7 +105,7 @@ def _job_cells(job: JobLine) -> tuple[object, ...]:
     there = states_text(job.pods_running, job.pods_failed)
     pods = f"{job.pods_placed} of {job.pods_desired} placed" + (f", {there}" if there else "")
     if job.stage in ENDED:
-        had = [] if job.pods_desired is None else [f"had {job.pods_desired or 'none'}"]
+        had = [] if job.pods_desired is None else [f"had {job.pods_desired or 'none in the end'}"]
         pods = ", ".join([*had, *([f"{job.pods_seen} still there"] if job.pods_seen else [])]) or "-"
     name, priority = f"{job.namespace}/{job.name}", priority_text(job.priority, job.own_priority)
     return (job.queue or "-", name, job.stage, job.schedule_state, priority, job.attempt, pods, job.message)

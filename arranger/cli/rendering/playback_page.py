@@ -23,7 +23,7 @@ from arranger.web.naming import named
 from arranger.web.page import FOLDER
 
 #: What the page shows of an explanation, and of why a job waits.
-_SHOWN = ("offset", "time_ms", "standing", "waiting", "consequences", "takings", "givings", "kept")
+_SHOWN = ("offset", "began", "time_ms", "standing", "waiting", "consequences", "takings", "givings", "kept")
 _OF_WAITING = (
     "why", "position", "queue_length", "queue_policy", "ahead", "shortfall", "takers", "passed_by", "blockers",
     "earlier", "remedies", "tried", "gets", "in_queue", "takes_none",

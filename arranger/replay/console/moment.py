@@ -14,7 +14,7 @@ import numpy as np
 from arranger.messages.queues import state_text
 from arranger.model.accelerators import is_accelerator
 from arranger.model.config import CycleConfig
-from arranger.model.job import JobSpec
+from arranger.model.job import JobSpec, Stage
 from arranger.model.pod import Labels, gpus_of
 from arranger.projections.cluster.nodes import Amounts, NodeTable
 from arranger.projections.derived.queue_counts import queue_of
@@ -198,9 +198,10 @@ def standings(
 
 
 def waits(job: JobRecord) -> bool:
-    """Whether a job wants to run and has no quorum of nodes, though further pods of it may get some: one whose workers
-    are given up only ends."""
-    return job.active and not job.quorum_placed() and len(job.placements) < job.pods_desired()
+    """Whether a job is to start and has no quorum of nodes. One that has started goes on, also if its quorum is raised
+    or lost, until it is decided that it starts again, or ends."""
+    starts = job.active and job.stage in (Stage.PENDING, Stage.RESCHEDULING)
+    return starts and not job.quorum_placed() and len(job.placements) < job.pods_desired()
 
 
 def runs(job: JobRecord) -> bool:
@@ -211,7 +212,7 @@ def runs(job: JobRecord) -> bool:
 def main_cause(state: State, job: JobRecord, *, waiting: bool) -> str | None:
     """The cause of a job's waiting that counts most; None if it doesn't wait. `waiting` is what `waits` says."""
     causes = every_cause(state, job)
-    if not causes and waiting:  # it has just lost its quorum, or is to be ended
+    if not causes and waiting:  # it is to be ended
         return Cause.SCHEDULER
     return str(max(causes, key=lambda of: of[1])[0]) if causes else None
 

@@ -97,6 +97,8 @@ class JobStanding(msgspec.Struct, frozen=True):
     labels: str = ""
     #: Its pods whose containers failed last, the newest first; none of an ended job.
     failed: tuple[FailedPod, ...] = ()
+    #: Whether it has had nodes in any attempt.
+    had_nodes: bool = False
 
 
 class Deletion(msgspec.Struct, frozen=True):
@@ -278,4 +280,5 @@ def _standing(story: Story, job: JobRecord) -> JobStanding:
         unset=unset_of(job),
         labels=labels_of(job),
         failed=failed_pods(story.state, job, story.pod_histories.failures),
+        had_nodes=bool(job.attempt or job.times.start_ms),
     )

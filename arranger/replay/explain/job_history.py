@@ -85,7 +85,8 @@ class JobHistories:
         self._policies = policies
         self._leaving = leaving
         self._folded = folded
-        self._began = state.offset
+        #: The offset before the first entry that is read.
+        self.began = state.offset
         #: The time at which reading began; 0 before the first entry.
         self._began_ms = state.time_ms
         self._pods: dict[str, str] = {}
@@ -407,7 +408,7 @@ class JobHistories:
 
     def _begin(self, uid: str) -> None:
         """Begin a story with what the first state knows of its job."""
-        story = self.stories[uid] = Story(self.state, uid, self.around, began=self._began, log_ms=self._began_ms)
+        story = self.stories[uid] = Story(self.state, uid, self.around, began=self.began, log_ms=self._began_ms)
         for pod in self.state.pods_of.get(uid, {}).values():
             self._pods[pod.uid] = uid
         job = self.state.jobs.get(uid)

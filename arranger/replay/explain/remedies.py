@@ -17,6 +17,7 @@ from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, Family, Join, names_text
 from arranger.replay.explain.candidate_changes.families import families
+from arranger.replay.explain.candidate_changes.nodes import NODE_KINDS
 from arranger.replay.explain.shortfall import untried_jobs
 from arranger.replay.reading.describe import label, placed_in, room_from
 from arranger.replay.what_if.hypothesis import answered, supposed
@@ -60,6 +61,11 @@ class Remedy(msgspec.Struct, frozen=True):
     def gives(self) -> bool:
         """Whether the job gets nodes with the change, now or once there is room, and not only a place in the queue."""
         return self.pods > 0 or self.then_feasible or self.then_reserved
+
+    @property
+    def opens_since_before(self) -> bool:
+        """Whether it opens nodes that were closed before the first event that was read."""
+        return self.kind in NODE_KINDS and self.pods > 0 and not self.undoes
 
 
 class Blocker(msgspec.Struct, frozen=True):

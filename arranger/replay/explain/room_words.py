@@ -40,18 +40,18 @@ def start_rows(answer: Explanation, time: _Time) -> Iterator[tuple[str, str]]:
     if answer.start is not None:
         yield "start", _start(answer.start, answer.time_ms, time)
     if answer.kept is not None:
-        yield "reserved", _kept(answer.kept, time)
+        yield "reserved", _kept(answer.kept, answer.time_ms, time)
     if (limit := answer.kept_limit) is not None:
-        yield "kept for it", f"{limit.text}; {_enough_left(limit.start_ms, limit.awaits, time)}"
+        yield "kept for it", f"{limit.text}; {_enough_left(limit.start_ms, limit.awaits, answer.time_ms, time)}"
 
 
-def waiting_rows(waiting: Waiting, time: _Time) -> Iterator[tuple[str, str]]:
+def waiting_rows(waiting: Waiting, now_ms: int, time: _Time) -> Iterator[tuple[str, str]]:
     """What of its requests isn't its own, the room that is kept from a waiting job, and why it takes none: a name and a
     text each."""
     for added in waiting.added:
         yield "requests", _added(added)
     for one in waiting.reserved[:_NAMED]:
-        yield "reserved for" if one.nodes else "limit kept for", _kept_for(one, time)
+        yield "reserved for" if one.nodes else "limit kept for", _kept_for(one, now_ms, time)
     if waiting.takes_none:
         told = [takes_none_text(one, time) for one in waiting.takes_none]
         yield "takes no room", "; ".join(told)
@@ -125,8 +125,9 @@ def _given(given: Giving, now_ms: int, time: _Time) -> str:
     return "; ".join(parts)
 
 
-def _kept(kept: KeptReservation, time: _Time) -> str:
-    start = f"expected to start at {time(kept.start_ms)}" if kept.start_ms else "at an unknown time"
+def _kept(kept: KeptReservation, now_ms: int, time: _Time) -> str:
+    expected = "expected" if kept.start_ms > now_ms else "where it was expected"
+    start = f"{expected} to start at {time(kept.start_ms)}" if kept.start_ms else "at an unknown time"
     parts = [f"{few(kept.nodes, _NAMED)}, {start} (offset {kept.offset})"]
     if kept.awaits:
         parts.append(f"after the end of {few(kept.awaits, _NAMED)}")
@@ -219,18 +220,22 @@ _NO_START = {
 }
 
 
-def _enough_left(start_ms: int, awaits: Sequence[str], time: _Time) -> str:
+def _enough_left(start_ms: int, awaits: Sequence[str], now_ms: int, time: _Time) -> str:
     """When enough of a limit is left for the job for which it is kept."""
-    at = f"enough is expected to be left at {time(start_ms)}" if start_ms else "enough is left at an unknown time"
+    expected = "is expected" if start_ms > now_ms else "was expected"
+    at = f"enough {expected} to be left at {time(start_ms)}" if start_ms else "enough is left at an unknown time"
     return f"{at}, after the end of {few(awaits, _NAMED)}" if awaits else at
 
 
-def _kept_for(one: KeptFor, time: _Time) -> str:
+def _kept_for(one: KeptFor, now_ms: int, time: _Time) -> str:
     if not one.nodes:
-        return f"{one.job}; {_enough_left(one.start_ms, one.awaits, time)}"
-    start = f"which is expected to start there at {time(one.start_ms)}" if one.start_ms else "at an unknown time"
+        return f"{one.job}; {_enough_left(one.start_ms, one.awaits, now_ms, time)}"
+    over = 0 < one.start_ms <= now_ms
+    expected = f"which {'was' if over else 'is'} expected to start there at"
+    start = f"{expected} {time(one.start_ms)}" if one.start_ms else "at an unknown time"
     after = f", after the end of {few(one.awaits, _NAMED)}" if one.awaits else ""
-    return f"{one.job}, {start}{after}: {few(one.nodes, _NAMED)}"
+    still = ", and hasn't yet" if over else ""
+    return f"{one.job}, {start}{after}{still}: {few(one.nodes, _NAMED)}"
 
 
 def takes_none_text(one: TakesNone, time: _Time) -> str:

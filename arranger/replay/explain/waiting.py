@@ -80,6 +80,13 @@ class Waiting(msgspec.Struct, frozen=True):
     #: one might, or if cycles have said so before.
     never_fits: ShortageFacts | None = None
 
+    @property
+    def lacks_event(self) -> bool:
+        """Whether no event was found that keeps it waiting, and one that wasn't read may: a decision that gave others
+        the room, or a change of a node."""
+        unread = bool(self.holders) or any(one.opens_since_before for one in self.remedies)
+        return unread and not (self.blockers or self.earlier)
+
 
 class Helped(msgspec.Struct, frozen=True):
     """The changes that would have given a failed job nodes while it waited, of those that were `tried` at `offset`."""

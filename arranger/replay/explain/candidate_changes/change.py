@@ -87,6 +87,23 @@ class Family:
     reserves: bool = False
 
 
+def least_of_each(
+    ranges: Sequence[Sequence[int]], change: Callable[[Sequence[int]], Change], *, whole: bool = False
+) -> Family:
+    """Changes with one value of each range, which ascend: of the first range the least one that is enough with the
+    last ones of the others, and so on."""
+
+    def family(values: tuple[int, ...], at: int) -> Family:
+        def with_value(number: int) -> tuple[int, ...]:
+            return (*values[:at], ranges[at][number], *values[at + 1 :])
+
+        steps = ChangeSteps(len(ranges[at]), lambda number: change(with_value(number)))
+        then = (lambda number: family(with_value(number), at + 1)) if at + 1 < len(ranges) else None
+        return Family(steps, least=True, then=then, whole=whole and not at)
+
+    return family(tuple(of[-1] for of in ranges), 0) if ranges else Family(())
+
+
 def reverting(
     now: _Edited, before: _Edited, after: _Edited, later: Iterable[_Edited | None], *, only: tuple[str, ...] = ()
 ) -> _Edited:

@@ -125,6 +125,6 @@ def _in_turn(case: WaitingCase, kept: Bars) -> Iterator[Family]:
     yield Family(priorities(case), least=True)
     yield Family(ahead(case))
     for name in way_of(case, kept.above):
-        yield Family(heavier(case, name), least=True)
-    yield Family(list(deserving(case, kept.above)))
+        yield heavier(case, name)
+    yield deserving(case, kept.above)
     yield Family(less_usage(case), least=True)

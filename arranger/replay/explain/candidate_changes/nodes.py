@@ -38,7 +38,8 @@ _NODES_MORE = 1024
 #: The maximum number of jobs whose end is supposed beside the repair of their node.
 _EMPTIED = 4
 _HOSTNAME = "kubernetes.io/hostname"
-_NODE_KINDS = ("uncordon", "taint", "label", "ready")
+#: The kinds of changes that open a node to a pod.
+NODE_KINDS = ("uncordon", "taint", "label", "ready")
 _NODES_TOGETHER = {
     "uncordon": "uncordon ",
     "taint": "remove the taints of ",
@@ -91,7 +92,7 @@ def node_families(case: WaitingCase) -> Iterator[Family]:
         mended.setdefault(first.kind, []).append(((steps, not free, -first.undoes, name), first))
     for of_kind in mended.values():
         of_kind.sort(key=lambda one: one[0])
-    for kind in sorted(mended, key=lambda kind: (mended[kind][0][0][0], _NODE_KINDS.index(kind))):
+    for kind in sorted(mended, key=lambda kind: (mended[kind][0][0][0], NODE_KINDS.index(kind))):
         yield Family([change for _, change in mended[kind]], _nodes_together(kind))
     yield Family(_latest_first(_lost_nodes(case)), _nodes_together("node"))
     yield Family(_latest_first(_shrunk_nodes(case)), _nodes_together("capacity"))

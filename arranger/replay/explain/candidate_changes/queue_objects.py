@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -18,7 +19,7 @@ from arranger.projections.queues.tree import QueueProblemKind
 from arranger.projections.queues.use import JOBS, is_non_preemptible, non_preemptible_amounts, resource_of
 from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.case import WaitingCase
-from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, Family, reverting
+from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, Family, least_of_each, reverting
 from arranger.replay.explain.candidate_changes.job import own_edits
 from arranger.replay.explain.cluster_context import NamespaceEdit, QueueEdit
 from arranger.replay.reading.edits import (
@@ -95,19 +96,7 @@ def raised_queues(case: WaitingCase) -> Family:
     """Raise the limits on the way from the job's queue to the root, each as little as the quorum needs it, or one more
     pod. Others below the same limit may give room to the job, so less may be enough than beside all of them."""
     limits = list(_limits(case))
-    return _raising(case, limits, tuple(of.values[-1] for of in limits), 0) if limits else Family(())
-
-
-def _raising(case: WaitingCase, limits: Sequence[_Limit], values: tuple[int, ...], at: int) -> Family:
-    """Raise the limit at that place in the smallest steps, then those behind it; all others have these values."""
-
-    def with_value(number: int) -> tuple[int, ...]:
-        return (*values[:at], limits[at].values[number], *values[at + 1 :])
-
-    steps = ChangeSteps(len(limits[at].values), lambda number: _raised(case.state, limits, with_value(number)))
-    more = at + 1 < len(limits)
-    then = (lambda number: _raising(case, limits, with_value(number), at + 1)) if more else None
-    return Family(steps, least=True, then=then, whole=not at)
+    return least_of_each([of.values for of in limits], partial(_raised, case.state, limits), whole=True)
 
 
 def _raised(state: State, limits: Sequence[_Limit], values: Sequence[int]) -> Change:
@@ -146,23 +135,23 @@ def _limits(case: WaitingCase) -> Iterator[_Limit]:
         for resource, limit in (*seen.spec.capability, *non_preemptible_amounts(seen.spec.most_non_preemptible)):
             most = used.get(resource, 0) + needed.get(resource, 0)
             if resource in needed and most > limit:
-                yield _Limit(name, resource, _values(limit, most, _part(state, job, resource_of(resource))))
+                yield _Limit(name, resource, values_up_to(limit, most, part_of(state, job, resource_of(resource))))
         most = used.get(JOBS, 0) + 1
         if begins and seen.spec.max_running is not None and most > seen.spec.max_running:
-            yield _Limit(name, JOBS, _values(seen.spec.max_running, most, 1))
+            yield _Limit(name, JOBS, values_up_to(seen.spec.max_running, most, 1))
 
 
 def _needed(lacks: Sequence[QuotaLack], limit: LimitKind) -> dict[str, int]:
     return {lack.resource: lack.needed for lack in lacks if lack.limit == limit}
 
 
-def _values(limit: int, most: int, part: int) -> tuple[int, ...]:
+def values_up_to(limit: int, most: int, part: int) -> tuple[int, ...]:
     """The present value of a limit, and higher ones up to `most`, in multiples of `part` below it."""
     step = part * (-(-(most - limit) // (part * _RAISES)))
     return (limit, *reversed(range(most, limit, -step)))
 
 
-def _part(state: State, job: JobRecord, resource: str) -> int:
+def part_of(state: State, job: JobRecord, resource: str) -> int:
     """What the pods with nodes and those of the job request of a resource are multiples of this."""
     jobs = (of for of in state.jobs.values() if of.spec is not None and (of.placements or of is job))
     return (
