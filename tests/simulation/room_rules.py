@@ -24,6 +24,7 @@ from arranger.projections.jobs.worker_groups import parted, with_whole
 from arranger.projections.state import Changes, State
 from arranger.projections.verdicts.ownership import awaits_own_pods
 from arranger.projections.verdicts.preemption import leaves
+from arranger.scheduling.placing.needs import pods_of, quorum_needs
 from arranger.scheduling.queues.limits import QueueLimits
 from arranger.scheduling.queues.offer import offered
 from arranger.scheduling.queues.policies import seniority
@@ -328,8 +329,10 @@ def _comes_before(
     holds, asked = Counter[str](), Counter[str]()
     for group, _ in guest.placements:
         holds.update(dict(guest.valid_spec.groups[group].shape.requests))
-    for group, _ in expand(state.reservations[host.uid].decided.pods):
-        asked.update(dict(host.valid_spec.groups[group].shape.requests))
+    known = state.reservations.get(host.uid)
+    needs = known.pods if known is not None else pods_of(quorum_needs(host, BUILT_IN.pod_policy(host, cycle.config)))
+    for group, pods in needs.items():
+        asked.update({of: amount * pods for of, amount in host.valid_spec.groups[group].shape.requests})
 
     def is_above(name: str, amounts: Counter[str], more: Counter[str]) -> bool:
         share = _share_of(state, standing, name)
