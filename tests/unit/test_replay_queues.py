@@ -274,6 +274,7 @@ def test_explain_compares_priorities_as_they_count_in_their_queues() -> None:
 
 def test_the_page_shows_the_queue_and_who_passed(capsys: pytest.CaptureFixture[str]) -> None:
     there = short_of_capability()
+    there.config = msgspec.structs.replace(there.config, guests=True)
     job(there, "small", "rl", 1, created=9)
     there.cycle()
     ExplanationPrinter(explained(there.entries, "large"), again="arranger explain", everything=True).print()
@@ -364,7 +365,7 @@ def test_without_names_queues_say_the_same_and_every_cycle_is_taken_again() -> N
 
 def test_a_state_without_names_has_the_same_queues() -> None:
     there = short_of_capability()
-    there.config = msgspec.structs.replace(there.config, half_life_ms=60_000)
+    there.config = msgspec.structs.replace(there.config, half_life_ms=60_000, guests=True)
     there.cycle()
     there.pass_time(60)
     job(there, "small", "rl", 1, created=9)
