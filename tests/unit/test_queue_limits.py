@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arranger.events import kinds as k
+from arranger.events.facts import LackOfNodes
 from arranger.messages.shortages import kind_text, quota_text, shortage_text
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.node import Taint
@@ -532,3 +533,15 @@ def test_a_queue_counts_no_job_whose_pods_show_its_success(limit: dict[str, Any]
     there.settle()
     assert (first.stage, second.stage) == (Stage.SUCCEEDED, Stage.RUNNING)
     validate(there.state)
+
+
+def test_further_pods_that_no_node_has_room_for_dont_wait_for_guarantees() -> None:
+    there = World()
+    there.node("n0", cpu=16, gpus=4)
+    there.queue("kept", guarantee=(("nvidia.com/gpu", 2),))
+    there.queue("other")
+    there.job("own", leader=shape(gpus=2), of_queue="kept")
+    grows = there.job("grows", leader=shape(cpu=1), workers=3, worker=shape(gpus=1), min_workers=1, of_queue="other")
+    there.settle()
+    assert len(grows.placements) == 3 and grows.waits is not None
+    assert isinstance(grows.waits.shortage, LackOfNodes)

@@ -258,7 +258,8 @@ class Placer:
                 placing.quotas.begin(tried.job)
                 begun = True
             if short is not None:
-                tried.shortage = tried.shortage or short
+                counts = (placed + asked - len(indices), asked)
+                tried.shortage = tried.shortage or self._or_of_nodes(short, tried, group, rest[:size], counts)
             if placed == len(desired) and rest:
                 tried.left[group] = (rest, asked)
             else:
@@ -266,6 +267,20 @@ class Placer:
             if pods is not None and placed:
                 return bool(tried.left)
         return False
+
+    def _or_of_nodes(
+        self, short: Shortage, tried: PlacementTry, group: int, indices: Sequence[int], counts: tuple[int, int]
+    ) -> Shortage:
+        """The shortage of further pods: that of nodes, where these wouldn't fit without guarantees, either. `counts` as
+        in `place_whole`."""
+        placing = self._placing
+        if short.quota is None or not placing.quotas.of_guarantees(short.quota):
+            return short
+        mark, pieces, taken = placing.mark(), len(tried.pieces), len(tried.taken)
+        with placing.quotas.without_guarantees():
+            placed, found = placing.place_whole(tried, group, indices, *counts)
+            placing.undo(tried, mark, pieces, taken)
+        return found if not placed and found is not None and found.of_nodes else short
 
     def _left(self, tried: PlacementTry) -> dict[int, tuple[Sequence[int], int]]:
         """The further pods of a job; none of one whose pods show its end, or that holds none, if its queue has no
