@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Collection
 
+import numpy as np
+
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.queue import DEFAULT_QUEUE, DEFAULT_SPEC, MAX_DEPTH, NonPreemptible, QueueSpec, QueueState
@@ -144,7 +146,7 @@ def untrue_guarantee(state: State, job: JobRecord) -> str:
         return ""
     nodes = state.nodes
     if lack.resource in nodes.columns:  # what pods of ended jobs leave counts as use of their queues for a while
-        free = nodes.allocatable.sum(axis=0) - nodes.used.sum(axis=0)
+        free = np.maximum(nodes.allocatable - nodes.used, 0).sum(axis=0)
         if free[nodes.columns[lack.resource]] >= lack.needed:
             return ""
     used = use_of_queues(state)
