@@ -437,8 +437,9 @@ def _use(state: State, decisions: Sequence[Decision], *, all_pods: bool) -> dict
 
 
 def _count(state: State, used: dict[str, Counter[str]], of: JobRecord, slots: Iterable[SlotKey], sign: int) -> None:
-    """Add what these slots of a job request to the use of all that is on its way."""
-    for name in line_of(state, name_of(state, of)):
+    """Add what these slots of a job request to the use of all that is on its way. A job whose pods show its success
+    uses nothing of its queue any more."""
+    for name in () if of.slots.done else line_of(state, name_of(state, of)):
         for group, _ in slots:
             for resource, amount in of.valid_spec.groups[group].shape.requests:
                 used.setdefault(name, Counter())[resource] += sign * amount
