@@ -218,7 +218,7 @@ class PreemptionSearch:
     @cached_property
     def _soon(self) -> list[Vacated]:
         """What comes by itself, or within seconds: of jobs whose workers finish one after the other."""
-        finishing = self._vacating.finishing
+        finishing = {uid: by_ms for uid, by_ms in self._vacating.finishing.items() if uid not in self._victims}
         self._comes_ms = min(finishing.values(), default=math.inf)
         return [*self._ending, *(self._vacating.of_whole(self._state.jobs[uid]) for uid in finishing)]
 
@@ -476,7 +476,8 @@ class PreemptionSearch:
         queue: a later decision can't name these pods as leaving.
         """
         of = unit.candidate.job
-        self.__dict__.pop("_ending", None)  # pods of this job may have been a part of it
+        for name in ("_ending", "_soon"):  # pods of this job may have been a part of it
+            self.__dict__.pop(name, None)
         self._vacating.take_again(unit.vacated, use=False)
         unseen = [slot for slot in unit.slots if slot not in of.bound]
         empty = tuple([slot for slot in unseen if not may_come(of, slot, of.stage)])
