@@ -673,7 +673,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that only victims' pods leave": _another_pod_goes_too,
     "how long jobs keep what they have just got": _without(candidates, "least_runtime_ms", (0, 0)),
     "that reserved room has guests": _without(Reservations, "_as_guest", None),
-    "that nobody becomes a guest where the job in front can start": _without(Reservations, "_may_start", False),
+    "that nobody becomes a guest where the job in front can start": _without(Reservations, "may_start", False),
     "that who has no reservation any more has no guests": lambda: mock.patch.object(
         forecasts, "end_reservation", lambda state, uid, _: state.reservations.pop(uid, None)
     ),
