@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
+from arranger.events.facts import BeyondLimit
 from arranger.events.kinds import CycleTaken, Event, Placed, Preempted, Reserved, Waits
 from arranger.model.job import Stage
 from arranger.model.quota import LimitKind
@@ -100,9 +101,11 @@ def _without_victims(before: State, events: Sequence[Event]) -> State | None:
 
 
 def _reserved(job: JobRecord) -> bool:
-    """Whether a job waits because room is reserved for others."""
-    reasons = job.waits.shortage.reasons if job.waits is not None else ()
-    return any(reason.kind == ReasonKind.RESERVED for reason, _ in reasons)
+    """Whether a job waits because room is reserved for others, or a limit kept."""
+    shortage = job.waits.shortage if job.waits is not None else None
+    if shortage is None or (isinstance(shortage, BeyondLimit) and shortage.kept_by):
+        return shortage is not None
+    return any(reason.kind == ReasonKind.RESERVED for reason, _ in shortage.reasons)
 
 
 def _is_searched_for(job: JobRecord) -> bool:
