@@ -249,7 +249,7 @@ class _World:
                 placer = Placer(self.state, _ON, BUILT_IN, time_ms=_NOW_MS, kept=kept)
                 tried = placer.quorum(job)
                 waiting = waiting_jobs(self.state, _NOW_MS)
-                preemption = PreemptionSearch(self.state, _ON, placer, waiting, policies=BUILT_IN, time_ms=_NOW_MS)
+                preemption = PreemptionSearch(self.state, placer, waiting)
                 answers: list[bool] = []
                 spent_ms = _spent_ms(partial(_note, answers, preemption, tried))
                 least_ms, found = min(least_ms, spent_ms), answers[0]
@@ -263,7 +263,7 @@ class _World:
                 kept = kept if known else KeptRankings()
                 placer = Placer(self.state, _ON, BUILT_IN, time_ms=_NOW_MS, kept=kept)
                 tried = placer.quorum(job)
-                reservations = Reservations(self.state, _ON, placer, [], time_ms=_NOW_MS)
+                reservations = Reservations(self.state, placer, [])
                 least_ms = min(least_ms, _spent_ms(partial(reservations.reserve, tried)))
                 assert reservations.events()[0], "there is a reservation"
         return least_ms

@@ -46,7 +46,7 @@ def _delays(state: State, cycle: k.CycleTaken, events: Sequence[k.Event], placed
     job, left = after.jobs[placed.job_uid], [after.jobs[placed.job_uid]]
     _leave(quotas, vacating, left)
     start_ms = 0.0 if _suffices(quotas, host, cycle) else None
-    for end_ms, of in Reservations(after, cycle.config, placer, [], time_ms=cycle.time_ms).ends(after.jobs[host.uid]):
+    for end_ms, of in Reservations(after, placer, []).ends(after.jobs[host.uid]):
         if start_ms is not None and end_ms > max(start_ms, cycle.time_ms):
             break
         if of is not job:

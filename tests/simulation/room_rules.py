@@ -632,7 +632,7 @@ def _fits(
 
 def _preempting(state: State, placer: Placer, cycle: k.CycleTaken) -> PreemptionSearch:
     jobs, _ = considered(state, waiting_jobs(state, cycle.time_ms))
-    return PreemptionSearch(state, cycle.config, placer, jobs, policies=BUILT_IN, time_ms=cycle.time_ms)
+    return PreemptionSearch(state, placer, jobs)
 
 
 def hold_for_others(
@@ -644,7 +644,7 @@ def hold_for_others(
     who leave anyway. With `left`, also what those are still to leave for
     them whose end they await: that isn't there for another job."""
     others = _preempting(state, placer, cycle)
-    reservations = Reservations(state, cycle.config, placer, [], time_ms=cycle.time_ms, others=others)
+    reservations = Reservations(state, placer, [], others=others)
     coming = {}  # each as if it had its turn first: their order depends on what they get
     for other in waiting_jobs(state, cycle.time_ms):
         # Further pods have their turns after the quorums of other jobs.
@@ -676,9 +676,7 @@ def hold_for_others(
 def limits_kept(state: State, placer: Placer, cycle: k.CycleTaken, reservations: Reservations) -> KeptLimits:
     """The limits that are kept for others once all jobs have had their turns."""
     waiting, others = waiting_jobs(state, cycle.time_ms), _preempting(state, placer, cycle)
-    limits = KeptLimits(
-        state, cycle.config, placer, waiting, reservations=reservations, others=others, time_ms=cycle.time_ms
-    )
+    limits = KeptLimits(state, placer, waiting, reservations=reservations, others=others)
     limits._turned.update(state.kept_limits)
     return limits
 

@@ -22,6 +22,7 @@ from arranger.scheduling.placing.needs import quorum_needs
 from arranger.scheduling.placing.placement_try import Piece, PlacementTry, Shortage
 from arranger.scheduling.placing.pods import Placing
 from arranger.scheduling.policies.consent import MOST_SECONDS, MOST_WORDS, GroupCheck, Hold, Permit, QuorumAsked
+from arranger.scheduling.queues.dominant_shares import pods_by_group
 from arranger.scheduling.queues.known_jobs import RowRooms
 
 
@@ -111,9 +112,7 @@ class Consents:
     ) -> Shortage | None:
         """The shortage of a quorum with nodes that a permit holds back, and which doesn't stand any more. With
         `may_keep`, the room may be kept: it is free now."""
-        pods: dict[int, int] = {}
-        for piece in tried.pieces:
-            pods[piece.group] = pods.get(piece.group, 0) + len(piece.indices)
+        pods = pods_by_group(tried.pieces)
         for permit in self._permits if pods else ():
             hold = permit.holds(self._asked(tried, pods, placed))
             if hold is not None:

@@ -37,6 +37,14 @@ class PlacedPiece(Protocol):
     def indices(self) -> Sequence[int]: ...
 
 
+def pods_by_group(pieces: Iterable[PlacedPiece]) -> dict[int, int]:
+    """Group → how many of these pods are of it."""
+    counts: dict[int, int] = {}
+    for piece in pieces:
+        counts[piece.group] = counts.get(piece.group, 0) + len(piece.indices)
+    return counts
+
+
 class Shares:
     """The jobs' shares, updated as the cycle places pods."""
 
@@ -65,9 +73,6 @@ class Shares:
             for group, _ in job.placements:
                 counts[group] = counts.get(group, 0) + 1
             found = self._allocated[job.uid] = sum_by_group(job, counts)
-        counts = {}
-        for piece in self._given.pop(job.uid, ()):
-            counts[piece.group] = counts.get(piece.group, 0) + len(piece.indices)
-        for resource, amount in sum_by_group(job, counts).items():
+        for resource, amount in sum_by_group(job, pods_by_group(self._given.pop(job.uid, ()))).items():
             found[resource] = found.get(resource, 0) + amount
         return found

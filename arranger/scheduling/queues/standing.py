@@ -14,7 +14,7 @@ from arranger.projections.jobs.records import JobRecord
 from arranger.projections.queues.tree import QueueTree
 from arranger.projections.state import State
 from arranger.scheduling.queues.demand import NonPreemptibleLeft, beyond_limits
-from arranger.scheduling.queues.dominant_shares import PlacedPiece
+from arranger.scheduling.queues.dominant_shares import PlacedPiece, pods_by_group
 from arranger.scheduling.queues.fair_shares import OWN_WEIGHT, Amounts, Claims, Division, QueueClaims
 from arranger.scheduling.queues.offer import offered
 from arranger.scheduling.queues.order import QueueOrder, Seniority, Unentitled
@@ -313,7 +313,4 @@ def _lacking(job: JobRecord) -> dict[str, int]:
 
 
 def _sum(job: JobRecord, pieces: Iterable[PlacedPiece]) -> dict[str, int]:
-    pods: dict[int, int] = {}
-    for piece in pieces:
-        pods[piece.group] = pods.get(piece.group, 0) + len(piece.indices)
-    return sum_by_group(job, pods)
+    return sum_by_group(job, pods_by_group(pieces))

@@ -24,11 +24,9 @@ class Room(NamedTuple):
     @staticmethod
     def of(state: State, placer: Placer, jobs: list[JobRecord], sought: dict[str, int] | None = None) -> "Room":
         """For the waiting jobs of a cycle; `sought` as in `Reservations`."""
-        placing = placer.placing
-        config, policies, time_ms = placing.config, placing.policies, placing.time_ms
-        preemption = PreemptionSearch(state, config, placer, jobs, policies=policies, time_ms=time_ms)
-        reservations = Reservations(state, config, placer, jobs, time_ms=time_ms, others=preemption, sought=sought)
-        limits = KeptLimits(state, config, placer, jobs, reservations=reservations, others=preemption, time_ms=time_ms)
+        preemption = PreemptionSearch(state, placer, jobs)
+        reservations = Reservations(state, placer, jobs, others=preemption, sought=sought)
+        limits = KeptLimits(state, placer, jobs, reservations=reservations, others=preemption)
         return Room(state, preemption, reservations, limits)
 
     def make_room(self, tried: PlacementTry) -> PlacementTry | None:

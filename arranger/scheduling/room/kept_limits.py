@@ -11,7 +11,6 @@ Who comes first by the shares of the queues, or is more senior in the same queue
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from operator import attrgetter
@@ -19,7 +18,6 @@ from typing import NamedTuple
 
 from arranger.events.facts import BeyondLimit
 from arranger.events.kinds import LimitKept
-from arranger.model.config import CycleConfig
 from arranger.model.quota import LEFT_BY_JOBS, LimitName, QuotaLack
 from arranger.projections.derived.expected_ends import leaves_by_ms
 from arranger.projections.derived.queue_counts import queue_of
@@ -28,6 +26,7 @@ from arranger.projections.state import KeptLimit, State
 from arranger.scheduling.placing.needs import pods_of, quorum_needs
 from arranger.scheduling.placing.placement_try import PlacementTry
 from arranger.scheduling.placing.quotas import Use
+from arranger.scheduling.queues.dominant_shares import pods_by_group
 from arranger.scheduling.queues.policies import seniority
 from arranger.scheduling.room.reservations import Others, Reservations, may_be_guest, with_reservation
 from arranger.scheduling.room.vacating import Vacating
@@ -57,23 +56,21 @@ class KeptLimits:
     def __init__(
         self,
         state: State,
-        config: CycleConfig,
         placer: Placer,
         waiting: list[JobRecord],
         *,
         reservations: Reservations,
         others: Others,
-        time_ms: int,
     ) -> None:
         self._state = state
-        self._config = config
+        self._config = placer.placing.config
         self._placer = placer
         self._quotas = placer.placing.quotas
         self._waiting = waiting
         self._reservations = reservations
         self._vacating = Vacating(state, placer.placing)
         self._others = others
-        self._time_ms = time_ms
+        self._time_ms = placer.placing.time_ms
         #: UID → jobs that have had their turns.
         self._turned: dict[str, None] = {}
         #: UID → those of them whose quorums have nodes.
@@ -199,7 +196,7 @@ class KeptLimits:
             return
         if not may_be_guest(job, self._config):
             return
-        pods = dict(Counter(piece.group for piece in tried.pieces for _ in piece.indices))
+        pods = pods_by_group(tried.pieces)
         for host in self._before(job):
             if host.job.uid in tried.hosts or self._may_start(host):
                 continue

@@ -137,7 +137,7 @@ def why_no_room(
     asked = sum_by_group(job, pods_of(needs))
     there = _open_nodes(state, job, config, time_ms, policies) if lacks is None else None
     placer = Placer(state, config, policies, time_ms=time_ms)
-    preempting = Preempting(state, config, placer, waiting, policies=policies, time_ms=time_ms)
+    preempting = Preempting(state, placer, waiting)
     line, awaited = _line(candidates, preempting, job, asked), _awaited(state, job, preempting, config)
     found: dict[tuple[NoRoomKind, str], dict[str, int]] = {}
     kinds = list(_kinds(state, job, config, rules, line, awaited=awaited, time_ms=time_ms))
@@ -207,8 +207,8 @@ def _comes(state: State, job: JobRecord, config: CycleConfig, time_ms: int, poli
     placer = Placer(state, config, policies, time_ms=time_ms)
     order = in_order(state, config, policies, time_ms=time_ms)
     before = list(takewhile(lambda of: of is not job, order))[:_BEFORE]
-    preempting = Preempting(state, config, placer, order, policies=policies, time_ms=time_ms)
-    reservations = Reservations(state, config, placer, [], time_ms=time_ms, others=preempting)
+    preempting = Preempting(state, placer, order)
+    reservations = Reservations(state, placer, [], others=preempting)
     guest = may_be_guest(job, config)
 
     def hold(of: JobRecord) -> None:

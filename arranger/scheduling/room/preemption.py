@@ -18,7 +18,6 @@ import numpy as np
 
 from arranger.events.facts import Spared, Victim
 from arranger.events.kinds import Placed, PodSeen, Preempted
-from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.quota import LEFT_BY_JOBS
 from arranger.projections.cluster.nodes import Amounts as Rooms
@@ -30,8 +29,8 @@ from arranger.projections.jobs.records import JobRecord, compact, expand
 from arranger.projections.state import State
 from arranger.scheduling.placing.needs import pods_of, quorum_needs
 from arranger.scheduling.placing.placement_try import Piece, PlacementTry, Shortage
+from arranger.scheduling.queues.dominant_shares import pods_by_group
 from arranger.scheduling.queues.fair_shares import Amounts
-from arranger.scheduling.queues.registry import Policies
 from arranger.scheduling.room.bound import RoomBound
 from arranger.scheduling.room.candidates import Candidate, Candidates
 from arranger.scheduling.room.vacating import Vacated, Vacating, by_uid, grace_ms, held_by
@@ -50,23 +49,15 @@ _ASKED = 2
 class PreemptionSearch:
     """The searches of one cycle. `waiting` are its waiting jobs."""
 
-    def __init__(
-        self,
-        state: State,
-        config: CycleConfig,
-        placer: Placer,
-        waiting: list[JobRecord],
-        *,
-        policies: Policies,
-        time_ms: int,
-    ) -> None:
+    def __init__(self, state: State, placer: Placer, waiting: list[JobRecord]) -> None:
+        placing = placer.placing
         self._state = state
-        self._config = config
+        self._config = config = placing.config
         self._placer = placer
-        self._candidates = Candidates(state, config, policies, waiting, time_ms, jobs=placer.placing.jobs)
-        self._time_ms = time_ms
+        self._time_ms = placing.time_ms
+        self._candidates = Candidates(state, config, placing.policies, waiting, placing.time_ms, jobs=placing.jobs)
         self._bound_ms = config.room_bound_ms
-        self._vacating = Vacating(state, placer.placing)
+        self._vacating = Vacating(state, placing)
         self._searches = 0
         #: Until when jobs count as about to end, if nothing changes before, in milliseconds.
         self._comes_ms = math.inf
@@ -76,6 +67,10 @@ class PreemptionSearch:
         self._given: dict[Hashable, Rooms] = {}
         #: Whether pods come before a reservation: what determines that → the answer.
         self._first: dict[Hashable, bool] = {}
+        #: Host (UID) and queue → `_lent`.
+        self._lent_to: dict[tuple[str, str], list[tuple[JobRecord, Collection[SlotKey]]]] = {}
+        #: Which guests of a job stay: what determines that → the answer.
+        self._staying: dict[Hashable, frozenset[str]] = {}
         #: UID → jobs that got nodes in this cycle. They give none up in it.
         self._placed: dict[str, None] = {}
         #: UID → jobs that gave room in this cycle. They get none in it.
@@ -88,6 +83,8 @@ class PreemptionSearch:
         self._counted: dict[str, dict[str, int]] = {}
         #: Jobs with what they got. Most cycles never ask what it adds up to.
         self._got: list[tuple[JobRecord, Sequence[Piece]]] = []
+        #: Host (UID) → queue → what its jobs got in the host's reserved room in this cycle.
+        self._for_hosts: dict[str, dict[str, dict[str, int]]] = {}
 
     @property
     def due_ms(self) -> float:
@@ -95,24 +92,23 @@ class PreemptionSearch:
         before."""
         return min(self._candidates.due_ms, self._vacating.next_hanging_ms, self._comes_ms)
 
-    def note(self, job: JobRecord, pieces: Sequence[Piece]) -> None:
-        """A job got nodes in this cycle."""
+    def note(self, job: JobRecord, pieces: Sequence[Piece], hosts: Iterable[str]) -> None:
+        """A job got nodes in this cycle, in the reserved room of these hosts (UIDs)."""
         self._placed[job.uid] = None
         self._got.append((job, pieces))
+        for uid in hosts:
+            self._add(self._for_hosts.setdefault(uid, {}), job, sum_by_group(job, pods_by_group(pieces)))
 
     @property
     def _use(self) -> dict[str, dict[str, int]]:
         """Queue → what its own jobs got in this cycle, less what they gave."""
         for job, pieces in self._got:
-            pods: dict[int, int] = {}
-            for piece in pieces:
-                pods[piece.group] = pods.get(piece.group, 0) + len(piece.indices)
-            self._count(job, sum_by_group(job, pods), 1)
+            self._add(self._counted, job, sum_by_group(job, pods_by_group(pieces)))
         self._got.clear()
         return self._counted
 
-    def _count(self, job: JobRecord, amounts: Amounts, sign: int) -> None:
-        of_queue = self._counted.setdefault(queue_of(self._state, job), {})
+    def _add(self, use: dict[str, dict[str, int]], job: JobRecord, amounts: Amounts, sign: int = 1) -> None:
+        of_queue = use.setdefault(queue_of(self._state, job), {})
         for resource, amount in amounts.items():
             of_queue[resource] = of_queue.get(resource, 0) + amount * sign
 
@@ -284,24 +280,46 @@ class PreemptionSearch:
         return self._candidates.line(host, sum_by_group(host, pods), self._use).exceeds(other)
 
     def stays(self, guest: JobRecord, host: JobRecord) -> bool:
-        """Whether a guest needn't leave for its host: what it has keeps its queue within its share by now, and the
-        host would lift its own above. It could take the room back."""
+        """Whether a guest needn't leave for its host: what it has keeps its queue within its share by now, beside all
+        but the room that the host lent to the queue later, and the host would lift its own above. It could take the
+        room back."""
         queue, other = queue_of(self._state, guest), queue_of(self._state, host)
         known = self._state.reservations.get(host.uid)
         if queue == other:
             return False
         policy = self._placer.placing.policies.pod_policy(host, self._config)
         of_host = known.pods if known is not None else pods_of(quorum_needs(host, policy))
-        amounts = sum_of(guest, guest.placements.keys())
-        used = self._use.get(queue, {})
-        without = {**self._use, queue: {of: used.get(of, 0) - amounts.get(of, 0) for of in {**used, **amounts}}}
-        keeps = self._candidates.line(guest, amounts, without).keeps_below(other)
+        without = {**self._use, queue: dict(self._use.get(queue, {}))}
+        for of, slots in self._lent(host, queue):
+            if host.uid not in of.slots.hosts or _since(of) >= _since(guest):
+                self._add(without, of, sum_of(of, slots), -1)
+        for resource, amount in self._for_hosts.get(host.uid, {}).get(queue, {}).items():
+            without[queue][resource] = without[queue].get(resource, 0) - amount
+        keeps = self._candidates.line(guest, sum_of(guest, guest.placements.keys()), without).keeps_below(other)
         return keeps and self._borrows(host, of_host, queue)
+
+    def _lent(self, host: JobRecord, queue: str) -> list[tuple[JobRecord, Collection[SlotKey]]]:
+        """The jobs of a queue that were lent a host's room, and which of their pods leave for it."""
+        key = (host.uid, queue)
+        if key not in self._lent_to:
+            every = [of for of in self._state.jobs.values() if of.placements and queue_of(self._state, of) == queue]
+            lent = ((of, of.placements if host.uid in of.slots.hosts else of.slots.lent_by(host.uid)) for of in every)
+            self._lent_to[key] = [(of, slots) for of, slots in lent if slots]
+        return self._lent_to[key]
+
+    def staying(self, host: JobRecord) -> frozenset[str]:
+        """The guests of a job (UIDs) that needn't leave for it by now."""
+        key = (host.uid, len(self._placed), len(self._victims))
+        if key not in self._staying:
+            guests = {of.job.uid: of.job for of in self._candidates.guests(host, ()) if host.uid in of.job.slots.hosts}
+            self._staying[key] = frozenset(uid for uid, guest in guests.items() if self.stays(guest, host))
+        return self._staying[key]
 
     def _guests(self, host: JobRecord, taken: Collection[str]) -> list[Candidate]:
         """Who has to leave as a guest of this job now."""
         found = self._candidates.guests(host, taken)
-        return [of for of in found if host.uid not in of.job.slots.hosts or not self.stays(of.job, host)]
+        stay = self.staying(host) if found else ()
+        return [of for of in found if of.job.uid not in stay]
 
     def _fits_without(self, job: JobRecord, vacated: list[Vacated]) -> bool:
         """Whether the quorum fits once these pods have left."""
@@ -485,7 +503,7 @@ class PreemptionSearch:
         self._left += [self._vacating.of_pods(pods), self._vacating.of_job(of, empty, whole=False)._replace(use=())]
         self._departing += pods
         self._victims[of.uid] = None
-        self._count(of, sum_of(of, unit.slots), -1)
+        self._add(self._counted, of, sum_of(of, unit.slots), -1)
 
     def _helpful(self, job: JobRecord, asked: Amounts, guests: Sequence[Candidate]) -> dict[str, None] | None:
         """The nodes on which a pod of a quorum may fit without all candidates and its guests; None if it surely doesn't
@@ -546,3 +564,8 @@ class PreemptionSearch:
 def _untried(shortage: Shortage | None) -> Shortage | None:
     """The shortage of a quorum to which others would give room once its pods have been tried; equal jobs share one."""
     return replace(shortage, untried=True) if shortage is not None else None
+
+
+def _since(job: JobRecord) -> tuple[int, str]:
+    """What orders guests: who has its nodes for longer comes before."""
+    return job.began_ms, job.uid

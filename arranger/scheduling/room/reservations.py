@@ -78,6 +78,9 @@ class Others(Protocol):
     def stays(self, guest: JobRecord, host: JobRecord) -> bool:
         """Whether a guest needn't leave for its host now, by the shares of their queues."""
 
+    def staying(self, host: JobRecord) -> frozenset[str]:
+        """The guests of a job (UIDs) that needn't leave for it now."""
+
 
 class _Alone:
     """No other job's shares and turns are looked at."""
@@ -90,6 +93,9 @@ class _Alone:
 
     def stays(self, *_: object) -> bool:
         return False
+
+    def staying(self, _: JobRecord) -> frozenset[str]:
+        return frozenset()
 
 
 class HeldRoom(NamedTuple):
@@ -146,11 +152,9 @@ class Reservations:
     def __init__(
         self,
         state: State,
-        config: CycleConfig,
         placer: Placer,
         waiting: list[JobRecord],
         *,
-        time_ms: int,
         others: Others | None = None,
         sought: dict[str, int] | None = None,
     ) -> None:
@@ -160,9 +164,9 @@ class Reservations:
         self._state = state
         self._others: Others = others if others is not None else _Alone()
         self._waiting = waiting
-        self._config = config
+        self._config = config = placer.placing.config
         self._placer = placer
-        self._time_ms = time_ms
+        self._time_ms = placer.placing.time_ms
         self._vacating = Vacating(state, placer.placing)
         #: UID → jobs that have had their turns.
         self._turned: dict[str, None] = {}
@@ -178,8 +182,8 @@ class Reservations:
         self._keep_out: dict[tuple[int, PodShape, int], tuple[str, ...]] = {}
         #: UID → jobs whose reservations were held elsewhere than they are, before their turns.
         self._moved: dict[str, None] = {}
-        #: UID → whether that job can start with what is held for it, without its guests.
-        self._may_starts: dict[str, bool] = {}
+        #: UID and which of its guests stay → whether that job can start with what is held for it, without the others.
+        self._may_starts: dict[tuple[str, frozenset[str]], bool] = {}
         #: UID → jobs that have a reservation after this cycle.
         self._kept: dict[str, None] = {}
         #: The queues in which jobs got their first reservations in this cycle.
@@ -1054,14 +1058,15 @@ class Reservations:
         return not start_ms or grace_s <= DEFAULT_GRACE_S or self._time_ms + grace_s * 1000 < start_ms
 
     def may_start(self, uid: str) -> bool:
-        """Whether the job for which room is held can start with it without its guests. In a cycle, there is no more
-        room later on, so this is asked once."""
-        known = self._may_starts.get(uid)
+        """Whether the job for which room is held can start with it without its guests. In a cycle, there is more room
+        later on only where fewer guests stay, because their queues have got more, so this is asked once of each."""
+        key = (uid, self._others.staying(self._state.jobs[uid]))
+        known = self._may_starts.get(key)
         if known is None:
             view, rooms = self._placer.view, self._held[uid].rooms
             before = view.content
             view.hold(*rooms, sign=-1)
-            known = self._may_starts[uid] = self._others.may_start(self._state.jobs[uid])
+            known = self._may_starts[key] = self._others.may_start(self._state.jobs[uid])
             view.hold(*rooms, before)
         return known
 

@@ -16,6 +16,7 @@ from arranger.scheduling.filters.refusals import wary_groups
 from arranger.scheduling.placing.placement_try import Piece, PlacementTry, Shortage
 from arranger.scheduling.placing.pods import Placing
 from arranger.scheduling.placing.quotas import UNLIMITED
+from arranger.scheduling.queues.dominant_shares import pods_by_group
 
 
 @dataclass(slots=True)
@@ -148,7 +149,7 @@ class QuorumMemory:
             return False
         if self._special(tried.job, tried.groups):
             return False
-        pods = _by_group(repeat.pieces)
+        pods = pods_by_group(repeat.pieces)
         if quotas.lack(tried.job, pods) is not None:
             return False
         for group, count in pods.items():
@@ -183,10 +184,3 @@ def _without_queue(spec: JobSpec) -> Hashable:
         return spec
     fields = msgspec.structs.astuple(spec)
     return fields[:_QUEUE] + fields[_QUEUE + 1 :]
-
-
-def _by_group(pieces: list[Piece]) -> dict[int, int]:
-    counts: dict[int, int] = {}
-    for piece in pieces:
-        counts[piece.group] = counts.get(piece.group, 0) + len(piece.indices)
-    return counts
