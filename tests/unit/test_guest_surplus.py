@@ -1,6 +1,7 @@
 """Workers beyond a quorum use reserved room too, and are the first to leave it."""
 
 import msgspec
+import pytest
 
 from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind
@@ -258,24 +259,28 @@ def test_a_job_that_was_lent_a_worker_may_give_all_that_it_has_to_the_host() -> 
     assert len(host.placements) == 2 and not low.placements
 
 
-def test_a_job_that_was_lent_a_worker_keeps_its_quorum_if_its_other_surplus_is_enough() -> None:
+@pytest.mark.parametrize("needed", [2, 3, 4])
+def test_a_job_that_was_lent_a_worker_keeps_its_quorum_if_its_other_surplus_is_enough(needed: int) -> None:
     config = CycleConfig(preemption=Preemption(), reservations=1, reservation_refresh_ms=30_000, guests=True)
     world = World(config=config)
     two = shape(gpus=2)
-    for number in range(2):
+    for number in range(needed):
         world.node(f"n{number}", gpus=2)
-    low = world.job("low", equals=True, workers=3, worker=two, min_workers=1)
+    low = world.job("low", equals=True, workers=needed + 1, worker=two, min_workers=1)
     world.settle()
-    world.node("n3", gpus=2)
-    world.job("other", leader=two, priority=9, preemptible=False, expected_s=1000)
+    for number in range(needed - 1):
+        world.node(f"later{number}", gpus=2)
+        world.job(f"other{number}", leader=two, priority=9, preemptible=False, expected_s=1000)
     world.cycle()
-    host = world.job("host", equals=True, workers=2, worker=two, min_workers=2, created=world.now_ms)
+    host = world.job("host", equals=True, workers=needed, worker=two, min_workers=needed, created=world.now_ms)
     world.cycle()
-    world.node("n2", gpus=2)
+    world.node("lent", gpus=2)
     world.settle()
-    assert len(low.placements) == 3 and [*low.slots.lent.values()] == [(host.uid,)]
-    world.job("host", equals=True, workers=2, worker=two, min_workers=2, priority=9, generation=2)
+    assert len(low.placements) == needed + 1 and [*low.slots.lent.values()] == [(host.uid,)]
+    world.job("host", equals=True, workers=needed, worker=two, min_workers=needed, priority=9, generation=2)
     for _ in range(3):
         world.settle()
         world.pass_time(1)
-    assert len(host.placements) == 2 and len(low.placements) == 1 and low.stage == Stage.RUNNING
+    assert (
+        len(host.placements) == needed and len(low.placements) == 1 and (low.stage, low.attempt) == (Stage.RUNNING, 0)
+    )

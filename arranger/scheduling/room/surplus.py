@@ -5,7 +5,7 @@ workers with the lowest indices stay. Where these are in the way, others may sta
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from arranger.model.job import LEADER_GROUP, RendezvousScope
 from arranger.projections.jobs.parts import SlotKey
@@ -26,6 +26,12 @@ def units_of(job: JobRecord) -> list[tuple[SlotKey, ...]]:
 def spared(job: JobRecord, units: Iterable[tuple[SlotKey, ...]]) -> Units:
     """Those of the units that the quorum can spare, one after the other."""
     return _spared(job, by_group(job.valid_spec, job.provided), units) if job.quorum_placed() else ()
+
+
+def spared_beside(job: JobRecord, units: Iterable[tuple[SlotKey, ...]], given: Collection[SlotKey]) -> Units:
+    """As `spared`, of a job that gives up other slots of its surplus as well."""
+    rest = [unit for unit in units if unit[0] not in given]
+    return _spared(job, by_group(job.valid_spec, {*job.provided}.difference(given)), rest)
 
 
 def spare_of(job: JobRecord, surplus: Units) -> Spare:

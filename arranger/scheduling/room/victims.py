@@ -24,6 +24,7 @@ from arranger.scheduling.placing.placement_try import PlacementTry
 from arranger.scheduling.placing.pods import Placing
 from arranger.scheduling.room.candidates import Candidate
 from arranger.scheduling.room.departures import Departures
+from arranger.scheduling.room.surplus import spared_beside
 from arranger.scheduling.room.vacating import Departing, Vacated, Vacating
 from arranger.scheduling.search.placer import Placer
 
@@ -107,11 +108,12 @@ class _Units:
         before: dict[str, dict[SlotKey, int]] = {}
         kinds: dict[str, PreemptionKind] = {}
         for candidate in candidates:
-            job, whole = candidate.job, candidate.kind.whole
+            job, whole, units = candidate.job, candidate.kind.whole, candidate.units
             given = before.get(job.seen.uid)
-            if not whole and kinds.setdefault(job.seen.uid, candidate.kind) != candidate.kind:
-                continue  # what its quorum can spare is what was lent to it: else it would give that twice
-            for unit in candidate.units:
+            if given and not whole and candidate.kind != kinds[job.seen.uid]:
+                units = spared_beside(job, units, given)  # it gives what was lent to it already
+            kinds[job.seen.uid] = candidate.kind
+            for unit in units:
                 at, slots, surplus = len(self._known), unit, tuple[int, ...]()
                 if not whole:
                     given = before.setdefault(job.seen.uid, {})
