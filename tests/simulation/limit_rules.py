@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
 from arranger.events import kinds as k
+from arranger.model.quota import LimitKind, QuotaLack
 from arranger.projections.derived.expected_ends import leaves_by_ms
 from arranger.projections.derived.queue_counts import queue_of
 from arranger.projections.jobs.records import JobRecord
@@ -12,7 +13,7 @@ from arranger.scheduling.placing.needs import pods_of, quorum_needs
 from arranger.scheduling.placing.quotas import Quotas
 from arranger.scheduling.queues.policies import seniority
 from arranger.scheduling.queues.registry import BUILT_IN
-from arranger.scheduling.room.reservations import Reservations
+from arranger.scheduling.room.reservations import Reservations, may_be_guest
 from arranger.scheduling.room.vacating import Vacating
 from arranger.scheduling.search.placer import Placer
 from tests.simulation.room_rules import folded
@@ -39,25 +40,29 @@ def passed_at_limits(state: State, cycle: k.CycleTaken, events: Sequence[k.Event
 
 def _delays(state: State, cycle: k.CycleTaken, events: Sequence[k.Event], placed: k.Placed, host: JobRecord) -> bool:
     """Whether a limit is enough for a host as others end, and no more beside what was placed last."""
-    before = takewhile(lambda of: of is not placed, (of for of in events if isinstance(of, k.Placed)))
+    # Further pods have their turns after the quorums of other jobs.
+    quorums = [of for of in events if isinstance(of, k.Placed) and not state.jobs[of.job_uid].placements]
+    before = takewhile(lambda of: of is not placed, quorums)
     after = folded(state, [cycle, *before, placed])
     placer = Placer(after, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
     quotas, vacating = placer.placing.quotas, Vacating(after, placer.placing)
     job, left = after.jobs[placed.job_uid], [after.jobs[placed.job_uid]]
     _leave(quotas, vacating, left)
-    start_ms = 0.0 if _suffices(quotas, host, cycle) else None
+    start_ms = 0.0 if _lack(quotas, host, cycle) is None else None
     for end_ms, of in Reservations(after, placer, []).ends(after.jobs[host.uid]):
         if start_ms is not None and end_ms > max(start_ms, cycle.time_ms):
             break
         if of is not job:
             left.append(of)
             _leave(quotas, vacating, [of])
-            start_ms = end_ms if start_ms is None and _suffices(quotas, host, cycle) else start_ms
+            start_ms = end_ms if start_ms is None and _lack(quotas, host, cycle) is None else start_ms
     leaves_ms = leaves_by_ms(after, job, cycle.config, cycle.time_ms)
     if start_ms is None or (leaves_ms is not None and leaves_ms <= start_ms):
         return False
     quotas.release(*vacating.use_of(job), -1)
-    return not _suffices(quotas, host, cycle)
+    lack = _lack(quotas, host, cycle)
+    # Guarantees leave too little where the nodes offer too little, too, and who can't be a guest uses free nodes.
+    return lack is not None and (lack.limit != LimitKind.GUARANTEES or may_be_guest(job, cycle.config))
 
 
 def _leave(quotas: Quotas, vacating: Vacating, jobs: Sequence[JobRecord]) -> None:
@@ -65,6 +70,6 @@ def _leave(quotas: Quotas, vacating: Vacating, jobs: Sequence[JobRecord]) -> Non
         quotas.release(*vacating.use_of(of), 1)
 
 
-def _suffices(quotas: Quotas, host: JobRecord, cycle: k.CycleTaken) -> bool:
+def _lack(quotas: Quotas, host: JobRecord, cycle: k.CycleTaken) -> QuotaLack | None:
     needs = pods_of(quorum_needs(host, BUILT_IN.pod_policy(host, cycle.config)))
-    return quotas.full(host) is None and quotas.lack(host, needs) is None
+    return quotas.full(host) or quotas.lack(host, needs)
