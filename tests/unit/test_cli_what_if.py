@@ -271,6 +271,7 @@ def test_fewer_gpus_or_another_queue_let_a_waiting_job_start(
         (("--priority", "7"), 2, "--priority needs --job"),
         (("--job", "big"), 2, "--job needs --priority, --queue or --gpus"),
         (("--job", "big", "--priority", "11"), 2, "11 is not a whole number from 1 to 10"),
+        (("--job", "never", "--gpus", str(1 << 63)), 2, "is not a whole number from 1 to 9007199254740992"),
         (("--job", "bgi", "--gpus", "1"), 1, "there is no job 'bgi' at offset"),
         (("--job", "big", "--queue", "rk"), 1, "there is no queue 'rk' at offset"),
         (("--job", "wrong", "--priority", "7"), 2, "job default/wrong has ended or is invalid there"),

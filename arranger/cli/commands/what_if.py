@@ -31,6 +31,7 @@ from arranger.cli.rendering.what_if_page import Sequel, WhatIfAnswer
 from arranger.errors import LogError, UsageError
 from arranger.events.log import Log, Position
 from arranger.model.config import CycleConfig
+from arranger.model.quantity import MAX_AMOUNT
 from arranger.plugins import inventory
 from arranger.projections import snapshot
 from arranger.projections.state import State
@@ -83,7 +84,7 @@ def _until(text: str) -> Until:
 @click.option("--queue", metavar="QUEUE", help="With --job: its queue.")
 @click.option(
     "--gpus",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MAX_AMOUNT),
     metavar="N",
     help="With --job: GPUs of each of its pods that asks for any.",
 )
