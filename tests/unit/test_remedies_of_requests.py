@@ -3,6 +3,7 @@ with how much it would wait for room and not fail."""
 
 import pytest
 
+from arranger.model.node import Taint
 from arranger.replay.explain.remedies import Remedy
 from tests.unit.replay_worlds import explained
 from tests.unit.test_preemption import world as preempting
@@ -164,3 +165,19 @@ def test_where_a_quota_limits_the_number_of_pods_no_request_is_lowered() -> None
     of.job("j", leader=shape(cpu=8), workers=2, worker=shape(cpu=8), min_workers=2)
     of.cycle()
     assert told(of) == []
+
+
+@pytest.mark.parametrize("tainted", [1, 2])
+def test_a_job_that_never_fits_is_told_which_nodes_to_open(tainted: int) -> None:
+    of = preempting(4, gpus=8, cpu=64)
+    of.job("runs", leader=shape(cpu=1, gpus=1), priority=7, preemptible=False)
+    of.settle()
+    for number in range(4 - tainted, 4):
+        of.node(f"n{number}", cpu=64, gpus=8, taints=[Taint("k", "v", "NoSchedule")])
+    of.job("j", workers=4, worker=shape(cpu=1, gpus=8), min_workers=4, equals=True, priority=5)
+    of.cycle()
+    waiting = explained(of.entries, "j").waiting
+    assert waiting is not None and waiting.infeasible_since_ms
+    [one] = [one for one in waiting.remedies if one.kind == "taint"]
+    words = "remove taint k=v:NoSchedule from n3, or tolerate it" if tainted == 1 else "remove the taints of n3 and n2"
+    assert (one.text, one.pods, one.then_feasible) == (f"{words}{WAITS}", 0, True)

@@ -11,7 +11,7 @@ import msgspec
 
 from arranger.cli.inputs.alternative import other_configuration
 from arranger.cli.inputs.cycle_at import cycle_at
-from arranger.cli.inputs.flags import completing
+from arranger.cli.inputs.flags import AMOUNT_TYPE, completing
 from arranger.cli.inputs.reading import (
     AT_ALLOWED,
     AT_TYPE,
@@ -31,7 +31,6 @@ from arranger.cli.rendering.what_if_page import Sequel, WhatIfAnswer
 from arranger.errors import LogError, UsageError
 from arranger.events.log import Log, Position
 from arranger.model.config import CycleConfig
-from arranger.model.quantity import MAX_AMOUNT
 from arranger.plugins import inventory
 from arranger.projections import snapshot
 from arranger.projections.state import State
@@ -84,7 +83,7 @@ def _until(text: str) -> Until:
 @click.option("--queue", metavar="QUEUE", help="With --job: its queue.")
 @click.option(
     "--gpus",
-    type=click.IntRange(1, MAX_AMOUNT),
+    type=AMOUNT_TYPE,
     metavar="N",
     help="With --job: GPUs of each of its pods that asks for any.",
 )

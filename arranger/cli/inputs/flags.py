@@ -8,8 +8,12 @@ from typing import Any
 
 import click
 
+from arranger.model.quantity import MAX_AMOUNT
 from arranger.setting_tables import Setting
 from arranger.settings import SETTINGS, load_settings
+
+#: An amount of a resource that a pod requests.
+AMOUNT_TYPE = click.IntRange(1, MAX_AMOUNT)
 
 
 def setting_flags(

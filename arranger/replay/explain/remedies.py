@@ -96,6 +96,7 @@ def remedies(case: WaitingCase) -> Sought:
         of_kinds.append((found, family.alone[_ALONE:] if found else ()))
         if not found and family.together is not None and len(family.alone) > 1:
             found += search.together(family.alone[:_TOGETHER], family.together)
+        found += search.feasible(family) if not found else []
     # All kinds were tried. The remaining cycles are for more changes of the kinds that help.
     for found, more in of_kinds:
         found.extend(search.alone(more))
@@ -220,17 +221,28 @@ class _Search:
     def _feasible(self, family: Family, helps: int) -> list[Remedy]:
         """The first change of a list with which an empty cluster could hold the job, unless it is the one at the place
         `helps`, which gives it nodes."""
-
-        def tried(change: Change) -> list[Remedy]:
-            if change.text not in self._infeasible_with:
-                self._tried(change)
-            if self._infeasible_with.get(change.text, True):
-                return []
-            text = f"{change.text}; then it waits for room"
-            return [Remedy(change.kind, text, 0, change.undoes, change.undone, then_feasible=True)]
-
-        at, feasible = self._least(family.alone, family.early, tried)
+        at, feasible = self._least(family.alone, family.early, self._then_feasible)
         return feasible if at != helps else []
+
+    def _then_feasible(self, change: Change) -> list[Remedy]:
+        """A change with which an empty cluster could hold the job."""
+        if change.text not in self._infeasible_with:
+            self._tried(change)
+        if self._infeasible_with.get(change.text, True):
+            return []
+        text = f"{change.text}; then it waits for room"
+        return [Remedy(change.kind, text, 0, change.undoes, change.undone, then_feasible=True)]
+
+    def feasible(self, family: Family) -> list[Remedy]:
+        """The first change of a family that gives no nodes with which an empty cluster could hold the job, or the
+        fewest of them together."""
+        if not (family.feasible and self._infeasible):
+            return []
+        changes = family.alone[:_ALONE]
+        found = next(filter(None, map(self._then_feasible, changes)), [])
+        if not found and family.together is not None and len(changes) > 1:
+            found = self.together(family.alone[:_TOGETHER], family.together, self._then_feasible)
+        return found
 
     def reserving(self, family: Family) -> list[Remedy]:
         """The first change of a list with which a cycle reserves room for the job."""
@@ -248,13 +260,17 @@ class _Search:
 
         return self._least(family.alone, helping=tried)[1]
 
-    def together(self, changes: Sequence[Change], join: Join) -> list[Remedy]:
+    def together(
+        self, changes: Sequence[Change], join: Join, helping: Callable[[Change], list[Remedy]] | None = None
+    ) -> list[Remedy]:
         """Join as many changes as needed, from the first on, and leave out those that aren't needed."""
-        last, found = self._least(ChangeSteps(len(changes) - 1, lambda number: join(changes[: number + 2])))
+        helping = helping or self._tried
+        steps = ChangeSteps(len(changes) - 1, lambda number: join(changes[: number + 2]))
+        last, found = self._least(steps, helping=helping)
         parts = list(changes[: last + 2]) if found else []
         for part in list(parts) if len(parts) <= _THINNED else ():
             fewer = [other for other in parts if other is not part]
-            helps = self._tried(join(fewer) if len(fewer) > 1 else fewer[0]) if fewer else []
+            helps = helping(join(fewer) if len(fewer) > 1 else fewer[0]) if fewer else []
             if helps:
                 found, parts = helps, fewer
         return found

@@ -80,8 +80,8 @@ class Family:
     #: With `least`: where the first one that is enough takes room from others, the first one that takes none is desired
     #: too; likely it is at this place. None if there is none.
     from_none: int | None = None
-    #: With `least`, of a job that no cluster of these nodes could hold: the first change with which one could is
-    #: desired too.
+    #: Of a job that no cluster of these nodes could hold: the first change with which one could is desired too, if none
+    #: gives nodes, or with `least` in any case.
     feasible: bool = False
     #: The changes grow from first to last; desired is the first one with which the job only gets a reservation.
     reserves: bool = False

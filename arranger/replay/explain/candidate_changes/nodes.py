@@ -93,9 +93,9 @@ def node_families(case: WaitingCase) -> Iterator[Family]:
     for of_kind in mended.values():
         of_kind.sort(key=lambda one: one[0])
     for kind in sorted(mended, key=lambda kind: (mended[kind][0][0][0], NODE_KINDS.index(kind))):
-        yield Family([change for _, change in mended[kind]], _nodes_together(kind))
-    yield Family(_latest_first(_lost_nodes(case)), _nodes_together("node"))
-    yield Family(_latest_first(_shrunk_nodes(case)), _nodes_together("capacity"))
+        yield Family([change for _, change in mended[kind]], _nodes_together(kind), feasible=True)
+    yield Family(_latest_first(_lost_nodes(case)), _nodes_together("node"), feasible=True)
+    yield Family(_latest_first(_shrunk_nodes(case)), _nodes_together("capacity"), feasible=True)
 
 
 def _emptied(repaired: Change, case: WaitingCase) -> Change | None:
