@@ -284,3 +284,18 @@ def test_a_job_that_was_lent_a_worker_keeps_its_quorum_if_its_other_surplus_is_e
     assert (
         len(host.placements) == needed and len(low.placements) == 1 and (low.stage, low.attempt) == (Stage.RUNNING, 0)
     )
+
+
+def test_a_guest_loses_the_workers_on_the_nodes_that_the_job_in_front_uses_whichever_they_are() -> None:
+    """The host needs fewer nodes by now, and the guest's first worker is on one of them."""
+    of = world()
+    guest = of.job("guest", workers=[("a", 1, shape(cpu=64, gpus=1)), ("b", 23, GPU)], min_workers=1, equals=True)
+    of.settle()
+    assert guest.slots.hosts == ("uid-big",) and len(guest.placements) == 24
+    full = of.state.jobs["uid-runs"].placements[1, 0]
+    assert guest.placements[1, 0] != full
+    of.job("big", workers=4, worker=NODE, min_workers=3, equals=True, priority=9, generation=2)
+    of.settle()
+    assert len(of.state.jobs["uid-big"].placements) == 3
+    assert (guest.stage, guest.attempt) == (Stage.RUNNING, 0) and {*guest.placements.values()} == {full}
+    validate(of.state)

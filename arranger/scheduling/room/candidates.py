@@ -319,18 +319,19 @@ class Candidates:
         line, beyond = self.line(job, asked, placed), self.line_beyond(job, asked, placed)
         return len(self._queues(queue, beyond)) > len(self._queues(queue, line))
 
-    def guests(self, host: JobRecord, taken: Collection[str]) -> list[Candidate]:
+    def guests(self, host: JobRecord, taken: Collection[str], nodes: Collection[str] | None = None) -> list[Candidate]:
         """The jobs that use room which is reserved for a job, or a limit that is kept for it: first their surplus, then
         whole jobs, of each those that lose the least work first. No rule about who may give room to whom protects them:
         they got it on these terms. A job with other nodes that was lent some for pods which its quorum needs by now
-        leaves as a whole."""
+        leaves as a whole. With `nodes`, their surplus is what they have there."""
         if host.uid not in self._hosts or takes_none(host, self._config) or not self._state.is_host(host.uid):
             return []
         known, found = self._state.reservations.get(host.uid), list[Candidate]()
-        nodes = {of.node: None for of in known.decided.pods} if known is not None else None
+        reserved = {of.node: None for of in known.decided.pods} if known is not None and nodes is None else nodes
         for job in self._state.jobs.values():
             if job.stage in _BEGUN and job.slots.nodes and job.uid not in taken:
-                found += self._guest(job, host, nodes)
+                lent = {slot for slot in job.slots.lent_by(host.uid) if nodes is None or job.placements[slot] in nodes}
+                found += self._guest(job, host, reserved, lent)
         return sorted(found, key=lambda of: (of.kind.whole, of.lost_ms, of.priority, of.job.uid))
 
     @cached_property
@@ -339,9 +340,12 @@ class Candidates:
         every = [job.slots for job in self._state.jobs.values() if job.slots.nodes]
         return {uid for slots in every for uid in chain(slots.hosts, *slots.lent.values())}
 
-    def _guest(self, job: JobRecord, host: JobRecord, nodes: Container[str] | None) -> Iterator[Candidate]:
-        """What a job may give as a guest; `nodes` are those of the host's reservation, if it has one."""
-        is_guest, slots = host.uid in job.slots.hosts, job.slots.lent_by(host.uid)
+    def _guest(
+        self, job: JobRecord, host: JobRecord, nodes: Container[str] | None, slots: set[SlotKey]
+    ) -> Iterator[Candidate]:
+        """What a job may give as a guest; `nodes` are those of the host's reservation, if it has one, and `slots` those
+        that were lent its room."""
+        is_guest = host.uid in job.slots.hosts
         if not (is_guest or slots) or (known := self._jobs.of(job)).ends:
             return
         if is_guest:

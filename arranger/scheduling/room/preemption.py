@@ -148,7 +148,23 @@ class PreemptionSearch:
         guests = self._guests(job, {**self._placed, **self._victims})
         if not guests:
             return None
-        return self._search(tried, lambda: least_harm(self._placer, self._vacating, job, guests))
+        return self._search(tried, lambda: self._among_guests(job, guests))
+
+    def _among_guests(self, job: JobRecord, guests: list[Candidate]) -> RoomOutcome | None:
+        """Who leaves of a job's guests. Where a whole job would, the search is repeated with the surplus on the nodes
+        of the outcome alone: it may be others, which have lower indices."""
+        search = partial(least_harm, self._placer, self._vacating, job)
+        outcome = search(guests)
+        if outcome is None or not outcome.whole:
+            return outcome
+        least, names = outcome.harm, self._placer.view.names
+        near = self._guests(job, {**self._placed, **self._victims}, {names[of.row] for of in outcome.tried.pieces})
+        self._undo(outcome)
+        found = search(near)
+        if found is not None and found.harm < least:
+            return found
+        self._undo(found)
+        return search(guests)
 
     def _helps(self, tried: PlacementTry) -> bool:
         """Whether a quorum fails for a reason that others can remedy. A job that a controller is about to resume takes
@@ -315,9 +331,9 @@ class PreemptionSearch:
             self._staying[key] = frozenset(uid for uid, guest in guests.items() if self.stays(guest, host))
         return self._staying[key]
 
-    def _guests(self, host: JobRecord, taken: Collection[str]) -> list[Candidate]:
-        """Who has to leave as a guest of this job now."""
-        found = self._candidates.guests(host, taken)
+    def _guests(self, host: JobRecord, taken: Collection[str], nodes: Collection[str] | None = None) -> list[Candidate]:
+        """Who has to leave as a guest of this job now; `nodes` as in `Candidates.guests`."""
+        found = self._candidates.guests(host, taken, nodes)
         stay = self.staying(host) if found else ()
         return [of for of in found if of.job.uid not in stay]
 
