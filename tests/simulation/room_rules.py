@@ -33,7 +33,7 @@ from arranger.scheduling.queues.standing import QueueStanding
 from arranger.scheduling.queues.waiting import considered, waiting_jobs
 from arranger.scheduling.room.kept_limits import KeptLimits
 from arranger.scheduling.room.preemption import PreemptionSearch
-from arranger.scheduling.room.reservations import Reservations
+from arranger.scheduling.room.reservations import Reservations, may_be_guest
 from arranger.scheduling.room.vacating import Vacating, leaving
 from arranger.scheduling.search.placer import Placer
 from tests.simulation.queue_rules import KEPT, beyond_limits, name_of, way_of
@@ -215,6 +215,9 @@ def could_take(state: State, config: CycleConfig, time_ms: int) -> Iterator[tupl
         if job.taken is not None and job.taken.in_vain is not None:
             continue  # `vain` checks whether that is so
         lower = [of for of in _lower(state, cycle, job) if of.placements and not _young(state, cycle, of)]
+        if not may_be_guest(job, cycle.config):  # it takes none that another job waits for, at whatever time
+            others = [of.decided for uid, of in state.reservations.items() if uid != job.uid]
+            lower = [of for of in lower if not any(of.uid in decided.awaits for decided in others)]
         if lower and _fits(state, cycle, job, [(of, tuple(of.placements), True) for of in lower], leave=False):
             yield job.uid, f"{job.seen.name} waits, though {[of.seen.name for of in lower]} may give it room"
             continue
