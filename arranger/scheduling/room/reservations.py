@@ -843,8 +843,8 @@ class Reservations:
         guest = self._as_guest(job)
         if guest is not None and _has_room(guest):
             return guest
-        again = guest or in_time
-        tried.shortage = tried.shortage if again is None or again.shortage is None else again.shortage
+        for again in (in_time, guest):
+            tried.shortage = _in_open_room(tried.shortage, again.shortage if again is not None else None)
         self._note_no_guest(job, tried.shortage)
         if len(self._state.reservations) > 1 or self._held.keys() - self._state.reservations.keys():
             tried.shortage.kept_by = self._keeping_out(job, tried.shortage)
@@ -886,11 +886,18 @@ class Reservations:
         more = self._further(tried, pods, self._open_for_good(tried, asked))
         if len(tried.pieces) == done and job.valid_spec.preemptible:
             more = self._lend(tried, pods)
-        elif len(tried.pieces) == done:  # one pod of them is enough
-            known.no_guest = _is_in_the_way(known) and bool(self._open_to_guests(job))
-        if len(tried.pieces) == done and len(self._state.reservations) > 1:
-            known.kept_by = self._keeping_out(job, known)
+        if len(tried.pieces) == done and tried.shortage is not None:
+            self._note_why_not_lent(tried, tried.shortage)
         return more
+
+    def _note_why_not_lent(self, tried: PlacementTry, told: Shortage) -> None:
+        """Say of further pods whether they are no guests where they would fit because their job isn't preemptible, and
+        who keeps them out."""
+        job = tried.job
+        if not job.valid_spec.preemptible and _is_in_the_way(told):
+            told.no_guest = self._would_grow(tried, told.group, self._open_to_guests(job))
+        if len(self._state.reservations) > 1:
+            told.kept_by = self._keeping_out(job, told)
 
     def _lend(self, tried: PlacementTry, pods: int | None) -> bool:
         done = len(tried.pieces)
@@ -903,7 +910,8 @@ class Reservations:
         return more
 
     def _further(self, tried: PlacementTry, pods: int | None, free: dict[str, HeldRoom]) -> bool:
-        """As `Placer.further`, with this reserved room. If nothing is placed, nothing has changed."""
+        """As `Placer.further`, with this reserved room. If nothing is placed, nothing has changed but the reason: what
+        the pods lack in the room that is open to them."""
         if not free:
             return False
         before, known, done = self._put_back(free), tried.shortage, len(tried.pieces)
@@ -911,7 +919,7 @@ class Reservations:
         more = self._placer.further(tried, pods)
         placed = len(tried.pieces) > done
         if not placed:
-            tried.shortage = known
+            tried.shortage = _in_open_room(known, tried.shortage) if known is not None else None
         self._take_out(free, None if placed else before)
         return more
 
@@ -1023,6 +1031,15 @@ class Reservations:
         placing.observer = observer
         return tried.quorum_stands
 
+    def _would_grow(self, tried: PlacementTry, group: int, free: dict[str, HeldRoom]) -> bool:
+        """As `_would_fit`, for further pods of a group."""
+        if not free:
+            return False
+        before = self._put_back(free)
+        grows = self._placer.may_grow(tried, group)
+        self._take_out(free, before)
+        return grows
+
     def _note_hosts(self, tried: PlacementTry, free: Collection[str]) -> None:
         """Say in a try in whose reserved room it is, of those open to it."""
         rows = {piece.row for piece in tried.pieces}
@@ -1091,6 +1108,12 @@ class Reservations:
     def _take_out(self, free: dict[str, HeldRoom], before: int | None) -> None:
         """Hold it again. `before` is the number of the content then, if nothing else has changed."""
         self._placer.view.hold(*_all_of(free), before)
+
+
+def _in_open_room(known: Shortage, again: Shortage | None) -> Shortage:
+    """What to tell of pods: the shortage of another try, with reserved room that is open to them, if there was one.
+    Once they lack no room but a limit, that keeps them out, whatever room is in the way of a later try."""
+    return known if again is None or not known.of_nodes else again
 
 
 def _is_in_the_way(shortage: Shortage) -> bool:

@@ -282,6 +282,18 @@ class Placer:
             placing.undo(tried, mark, pieces, taken)
         return found if not placed and found is not None and found.of_nodes else short
 
+    def may_grow(self, tried: PlacementTry, group: int) -> bool:
+        """Whether further pods of a group would fit now; a whole worker group of them is enough. The view stays
+        unchanged."""
+        placing, size = self._placing, tried.groups[group].group_size
+        indices = free_indices(tried.job, (group,), tried.pieces).get(group, ())[:size]
+        observer, placing.observer = placing.observer, None
+        mark, pieces, taken = placing.mark(), len(tried.pieces), len(tried.taken)
+        placed, _ = placing.place_whole(tried, group, indices, 0, len(indices))
+        placing.undo(tried, mark, pieces, taken)
+        placing.observer = observer
+        return placed > 0
+
     def _left(self, tried: PlacementTry) -> dict[int, tuple[Sequence[int], int]]:
         """The further pods of a job; none of one whose pods show its end, or that holds none, if its queue has no
         room."""
