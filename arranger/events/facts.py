@@ -415,10 +415,12 @@ class TooFew(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class WorkersLost(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="workers-lost"):
-    """A quorum lost workers that other nodes may take. `cause` is why the first of them ended."""
+    """A quorum lost workers that other nodes may take. `cause` is why the first of them ended. If they failed, `why` is
+    what keeps the next pod of that one from its node; earlier logs don't say."""
 
     few: TooFew
     cause: LostPods | FailedPods | None
+    why: NodeLeft | None = None
 
 
 class WorkersGivenUp(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="given-up"):

@@ -5,7 +5,8 @@ decision on failures waits a moment, in case the leader failed too: then a new a
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -29,6 +30,8 @@ from arranger.projections.verdicts.judging import lacking
 
 #: A worker that failed so often on a node goes elsewhere, if others run well there.
 FAILURES_BEFORE_MOVE = 2
+
+_Kind = TypeVar("_Kind", bound=f.EndedPods)
 
 
 class Fallen(msgspec.Struct):
@@ -181,18 +184,11 @@ def replacement(state: State, job: JobRecord, ended: Fallen) -> WorkersReplaced:
     restarted with it."""
     workers = [_ended(slot, pod, Replacement.GIVEN_UP, counted=False) for slot, pod in ended.over]
     workers += [_ended(slot, pod, Replacement.ELSEWHERE, counted=False) for slot, pod in ended.lost]
-    kept: dict[str, dict[SlotKey, str]] = {}
     moved = _moved(state, job, ended)
+    kept_off = _kept_off(state, job, ended, moved)
     for slot, pod in sorted(ended.failed, key=lambda one: one[0]):
-        node = job.placements[slot]
-        on_node = {**kept.get(node, {}), slot: node}
-        again = _healthy(state, job, slot) and not lacking(state.nodes, job, on_node)
-        failures = failures_there(job, slot) if again or slot in moved else 0
-        if again and slot not in moved:
-            kept[node] = on_node
-            how = Replacement.SAME_NODE
-        else:
-            how = Replacement.ELSEWHERE
+        failures = failures_there(job, slot) if slot not in kept_off or slot in moved else 0
+        how = Replacement.ELSEWHERE if slot in kept_off or slot in moved else Replacement.SAME_NODE
         workers.append(_ended(slot, pod, how, counted=True, failures=failures))
     ended_slots = {worker.slot for worker in workers}
     workers = _in_whole_groups(job, workers, ended.parted)
@@ -202,6 +198,40 @@ def replacement(state: State, job: JobRecord, ended: Fallen) -> WorkersReplaced:
     causes = _causes(state, job, ended, moved) + _with(f.OthersOfGroup, with_group)
     causes += _with(f.OthersOfSet, [worker.slot for worker in others])
     return WorkersReplaced(job.uid, job.version, job.attempt, tuple(workers), causes)
+
+
+def _kept_off(
+    state: State, job: JobRecord, ended: Fallen, moved: Collection[SlotKey]
+) -> dict[SlotKey, f.Closed | f.NodeTrouble]:
+    """The failed workers whose next pods can't have their nodes, and why. Those that go elsewhere anyway (`moved`)
+    leave room there."""
+    found: dict[SlotKey, f.Closed | f.NodeTrouble] = {}
+    kept: dict[str, dict[SlotKey, str]] = {}
+    for slot in sorted(slot for slot, _ in ended.failed):
+        node = job.placements[slot]
+        on_node = {**kept.get(node, {}), slot: node}
+        if (why := _unfit(state, job, slot)) is not None:
+            found[slot] = why
+        elif lacking(state.nodes, job, on_node):
+            found[slot] = f.NodeTrouble.NO_ROOM
+        elif slot not in moved:
+            kept[node] = on_node
+    return found
+
+
+def lost_workers(
+    state: State, job: JobRecord, ended: Fallen, moving: Collection[SlotKey], few: f.TooFew
+) -> f.WorkersLost:
+    """The facts of a quorum that loses these workers. Those that failed count as the cause only if they can't have
+    their nodes again: others go with their worker groups."""
+    kept_off = _kept_off(state, job, ended, _moved(state, job, ended))
+    failed = [one for one in ended.failed if one[0] in moving and one[0] in kept_off]
+    if failed:
+        cause = cause_of(state, job, failed, f.FailedPods)
+        slot = (cause.first.group, cause.first.index)
+        return f.WorkersLost(few, cause, f.NodeLeft(job.placements[slot], kept_off[slot]))
+    lost = [one for one in ended.lost if one[0] in moving]
+    return f.WorkersLost(few, cause_of(state, job, lost, f.LostPods) if lost else None)
 
 
 def _in_whole_groups(job: JobRecord, workers: list[EndedWorker], parted: Sequence[SlotKey]) -> list[EndedWorker]:
@@ -243,10 +273,20 @@ def _with(kind: type[f.OthersOfSet | f.OthersOfGroup], slots: list[Slot]) -> tup
     return tuple(kind(firsts[group], counts[group]) for group in sorted(counts))
 
 
+def _unfit(state: State, job: JobRecord, slot: SlotKey) -> f.Closed | f.NodeTrouble | None:
+    """Why the node of a slot can't take the slot's next pod, whatever room it has; None if it can."""
+    node = job.placements[slot]
+    if not state.nodes.has(node):
+        return f.NodeTrouble.GONE
+    how = barred(state, job, slot)
+    if how is None and not state.nodes.facts[state.nodes.rows[node]].ready:
+        return f.NodeTrouble.NOT_READY
+    return how
+
+
 def _healthy(state: State, job: JobRecord, slot: SlotKey) -> bool:
     """Whether the node of a slot exists, is ready, and is open to the slot's pods."""
-    row = state.nodes.rows.get(job.placements[slot])
-    return row is not None and state.nodes.facts[row].ready and barred(state, job, slot) is None
+    return _unfit(state, job, slot) is None
 
 
 def failures_there(job: JobRecord, slot: SlotKey) -> int:
@@ -336,9 +376,7 @@ def _causes(state: State, job: JobRecord, ended: Fallen, moved: set[SlotKey]) ->
     return tuple(found)
 
 
-def cause_of(
-    state: State, job: JobRecord, pods: Sequence[tuple[SlotKey, PodSeen | None]], kind: type[f.EndedPods]
-) -> f.EndedPods:
+def cause_of(state: State, job: JobRecord, pods: Sequence[tuple[SlotKey, PodSeen | None]], kind: type[_Kind]) -> _Kind:
     """Why these workers ended: of the first of them."""
     slot, pod = min(pods, key=lambda one: one[0])
     if pod is not None and (pod.ended is not None or pod.reason or pod.message):

@@ -17,7 +17,16 @@ from arranger.lifecycle.left_behind import left_behind
 from arranger.lifecycle.pods_to_place import decision_on_pods
 from arranger.lifecycle.provisioning import nodes_requested
 from arranger.lifecycle.refusals import refused_by_nodes, refused_quorum, refused_workers
-from arranger.lifecycle.replacements import Fallen, barred, cause_of, deletion, fallen, replacement, room_taken
+from arranger.lifecycle.replacements import (
+    Fallen,
+    barred,
+    cause_of,
+    deletion,
+    fallen,
+    lost_workers,
+    replacement,
+    room_taken,
+)
 from arranger.lifecycle.start_timeouts import start_timeout
 from arranger.model.job import LEADER_GROUP, JobSpec, Replacement, RestartScope, ScheduleState, Stage
 from arranger.model.pod import DISRUPTED, Phase
@@ -339,9 +348,8 @@ def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, time_m
         return decision
     if not ended.over:
         lost = [sum(slot[0] == group for slot in released) for group in range(len(spec.groups))]
-        cause = next((of for of in decision.causes if isinstance(of, f.LostPods | f.FailedPods)), None)
-        facts = f.WorkersLost(_too_few(spec, left, lost), cause)
-        # Others have the room of those that failed. Without a back-off and a limit such a job could take it for ever.
+        facts = lost_workers(state, job, ended, released, _too_few(spec, left, lost))
+        # Others may have the room of those that failed. Without a back-off and a limit it could take that for ever.
         return decide(job, R.WORKERS_LOST, facts, _after_ends_ms(job, ended, config, time_ms))
     return replacement(state, job, Fallen(over=ended.over))  # first decide whether enough workers can remain at all
 

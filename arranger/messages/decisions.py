@@ -300,9 +300,9 @@ def _more(count: int) -> str:
 
 def _of_workers(facts: f.OfWorkers) -> str:
     match facts:
-        case f.WorkersLost(few, f.FailedPods() as failure):
+        case f.WorkersLost(few, f.FailedPods() as failure, node):
             failed = f"{counted(few.count, 'worker')} failed ({_ending(failure)})"
-            return f"{failed}, and other pods have their room; {_needed(few)}; scheduled again"
+            return f"{failed}, and {_not_there_again(few.count, node)}; {_needed(few)}; scheduled again"
         case f.WorkersLost(few, lost):
             why = _in_brackets(_why(lost)) if lost is not None else ""
             return f"{_workers(few.count, 'was', 'were')} lost{why}, {_needed(few)}; scheduled again"
@@ -313,6 +313,16 @@ def _of_workers(facts: f.OfWorkers) -> str:
             return f"worker {worker_set}-{over.first.index} failed ({_ending(over)}) and {_limit(limit)}"
         case f.WorkerEnded(worker_set, cause):
             return f"{_whole_job(f'worker {worker_set}-{cause.first.index}', cause)}; the whole job is restarted"
+
+
+def _not_there_again(count: int, left: f.NodeLeft | None) -> str:
+    """Why so many failed workers don't come again on their nodes."""
+    if left is None or left.why is None:
+        return "can't come again where it was" if count == 1 else "can't come again where they were"
+    whose, them = (f"its node {left.node}", "it") if count == 1 else (f"node {left.node} of theirs", "them")
+    if left.why == f.NodeTrouble.NO_ROOM:
+        return f"{whose} has no room for {them} any more"
+    return f"{whose} {_TROUBLES[left.why] if isinstance(left.why, f.NodeTrouble) else _closed(left.why)}"
 
 
 def _whole_job(worker: str, cause: f.FailedPods | f.LostPods | f.DeletedPods) -> str:

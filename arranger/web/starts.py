@@ -7,7 +7,7 @@ from arranger.model.config import CycleConfig
 from arranger.plugins import installed
 from arranger.projections.state import State
 from arranger.replay.console.starts_now import starts_now
-from arranger.replay.explain.expected import Start
+from arranger.replay.explain.expected import NoStart, Start
 
 #: The most time that a forecast takes, for jobs of whose start the log says nothing.
 _LIMIT_S = 0.3
@@ -17,4 +17,4 @@ def starts_soon(state: State, config: CycleConfig) -> Mapping[str, Start]:
     """The starts that were found in time, by job UID."""
     until_s = time.monotonic() + _LIMIT_S
     made = starts_now(state, config, installed().closest(config), enough=lambda: time.monotonic() > until_s)
-    return made or {}
+    return {} if isinstance(made, NoStart) else made

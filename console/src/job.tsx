@@ -291,7 +291,8 @@ const UNKNOWN: Record<string, string> = {
   DependencyFails: "job {job} is expected to fail, and this job fails then",
   Later: "a forecast takes too long here: arranger forecast",
   NotForecast: "no forecast was made (forecast_every_s)",
-  TooLarge: "the cluster is too large for a forecast here: arranger forecast",
+  TooLarge: "the cluster has too many pods for a forecast here: arranger forecast",
+  TooManyJobs: "more jobs wait than a forecast here looks at: arranger forecast",
   Held: "something other than room keeps it",
 };
 

@@ -112,6 +112,19 @@ def preempting() -> World:
     return world
 
 
+def taken_on() -> World:
+    """`middle` took the room of `low`; before the last pod of `low` had left, `high` took it from `middle`."""
+    world = with_room_rules()
+    gpu_job(world, "low", 4, priority=1)
+    world.settle()
+    world.pass_time(100)
+    for name, priority in (("middle", 5), ("high", 9)):
+        gpu_job(world, name, 4, priority=priority)
+        world.cycle()
+        world.pass_time(2)
+    return world
+
+
 def late_cycle(world: World, meanwhile: Callable[[], object]) -> int:
     """A cycle taken on the present state, appended only after `meanwhile`; answers the offset of its record."""
     events = take_cycle(world.state, world.config, world.now_ms)

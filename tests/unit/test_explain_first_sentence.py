@@ -92,11 +92,14 @@ def test_where_a_forecast_would_take_too_long_the_command_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = to_file(crowded().entries, tmp_path / "run.log")
-    monkeypatch.setattr(starts_now, "_JOBS", 1)
-    assert "  start         unknown: the cluster is too large for a forecast here: arranger forecast\n" in (
-        Run(capsys, "explain", "big", *log).out
-    )
-    monkeypatch.undo()
+    limits = {
+        "_PODS": "the cluster has too many pods for a forecast here: arranger forecast",
+        "_JOBS": "more jobs wait than a forecast here looks at: arranger forecast",
+    }
+    for limit, why in limits.items():
+        monkeypatch.setattr(starts_now, limit, 1)
+        assert f"  start         unknown: {why}\n" in Run(capsys, "explain", "big", *log).out
+        monkeypatch.undo()
     monkeypatch.setattr(start_forecast, "_LIMIT_S", -1.0)
     assert "  start         unknown: a forecast takes too long here" in Run(capsys, "explain", "big", *log).out
 

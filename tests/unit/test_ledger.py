@@ -23,7 +23,7 @@ from arranger.replay.ledger.waits import WaitLedger, quorum_gpus, rows_of
 from arranger.replay.reading.gpus import gpu_totals
 from arranger.replay.reading.history import Point, Span, advance
 from tests.commands import Run, to_file
-from tests.unit.replay_worlds import crowded, filled, gpu_job, histories, preempting, with_room_rules
+from tests.unit.replay_worlds import crowded, filled, gpu_job, histories, preempting, taken_on, with_room_rules
 from tests.world import World, shape
 
 
@@ -409,6 +409,29 @@ def test_a_preemption_is_followed_to_the_start_of_its_beneficiary_and_the_return
     assert one.again_ms == {"uid-low": 62_000}
     [of_queue] = by_queue([one], [])
     assert (of_queue.queue, of_queue.taken, of_queue.gave, of_queue.lost_ms) == ("default", 1, 2, 300_000)
+
+
+def test_who_loses_room_before_others_have_left_it_does_not_wait_for_it_any_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = taken_on()
+    lost, waits = preemptions(world).found
+    assert (lost.taking.job, lost.taking.lost_ms - lost.taking.time_ms, lost.gained_ms) == (
+        "default/middle",
+        2_000,
+        None,
+    )
+    assert (waits.taking.job, waits.taking.lost_ms, waits.gained_ms) == ("default/high", 0, None)
+    world.settle()
+    middle = world.state.jobs["uid-middle"]
+    world.say(msgspec.structs.replace(middle.seen, spec=msgspec.structs.replace(middle.valid_spec, priority=10)))
+    world.settle()
+    first, _, again = preemptions(world).found
+    assert (first.taking.lost_ms, first.gained_ms) == (lost.taking.lost_ms, None)
+    assert (again.taking.job, again.gained_ms) == ("default/middle", 0)
+    log = to_file(world.entries, tmp_path / "taken-on.log")
+    rows = [line for line in Run(capsys, "preemptions", *log).out.splitlines() if " default/middle  " in line]
+    assert "gave it back" in rows[0] and not any("  waits  " in row for row in rows)
 
 
 def test_room_that_becomes_free_by_itself_is_seen() -> None:

@@ -1,5 +1,7 @@
 """What explain offers for a job that nodes refuse though they have room: no step that isn't needed is named."""
 
+from typing import Any
+
 import pytest
 
 from arranger.model.job import Topology
@@ -202,6 +204,22 @@ def test_a_closed_node_keeps_a_job_waiting_that_fills_all_others_by_itself() -> 
     world.job("j", workers=3, worker=shape(cpu=48), min_workers=3, equals=True)
     world.cycle()
     assert _kept_by(world) == KeptBy.CLOSED_NODES and _causes(world) == [Cause.CLOSED]
+
+
+@pytest.mark.parametrize("workers", [3, 4])
+@pytest.mark.parametrize(
+    "how", [{"cordoned": True}, {"ready": False}, {"taints": (Taint("team", "a", "NoSchedule"),)}], ids=str
+)
+@pytest.mark.parametrize("closed", [1, 3])
+def test_what_even_all_nodes_open_and_empty_could_not_hold_is_kept_by_the_nodes(
+    how: dict[str, Any], closed: int, workers: int
+) -> None:
+    world = World()
+    for number in range(3):
+        world.node(f"n{number}", **(how if number < closed else {}))
+    world.job("j", workers=workers, worker=shape(cpu=48), min_workers=workers, equals=True)
+    world.cycle()
+    assert _kept_by(world) == (KeptBy.INFEASIBLE if workers > 3 else KeptBy.CLOSED_NODES)
 
 
 def _full_and_cordoned(jobs: int) -> World:

@@ -18,7 +18,16 @@ from arranger.replay.what_if.continuation import Continuation, Future
 from arranger.replay.what_if.hypothesis import job_gone, supposed
 from arranger.replay.what_if.one_cycle import take_plan
 from arranger.replay.what_if.utilisation import Meter, Utilisation
-from tests.unit.replay_worlds import entry_with, explained, forged, gpu_job, preempting, verified, with_room_rules
+from tests.unit.replay_worlds import (
+    entry_with,
+    explained,
+    forged,
+    gpu_job,
+    preempting,
+    taken_on,
+    verified,
+    with_room_rules,
+)
 from tests.unit.test_replay_continuation import read_on
 from tests.world import World, shape
 
@@ -148,6 +157,31 @@ def test_a_beneficiary_is_told_who_gave_it_room_and_how_long_it_waited_for_it() 
         ("default/low", PreemptionKind.PRIORITY, 2, 200_000),
     ]
     assert (taken.begun_ms - taken.time_ms, taken.lost_ms, taken.harm_ms) == (7_000, 0, 300_000)
+
+
+def test_who_loses_room_before_others_have_left_it_gave_it_back_whatever_becomes_of_it_later() -> None:
+    world = taken_on()
+    [taken] = explained(world.entries, "middle").takings
+    lost_ms = taken.lost_ms - taken.time_ms
+    assert (taken.begun_ms, lost_ms) == (0, 2_000)
+    world.settle()
+    middle = world.state.jobs["uid-middle"]
+    high = world.state.jobs["uid-high"]
+    world.say(msgspec.structs.replace(middle.seen, spec=msgspec.structs.replace(middle.valid_spec, priority=10)))
+    world.settle()
+    assert (middle.stage, high.stage) == (Stage.RUNNING, Stage.RESCHEDULING)
+    first, again = explained(world.entries, "middle").takings
+    assert (first.begun_ms, first.lost_ms) == (0, taken.lost_ms) and again.begun_ms and not again.lost_ms
+
+
+def test_who_loses_room_before_others_have_left_it_gave_it_back_then_and_not_when_it_starts_elsewhere() -> None:
+    world = taken_on()
+    world.node("n2", cpu=16, gpus=4)
+    world.pass_time(20)
+    world.settle()
+    assert world.state.jobs["uid-middle"].stage == Stage.RUNNING
+    [taken] = explained(world.entries, "middle").takings
+    assert (taken.begun_ms, taken.lost_ms - taken.time_ms) == (0, 2_000)
 
 
 def test_a_victim_is_told_that_it_waits_again_and_when_it_had_nodes_again() -> None:

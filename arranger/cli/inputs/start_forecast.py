@@ -35,6 +35,6 @@ def _made(uid: str, state: State, config: CycleConfig) -> Start:
     until_s = time.monotonic() + _LIMIT_S
     policies = inventory().policies.closest(config)
     made = starts_now(state, config, policies, enough=lambda: time.monotonic() > until_s)
-    if made is None:
-        return Start(Certainty.UNKNOWN, why=NoStart.TOO_LARGE)
+    if isinstance(made, NoStart):
+        return Start(Certainty.UNKNOWN, why=made)
     return made.get(uid) or Start(Certainty.UNKNOWN, why=NoStart.HELD)

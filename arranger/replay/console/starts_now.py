@@ -19,12 +19,14 @@ _JOBS = 200
 
 def starts_now(
     state: State, config: CycleConfig, policies: Policies, *, enough: Callable[[], bool]
-) -> Mapping[str, Start] | None:
-    """A forecast of this state, as `arranger forecast` makes it, by job UID: of all jobs that wait to start. None if
-    the cluster is too large for an answer that doesn't ask for a forecast alone."""
+) -> Mapping[str, Start] | NoStart:
+    """A forecast of this state, as `arranger forecast` makes it, by job UID: of all jobs that wait to start. For an
+    answer that doesn't ask for a forecast alone there may be too many pods or such jobs: then it says which."""
     usable = policies.usable(config)
-    if len(state.pods) > _PODS or len(waiting(state, usable, policies, state.time_ms)) > _JOBS:
-        return None
+    if len(state.pods) > _PODS:
+        return NoStart.TOO_LARGE
+    if len(waiting(state, usable, policies, state.time_ms)) > _JOBS:
+        return NoStart.TOO_MANY_JOBS
     made = forecast(state, config, state.time_ms, first=FIRST, policies=policies, enough=enough)
     late = enough()  # whatever ended the search then says nothing
     return {one.uid: _made(one, made, late=late) for one in made.jobs}

@@ -49,8 +49,9 @@ class NoStart(StrEnum):
     LATER = "Later"
     #: No process makes forecasts, and none was made for this answer.
     NOT_FORECAST = "NotForecast"
-    #: Too many jobs or pods, to make one for this answer.
+    #: Too many pods, or too many waiting jobs, to make one for this answer.
     TOO_LARGE = "TooLarge"
+    TOO_MANY_JOBS = "TooManyJobs"
     #: Something other than room keeps it: it is suspended, or its spec is invalid.
     HELD = "Held"
 

@@ -1,14 +1,16 @@
-"""How many nodes are too full for a waiting job's next pod because of what others hold, and how many have room for it
-but are closed.
+"""How many nodes are too full for a waiting job's next pod because of what others hold, how many have room for it but
+are closed, and whether these would be enough.
 
 A recorded reason counts a node as lacking resources whatever uses these: others, or the pods of the job itself, which
 the cycle had placed there in its plan before it found no node for the next one. And some nodes are too small for the
 pod if they are empty. Neither is room that others held.
 """
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from arranger.model.config import CycleConfig
 from arranger.model.pod import PodShape
 from arranger.model.taints import kept_off_by_cordon, untolerated
 from arranger.projections.cluster.nodes import NodeTable
@@ -17,6 +19,8 @@ from arranger.projections.cluster.remembered import remembered
 from arranger.projections.jobs.records import JobRecord, requests_of
 from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.node_labels import may_run_on
+from arranger.replay.what_if import hypothesis
+from arranger.scheduling import Policies, try_empty_cluster
 
 
 def full_of_others(state: State, job: JobRecord, group: str) -> int | None:
@@ -49,6 +53,18 @@ def selects_closed(state: State, job: JobRecord, group: str) -> bool:
         return False
     rows = np.concatenate(_closed(nodes, shape))
     return bool((nodes.allocatable[rows] >= nodes.vector(shape.requests)).all(axis=1).any())
+
+
+def too_few_if_open(state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> bool:
+    """Whether not even an empty cluster would hold the quorum in which the closed nodes are open too."""
+    nodes, opened = state.nodes, []
+    for row in nodes.by_name().tolist():
+        facts = nodes.facts[row]
+        if not facts.ready or facts.cordoned or facts.taints:
+            facts = msgspec.structs.replace(facts, ready=True, cordoned=False, taints=())
+            opened.append(hypothesis.node_seen(state, nodes.names[row], facts))
+    fork = hypothesis.supposed(state, opened)
+    return try_empty_cluster(fork, fork.jobs[job.uid], config, policies).shortage is not None
 
 
 def open_names(nodes: NodeTable, shape: PodShape) -> frozenset[str]:

@@ -17,7 +17,7 @@ from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.queue_objects import kept_by_usage
 from arranger.replay.explain.cluster_context import Placement
-from arranger.replay.explain.full_nodes import closed_with_room, full_of_others, selects_closed
+from arranger.replay.explain.full_nodes import closed_with_room, full_of_others, selects_closed, too_few_if_open
 from arranger.replay.explain.shortfall import Shortfall
 from arranger.replay.explain.story import Story
 from arranger.replay.explain.turns import by_seniority
@@ -31,7 +31,7 @@ class KeptBy(StrEnum):
     because of a job that was behind it in the order of a cycle, and got nodes there; LEAVING: pods that leave hold
     the room. SELECTION, CLOSED_NODES and RULES: room isn't what it lacks; it selects none of the nodes, or those that
     it selects are closed to it, or something else rules them out, such as other pods there. INFEASIBLE: even without
-    pods, the nodes have too little room for it.
+    pods, the nodes have too little room for it, those that are closed to it among them.
     PLUGIN: a group check or a permit of another package.
     ORDER: jobs before it in the order get the room; USAGE: the same, only because its queue used more before. The
     others are limits, and why it can't use its queue at all.
@@ -151,7 +151,7 @@ def _kept_by(case: WaitingCase, shortfall: Shortfall | None, no_room: KeptBy) ->
     elif any(of.kind == ReasonKind.RESERVED for of, _ in shortfall.reasons) and _fits_alone(case):
         return KeptBy.RESERVED, ""
     elif not (shortfall.others and (shortfall.further or _fits_alone(case))):
-        return _without_node(case, shortfall, no_room), ""
+        return _by_nodes(case, shortfall, no_room), ""
     return KeptBy.USAGE if kept_by_usage(case) else KeptBy.ORDER, ""
 
 
@@ -169,6 +169,15 @@ _OF_ROOM = frozenset(
         ReasonKind.OTHER_TOPOLOGY,
     }
 )
+
+
+def _by_nodes(case: WaitingCase, shortfall: Shortfall, no_room: KeptBy) -> KeptBy:
+    """The same as `_without_node`, but closed nodes keep nobody waiting who lacked nodes if they were open, too."""
+    kept_by = _without_node(case, shortfall, no_room)
+    if kept_by != KeptBy.CLOSED_NODES or not shortfall.infeasible:
+        return kept_by
+    few = too_few_if_open(case.state, case.job, case.config, case.policies)
+    return KeptBy.INFEASIBLE if few else kept_by
 
 
 def _without_node(case: WaitingCase, shortfall: Shortfall, no_room: KeptBy) -> KeptBy:

@@ -215,7 +215,8 @@ _NO_START = {
     NoStart.DEPENDENCY_FAILS: "job {job} is expected to fail, and this job fails then",
     NoStart.LATER: "a forecast takes too long here: arranger forecast",
     NoStart.NOT_FORECAST: "no forecast was made (forecast_every_s)",
-    NoStart.TOO_LARGE: "the cluster is too large for a forecast here: arranger forecast",
+    NoStart.TOO_LARGE: "the cluster has too many pods for a forecast here: arranger forecast",
+    NoStart.TOO_MANY_JOBS: "more jobs wait than a forecast here looks at: arranger forecast",
     NoStart.HELD: "something other than room keeps it",
 }
 

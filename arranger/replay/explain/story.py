@@ -124,7 +124,7 @@ class Story:
         elif isinstance(event, (k.StageDecided, k.WorkersReplaced)):
             if isinstance(event, k.StageDecided):
                 self.decided_at = offset
-                self._note_room(time_ms, event)
+                self._room_ends(time_ms, begun=event.stage == Stage.STARTING)
             consequence = self.pod_histories.decided(offset, time_ms, event, job, self.state)
             if consequence is not None:
                 self._answered(consequence)
@@ -140,23 +140,20 @@ class Story:
         """Record that the job got room of others, or gave room."""
         taken = taking(offset, time_ms, event, self.state)
         if taken.uid == self.uid:
+            self._room_ends(time_ms, begun=False)
             self.takings.append(taken)
             self._placed(time_ms, event.placed)
             return
         self.givings.append(giving(taken, self.uid))
         if self.givings[-1].whole:
+            self._room_ends(time_ms, begun=False)
             self.decided_at = offset
         self.consequences.append(self.pod_histories.gave_room(offset, time_ms, self.givings[-1], job, self.state))
 
-    def _note_room(self, time_ms: int, event: k.StageDecided) -> None:
+    def _room_ends(self, time_ms: int, *, begun: bool) -> None:
         """Record that the job began on nodes that others left, or gave them back."""
-        taken = self.takings[-1] if self.takings else None
-        if taken is None or taken.begun_ms or taken.lost_ms:
-            return
-        if event.stage == Stage.STARTING:
-            taken.begun_ms = time_ms
-        else:
-            taken.lost_ms = time_ms
+        if self.takings:
+            self.takings[-1].ends(time_ms, begun=begun)
 
     def _answered(self, decided: Consequence) -> None:
         """Drop restarts that caused this decision, because it lists them as causes."""
@@ -220,6 +217,8 @@ class Story:
         job = self.state.jobs.get(self.uid)
         last = self.intervals[-1] if self.intervals else None
         now_ms = self.state.time_ms
+        if self.takings:
+            self.takings[-1].follow(job, now_ms)
         self.no_image_ms = self._images.since_ms(self.state, job, now_ms) if job is not None else None
         if job is None:
             if last is not None and last.lasts:

@@ -11,6 +11,7 @@ from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind, TakenBy, Victim
 from arranger.messages.shortages import limit_name_text
 from arranger.model.config import CycleConfig
+from arranger.model.job import Stage
 from arranger.model.quota import QuotaLack
 from arranger.projections.derived.queue_counts import queue_of
 from arranger.projections.derived.queue_membership import counted_priority
@@ -62,6 +63,20 @@ class RoomTaking(msgspec.Struct):
     def harm_ms(self) -> int:
         """GPU-milliseconds of work that its victims lost."""
         return sum(victim.lost_ms for victim in self.victims)
+
+    def ends(self, time_ms: int, *, begun: bool) -> None:
+        """Record that the job began on these nodes, or gave them back; the first of both counts."""
+        if self.begun_ms or self.lost_ms:
+            return
+        if begun:
+            self.begun_ms = time_ms
+        else:
+            self.lost_ms = time_ms
+
+    def follow(self, job: JobRecord | None, time_ms: int) -> None:
+        """The same by the job as it is after an entry, None if it is gone: not every end is a decision on its stage."""
+        if job is None or not job.awaits_room:
+            self.ends(time_ms, begun=job is not None and job.stage in (Stage.STARTING, Stage.RUNNING))
 
 
 class Giving(msgspec.Struct):

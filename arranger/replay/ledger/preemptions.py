@@ -203,24 +203,39 @@ class PreemptionLedger:
         event = judged.event
         if isinstance(event, k.StageDecided):
             self._begun(event)
-        elif isinstance(event, k.Preempted) and (self._taken or self._span.holds(entry, judged.offset)):
-            taken = self._what_was_taken(event, before, ends_ms)
-            self._taken.append(taken)
-            for end_ms in taken.ends_ms.values():
-                heapq.heappush(self._ends, end_ms)
-            if not self._span.holds(entry, judged.offset):
-                return
-            found = taking(judged.offset, self.state.time_ms, event, self.state)
-            job = self.state.jobs[found.uid]
-            gpus = quorum_gpus(job.valid_spec, whole=False)
-            watched = _Watched(Aftermath(found, {}, gpus=gpus), len(self._taken) - 1, job.valid_spec, job.seen)
-            self._watched.append(watched)
-            self._begins[found.uid] = watched
-            for victim in event.victims:
-                of = self.state.jobs[victim.job_uid]
-                if not of.placements:
-                    watched.found.again_ms[victim.job_uid] = None
-                    self._waits[victim.job_uid] = watched
+        elif isinstance(event, k.Preempted):
+            self._note_preempted(judged.offset, event, entry, before, ends_ms)
+
+    def _note_preempted(
+        self,
+        offset: int,
+        event: k.Preempted,
+        entry: Entry,
+        before: dict[str, dict[SlotKey, str]],
+        ends_ms: dict[str, int],
+    ) -> None:
+        for uid in (event.placed.job_uid, *(of.job_uid for of in event.victims if of.kind.whole)):
+            self._room_over(uid)
+        within = self._span.holds(entry, offset)
+        if not (self._taken or within):
+            return
+        taken = self._what_was_taken(event, before, ends_ms)
+        self._taken.append(taken)
+        for end_ms in taken.ends_ms.values():
+            heapq.heappush(self._ends, end_ms)
+        if not within:
+            return
+        found = taking(offset, self.state.time_ms, event, self.state)
+        job = self.state.jobs[found.uid]
+        gpus = quorum_gpus(job.valid_spec, whole=False)
+        watched = _Watched(Aftermath(found, {}, gpus=gpus), len(self._taken) - 1, job.valid_spec, job.seen)
+        self._watched.append(watched)
+        self._begins[found.uid] = watched
+        for victim in event.victims:
+            of = self.state.jobs[victim.job_uid]
+            if not of.placements:
+                watched.found.again_ms[victim.job_uid] = None
+                self._waits[victim.job_uid] = watched
 
     def _what_was_taken(
         self, event: k.Preempted, before: dict[str, dict[SlotKey, str]], ends_ms: dict[str, int]
@@ -243,26 +258,33 @@ class PreemptionLedger:
         watched, job = self._begins.get(event.job_uid), self.state.jobs.get(event.job_uid)
         if watched is None:
             return
-        taking = watched.found.taking
         if event.stage == Stage.STARTING:
-            taking.begun_ms = self.state.time_ms
+            watched.found.taking.ends(self.state.time_ms, begun=True)
             return
-        del self._begins[event.job_uid]
-        if not taking.begun_ms:
-            taking.lost_ms = self.state.time_ms
-            watched.looking = False
+        self._room_over(event.job_uid)
         if job is not None and job.taken is not None and job.taken.ended == event:
             watched.found.vain = event
 
+    def _room_over(self, uid: str) -> None:
+        """A beneficiary loses its nodes, or runs on them; nothing more is to be known of that preemption's gain."""
+        watched = self._begins.pop(uid, None)
+        if watched is not None:
+            watched.found.taking.ends(self.state.time_ms, begun=False)
+            watched.looking = watched.looking and bool(watched.found.taking.begun_ms)
+
     def _beneficiary_gone(self, uid: str) -> None:
-        """A beneficiary that hasn't begun may be deleted, or end."""
-        watched, how = self._begins.get(uid), _end_of(self.state.jobs.get(uid))
-        if watched is None or not how:
+        """A beneficiary that hasn't begun may be deleted, or end, or lose its nodes without a decision on its stage."""
+        watched, job = self._begins.get(uid), self.state.jobs.get(uid)
+        if watched is None:
             return
-        del self._begins[uid]
-        if not watched.found.taking.begun_ms:
-            watched.found.taking.lost_ms, watched.found.gone[uid] = self.state.time_ms, how
-            watched.looking = False
+        if how := _end_of(job):
+            if not watched.found.taking.begun_ms:
+                watched.found.gone[uid] = how
+            self._room_over(uid)
+            return
+        watched.found.taking.follow(job, self.state.time_ms)
+        if watched.found.taking.lost_ms:
+            self._room_over(uid)
 
     def _victim_again(self, uid: str) -> None:
         """A victim may have a quorum of nodes again, or be gone."""
