@@ -16,8 +16,8 @@ from arranger.model.node import Taint
 from arranger.model.pod import Toleration
 from arranger.model.stages import StageReason
 from arranger.projections.state import Changes, State
+from arranger.replay.ledger.accounts import shared_out
 from arranger.replay.ledger.causes import Cause, causes_of
-from arranger.replay.ledger.holdings import shared_out
 from arranger.replay.ledger.preemptions import PreemptionLedger, by_queue
 from arranger.replay.ledger.waits import WaitLedger, quorum_gpus, rows_of
 from arranger.replay.reading.gpus import gpu_totals

@@ -5,8 +5,8 @@ what no cluster of them could give, nobody could have used. A job waits from its
 again, until it starts; not while it is suspended. Its causes are those that the log recorded (`causes`). Where room is
 held by others, the time is shared out among those who hold some on nodes that are open to the job's next pod, by all
 that they held meanwhile, moment by moment. A guest in room that is reserved for the job isn't among them: it leaves as
-soon as the job can start, and the time until its pods have left is a cause of its own. Where free room is kept for
-others, equally among those.
+soon as the job can start, and the time until its pods have left is a cause of its own. At moments at which nobody of
+them holds any, it waits for a cycle to see that. Where free room is kept for others, equally among those.
 """
 
 from collections.abc import Sequence
@@ -23,17 +23,16 @@ from arranger.projections.derived.queue_membership import submitter_of
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.awaited import began_ms
-from arranger.replay.explain.full_nodes import open_names, shape_of
+from arranger.replay.explain.full_nodes import shape_of
+from arranger.replay.ledger.accounts import WHOLE, Account, Reading, shared_out
 from arranger.replay.ledger.causes import Cause, Weights, causes_of
-from arranger.replay.ledger.holdings import OTHERS, WHOLE, HeldPart, Holder, Holdings, shared_out
+from arranger.replay.ledger.holdings import Counting, Holder, Holdings
 from arranger.replay.reading.describe import label
 from arranger.replay.reading.gpus import gpus_there
 from arranger.replay.reading.history import Span, advance, config_in
 from arranger.scheduling import BUILT_IN, Policies
 
 _DAY_MS = 86_400_000
-#: Stands among the UIDs of holders for a time without any.
-_NOBODY = "-"
 
 
 class Waiter(msgspec.Struct, frozen=True):
@@ -58,9 +57,9 @@ class WaitPart(msgspec.Struct, frozen=True):
 
 
 class _Open(msgspec.Struct):
-    """A job that waits since `began_ms`, and since `since_ms` for these causes. `sums` are the shares of the holders up
-    to then, `idle_ms` the time in which nobody held anything, `kept_for` the jobs (UIDs) for which room is kept from
-    it. `shape` is that of its next pod, None if no node refused one."""
+    """A job that waits since `began_ms`, and since `since_ms` for these causes. `kept_for` are the jobs (UIDs) for
+    which room is kept from it. For one that waits for room that others hold, `counting` is what counts of that, and
+    `account` was as `reading` says at `since_ms`."""
 
     waiter: Waiter
     causes: Weights
@@ -68,10 +67,15 @@ class _Open(msgspec.Struct):
     began_ms: int
     gpus: int
     not_before_ms: int
-    sums: dict[HeldPart, int]
-    idle_ms: int = 0
     kept_for: tuple[str, ...] = ()
-    shape: PodShape | None = None
+    counting: Counting | None = None
+    account: Account | None = None
+    reading: Reading | None = None
+
+    def same(self, other: "_Open") -> bool:
+        """Whether time that begins with `other` would be counted as this one's is."""
+        mine, others = ((of.causes, of.waiter, of.gpus, of.kept_for, of.counting) for of in (self, other))
+        return mine == others
 
 
 class WaitLedger:
@@ -106,8 +110,8 @@ class WaitLedger:
         self._to_midnight(max(state.time_ms, entry.batch.time_ms))
         advance(state, entry, changes)
         self._config = config_in(entry, state) or self._config
-        self._holdings.look(state, changes.jobs)
-        changed = list(changes.jobs)
+        hosts = self._holdings.look(state, changes.jobs)
+        changed = list(dict.fromkeys((*changes.jobs, *hosts)))
         if set(state.reservations) != reserved:  # a job's reason may stay, and another one gets the room
             changed += [uid for uid, waits in self._open.items() if waits.kept_for]
         if gpus_there(state.nodes) != there:
@@ -132,7 +136,8 @@ class WaitLedger:
             self._look(uid, now_ms)
         for waits in list(self._open.values()):
             waits.since_ms = now_ms
-            self._note_sums(waits)
+            if waits.account is not None:
+                waits.reading = waits.account.read(now_ms)
         self._parts.clear()
         self.wait_ms = self.gpu_ms = 0
 
@@ -140,21 +145,30 @@ class WaitLedger:
         """Update a job that may have begun or stopped waiting, or waits for something else. `since_ms` is when it began
         to wait, if that was before."""
         job, known = self.state.jobs.get(uid), self._open.get(uid)
-        causes = causes_of(self.state, job) if job is not None else ()
-        waiter = self._waiter(job, now_ms) if job is not None else None
-        gpus = self._gpus(job, causes) if job is not None and causes else 0
-        kept_for = self._kept_for(job) if job is not None and Cause.RESERVATION in dict(causes) else ()
-        now = (causes, waiter, gpus, kept_for)
-        if known is not None and (known.causes, known.waiter, known.gpus, known.kept_for) == now:
+        waits = self._waits(job, now_ms) if job is not None else None
+        if known is not None and waits is not None and known.same(waits):
             return
         if known is not None:
             self._close(uid, now_ms)
-        if job is not None and causes and waiter is not None:
-            since_ms = (
-                known.began_ms if known is not None else since_ms or self._count_unseen(job, waiter, gpus, now_ms)
-            )
-            opened = _Open(waiter, causes, now_ms, since_ms, gpus, job.not_before_ms, {}, 0, kept_for, _next(job))
-            self._begin(uid, opened)
+        if job is not None and waits is not None:
+            if known is not None:
+                waits.began_ms = known.began_ms
+            else:
+                waits.began_ms = since_ms or self._count_unseen(job, waits.waiter, waits.gpus, now_ms)
+            self._begin(uid, waits)
+
+    def _waits(self, job: JobRecord, now_ms: int) -> _Open | None:
+        """For what a job waits from now on; None if it doesn't."""
+        causes = causes_of(self.state, job)
+        if not causes:
+            return None
+        named, gpus = dict(causes), self._gpus(job, causes)
+        waits = _Open(self._waiter(job, now_ms), causes, now_ms, now_ms, gpus, job.not_before_ms)
+        if Cause.RESERVATION in named:
+            waits.kept_for = self._kept_for(job)
+        if Cause.ROOM in named:
+            waits.counting = self._holdings.counting(job.uid, _next(job), of_gpus=bool(gpus))
+        return waits
 
     def _count_unseen(self, job: JobRecord, waiter: Waiter, gpus: int, now_ms: int) -> int:
         """If a job that waits now was first seen now, count the time since its creation. Answers when it began."""
@@ -189,13 +203,10 @@ class WaitLedger:
         return 0 if Cause.INFEASIBLE in dict(causes) or gpus > gpus_there(self.state.nodes) else gpus
 
     def _begin(self, uid: str, waits: _Open) -> None:
-        self._note_sums(waits)
+        if waits.counting is not None:
+            waits.account = self._holdings.use(waits.counting, self.state, waits.since_ms)
+            waits.reading = waits.account.read(waits.since_ms)
         self._open[uid] = waits
-
-    def _note_sums(self, waits: _Open) -> None:
-        of_gpus = bool(waits.gpus)
-        waits.sums = self._holdings.sums(waits.since_ms, of_gpus=of_gpus)
-        waits.idle_ms = self._holdings.idle_ms(waits.since_ms, of_gpus=of_gpus)
 
     def _to_midnight(self, time_ms: int) -> None:
         """Divide the time of all waiting jobs at each end of a day up to a time."""
@@ -229,17 +240,19 @@ class WaitLedger:
         self.gpu_ms += span_ms * waits.gpus
         over_ms = min(max(time_ms - max(waits.not_before_ms, waits.since_ms), 0), span_ms)
         if waits.causes == ((Cause.BACK_OFF, 1),) and over_ms:
-            self._add(waits, uid, ((Cause.SCHEDULER, 1),), time_ms, over_ms)
+            self._add(waits, ((Cause.SCHEDULER, 1),), time_ms, over_ms)
             span_ms -= over_ms
-        self._add(waits, uid, waits.causes, time_ms, span_ms)
+        self._add(waits, waits.causes, time_ms, span_ms)
+        if waits.counting is not None:
+            self._holdings.leave(waits.counting)
 
-    def _add(self, waits: _Open, uid: str, causes: Weights, time_ms: int, span_ms: int) -> None:
+    def _add(self, waits: _Open, causes: Weights, time_ms: int, span_ms: int) -> None:
         weights: dict[str, int] = dict(causes)
         times, gpu_times = shared_out(span_ms, weights), shared_out(span_ms * waits.gpus, weights)
         for cause, _ in causes:
             amounts = times.get(cause, 0), gpu_times.get(cause, 0)
             if cause == Cause.ROOM:
-                self._add_room(waits, uid, time_ms, amounts)
+                self._add_room(waits, time_ms, amounts)
             elif cause == Cause.RESERVATION and waits.kept_for:
                 parts = [shared_out(amount, dict.fromkeys(waits.kept_for, 1)) for amount in amounts]
                 for of in waits.kept_for:
@@ -247,35 +260,21 @@ class WaitLedger:
             else:
                 self._put(waits.waiter, cause, "", amounts)
 
-    def _add_room(self, waits: _Open, uid: str, time_ms: int, amounts: tuple[int, int]) -> None:
-        """Share time out among those who held room meanwhile; not its guests, which leave once it can start. Where
-        nobody did, it waited for a cycle to see it."""
-        of_gpus = bool(waits.gpus)
-        sums = self._holdings.sums(time_ms, of_gpus=of_gpus)
-        held: dict[str, int] = {}
-        for part in sorted(sums):
-            amount = sums[part] - waits.sums.get(part, 0)
-            if amount > 0 and part.uid != uid and uid not in part.hosts:
-                held[part.uid] = held.get(part.uid, 0) + amount
-        weights = self._in_the_way(waits, held)
-        idle = (self._holdings.idle_ms(time_ms, of_gpus=of_gpus) - waits.idle_ms) * WHOLE
-        if idle or not weights:
-            weights[_NOBODY] = idle or 1
+    def _add_room(self, waits: _Open, time_ms: int, amounts: tuple[int, int]) -> None:
+        """Share time out among those who held room meanwhile that counts for the job. Where nobody did, it waited for a
+        cycle to see it."""
+        held, idle_ms = dict[tuple[str, int], int](), 0
+        if waits.account is not None and waits.reading is not None:
+            held, idle_ms = waits.account.since(waits.reading, time_ms)
+        weights: dict[tuple[Cause, str], int] = {}
+        for (of, got_ms), amount in sorted(held.items()):
+            key = (Cause.ORDER if got_ms > waits.began_ms else Cause.ROOM, of)
+            weights[key] = weights.get(key, 0) + amount
+        if idle_ms or not weights:
+            weights[Cause.SCHEDULER, ""] = idle_ms * WHOLE or 1
         times, gpu_times = (shared_out(amount, weights) for amount in amounts)
-        for of in weights:
-            later = self._holdings.began_ms.get(of, 0) > waits.began_ms
-            cause, holder = (Cause.ORDER if later and of != OTHERS else Cause.ROOM), of
-            if of == _NOBODY:
-                cause, holder = Cause.SCHEDULER, ""
-            self._put(waits.waiter, cause, holder, (times.get(of, 0), gpu_times.get(of, 0)))
-
-    def _in_the_way(self, waits: _Open, weights: dict[str, int]) -> dict[str, int]:
-        """The shares of those who hold room where the job's next pod may run; of all, if nobody does."""
-        if waits.shape is None:
-            return weights
-        names, nodes = open_names(self.state.nodes, waits.shape), self._holdings.nodes
-        found = {of: amount for of, amount in weights.items() if of not in nodes or not names.isdisjoint(nodes[of])}
-        return found or weights
+        for cause, of in weights:
+            self._put(waits.waiter, cause, of, (times.get((cause, of), 0), gpu_times.get((cause, of), 0)))
 
     def _put(self, waiter: Waiter, cause: Cause, holder: str, amounts: tuple[int, int]) -> None:
         if any(amounts):
