@@ -377,7 +377,7 @@ def test_a_job_beyond_what_its_queue_deserves_is_told_what_would_help(remedy: st
         (of_others, "add default to spec.namespaces.names of queue rl"),
         (of_other_labels, "label namespace default with team=rl"),
         (considering_few, "raise maxWaiting of queue rl to 3"),
-        (keeping_for_others, f"give up 5 {GPU} of the guarantee of queue robots, which it doesn't use"),
+        (keeping_for_others, f"give up 2 {GPU} of the guarantee of queue robots, which it doesn't use"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
@@ -390,6 +390,33 @@ def test_what_was_there_before_the_job_can_be_changed(before: Callable[[World], 
     waiting = explained(world.entries, "victim").waiting
     assert waiting is not None and remedy in [one.text for one in waiting.remedies]
     assert not [one for one in waiting.remedies if one.text == remedy and not one.pods]
+
+
+@pytest.mark.parametrize(
+    ("guaranteed", "remedies"),
+    [
+        ({"big": 60}, ["give up 56 nvidia.com/gpu of the guarantee of queue big, which it doesn't use"]),
+        ({"big": 3, "other": 2}, [f"give up 1 nvidia.com/gpu of the guarantee of queue {of}, which it doesn't use"
+                                  for of in ("big", "other")]),
+        ({"big": 9, "other": 7}, ["give up: 9 nvidia.com/gpu of the guarantee of queue big, which it doesn't use; "
+                                  "3 nvidia.com/gpu of the guarantee of queue other, which it doesn't use"]),
+    ],
+)  # fmt: skip
+def test_of_guarantees_no_more_is_to_be_given_up_than_is_enough(
+    guaranteed: dict[str, int], remedies: list[str]
+) -> None:
+    """Eight GPUs are there, and the job asks for four; guarantees may be above what nodes offer."""
+    world = World()
+    world.node("n1", cpu=64, gpus=8)
+    world.watch_queues()
+    for name, amount in guaranteed.items():
+        world.queue(name, guarantee=((GPU, amount),))
+    world.queue("rl")
+    victim(world)
+    world.cycle()
+    waiting = explained(world.entries, "victim").waiting
+    assert waiting is not None
+    assert [one.text for one in waiting.remedies if "give up" in one.text] == remedies
 
 
 def test_a_job_that_cannot_use_its_queue_is_told_which_others_it_may_name_the_one_probably_meant_first() -> None:

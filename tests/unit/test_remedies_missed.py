@@ -1,4 +1,5 @@
-"""The usual edits of a job that explain doesn't name don't help it either: what-if says so, in random worlds."""
+"""The usual edits of a job that explain doesn't name don't help it either, nor do ends of other jobs: what-if says so,
+in random worlds."""
 
 from collections.abc import Iterator
 
@@ -7,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arranger.model.job import JobSpec, Topology, TopologyMode, TopologyScope, with_needed
+from arranger.model.pod import PodRules, PodTerm, Requirement
 from arranger.projections.jobs.records import JobRecord
 from arranger.replay.what_if import hypothesis
 from arranger.replay.what_if.one_cycle import Variation
@@ -80,3 +82,47 @@ def test_what_explain_does_not_offer_does_not_help(world: World) -> None:
             was, would = cycle.of(Variation(added=(hypothesis.job_seen(job, state, spec),)), job)
             offered = [of.text for of in waiting.remedies if word in of.text]
             assert offered or pods(would) <= pods(was) or not waiting.shortfall, f"{job.seen.name}: {word}"
+
+
+@st.composite
+def racks(draw: st.DrawFn) -> World:
+    """Two racks of two nodes with jobs on them, where several pods of one or two sets don't find a rack, or may not
+    share one."""
+    world = World()
+    for number in range(4):
+        world.node(f"m{number}", cpu=64, gpus=8, labels={RACK: f"r{number // 2}", "node": str(number)})
+        if used := draw(st.sampled_from([0, 3, 4, 5])):
+            world.job(f"runs{number}", leader=shape(gpus=used, selector={"node": str(number)}), created=1)
+            world.settle()
+    terms = (PodTerm(RACK, (Requirement("app", "In", ("j",)),)),)
+    rules = draw(st.sampled_from([None, None, PodRules(affinity=terms), PodRules(anti_affinity=terms)]))
+    sets = [
+        (
+            f"set{at}",
+            draw(st.integers(2, 4)),
+            shape(cpu=1, gpus=draw(st.integers(2, 4)), labels={"app": "j"}, rules=rules),
+        )
+        for at in range(draw(st.integers(1, 2)))
+    ]
+    scope = draw(st.sampled_from([TopologyScope.JOB, TopologyScope.SET]))
+    topology = Topology((RACK,), TopologyMode.REQUIRED, scope) if rules is None else None
+    world.job(
+        "j", workers=sets, min_workers=sum(count for _, count, _ in sets), equals=True, created=2,
+        topologies={"" if scope == TopologyScope.JOB else of: topology for of, *_ in sets},
+    )  # fmt: skip
+    world.cycle()
+    return world
+
+
+@settings(max_examples=80)
+@given(racks())
+def test_where_explain_names_no_end_of_another_job_none_helps(world: World) -> None:
+    state = world.state.as_of(world.now_ms)
+    job, waiting = state.jobs["uid-j"], explained(world.entries, "j").waiting
+    if waiting is None or any(of.kind == "capacity" for of in waiting.remedies):
+        return
+    cycle = Cycle(state, world.config, state.time_ms)
+    for other in [of for of in state.jobs.values() if of.placements and of is not job]:
+        ended = hypothesis.job_ended(other, state, world.config)
+        was, would = cycle.of(Variation(added=ended), job)
+        assert pods(would) <= pods(was), f"the end of {other.seen.name}"

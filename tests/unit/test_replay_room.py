@@ -225,7 +225,28 @@ def test_a_job_kept_from_reserved_room_is_told_whose_it_is_and_what_would_let_it
     assert waiting is not None and waiting.in_queue is not None
     assert [of.job for of in waiting.reserved] == ["default/large"]
     assert waiting.in_queue.kept_by == KeptBy.RESERVED
-    assert "expectedRuntimeSeconds 100 (or less), if it ends in that time" in [of.text for of in waiting.remedies]
+    said = "expectedRuntimeSeconds 90 (or less), set within 10 s, if it ends in that time"
+    assert said in [of.text for of in waiting.remedies]
+
+
+def test_a_run_time_that_is_offered_is_still_short_enough_once_somebody_has_set_it() -> None:
+    world = reserving(expected_s=100)
+    waiting = explained(world.entries, "small").waiting
+    assert waiting is not None and any("expectedRuntimeSeconds 90" in of.text for of in waiting.remedies)
+    world.pass_time(10)
+    gpu_job(world, "small", 1, priority=1, expected_s=90)
+    world.cycle()
+    assert world.state.jobs["uid-small"].placements
+
+
+@pytest.mark.parametrize(("later_s", "offered"), [(89, True), (90, False)])
+def test_no_run_time_is_offered_that_nobody_could_set_in_time(later_s: int, *, offered: bool) -> None:
+    world = reserving(expected_s=100)
+    world.pass_time(later_s)
+    gpu_job(world, "small", 1, priority=1)
+    waiting = explained(world.entries, "small").waiting
+    assert waiting is not None
+    assert any("expectedRuntimeSeconds 1 (or less)" in of.text for of in waiting.remedies) is offered
 
 
 def test_without_a_known_start_no_declared_run_time_helps() -> None:

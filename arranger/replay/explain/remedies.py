@@ -190,8 +190,16 @@ class _Search:
     def _tried_by_steps(self, change: Change) -> list[Remedy]:
         found, following = self._tried(change), change.further
         while not found and following is not None:
-            found, following = self._tried(following), following.further
-        return found
+            change, found, following = following, self._tried(following), following.further
+        return self._lesser(change, found)
+
+    def _lesser(self, change: Change, found: list[Remedy]) -> list[Remedy]:
+        """What does least of the same as a change that helps, and takes room from no more jobs."""
+
+        def tried(lesser: Change) -> list[Remedy]:
+            return [one for one in self._tried(lesser) if len(one.room_from) <= len(found[0].room_from)]
+
+        return found and (self._least(change.lesser, helping=tried)[1] or found)
 
     def least(self, family: Family) -> list[Remedy]:
         """The first change that helps, of a list in which every change does more than the one before."""
@@ -268,12 +276,16 @@ class _Search:
         steps = ChangeSteps(len(changes) - 1, lambda number: join(changes[: number + 2]))
         last, found = self._least(steps, helping=helping)
         parts = list(changes[: last + 2]) if found else []
+
+        def joined(some: Sequence[Change]) -> Change:
+            return join(some) if len(some) > 1 else some[0]
+
         for part in list(parts) if len(parts) <= _THINNED else ():
             fewer = [other for other in parts if other is not part]
-            helps = helping(join(fewer) if len(fewer) > 1 else fewer[0]) if fewer else []
+            helps = helping(joined(fewer)) if fewer else []
             if helps:
                 found, parts = helps, fewer
-        return found
+        return self._lesser(joined(parts), found) if parts else found
 
     def _least(
         self,

@@ -1,5 +1,6 @@
 """Where a cycle stops placing a job: the pod that fits no node, the reasons, and the node that lacks the least."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -56,10 +57,11 @@ class Shortfall(msgspec.Struct, frozen=True):
     """Where a cycle stops placing: `found` of `asked` pods fit together, and the next one, of `group`, finds no node.
 
     `reasons` count every node once. `candidates` are the nodes that lack only resources, and `resources` are those that
-    they lack. `further`: the quorum has room, and the pods are those beyond it. `others` counts pods of other jobs that
-    got room earlier in the cycle. `selector` is the pod's nodeSelector, and `affinity` its required node affinity, if
-    they rule out a node. With `quota` no node was checked, because a quota of the namespace is too small. If
-    `infeasible`, all of it is about these nodes without pods. The others are as in `ShortageFacts`.
+    they lack, with a `topology` for as many pods as it asks of a domain. `further`: the quorum has room, and the pods
+    are those beyond it. `others` counts pods of other jobs that got room earlier in the cycle. `selector` is the pod's
+    nodeSelector, and `affinity` its required node affinity, if they rule out a node. With `quota` no node was checked,
+    because a quota of the namespace is too small. If `infeasible`, all of it is about these nodes without pods. The
+    others are as in `ShortageFacts`.
     """
 
     group: str
@@ -173,10 +175,9 @@ class ShortfallObserver(CycleObserver):
         """The shortfall with the resources that nodes lack."""
         group = shortfall.group_number
         shape, pod = tried.groups[group].shape, neighbour_of(tried.job, group)
-        asked, short = _by_column(view, shape), _short(view, shape)
         candidates = np.flatnonzero(filters.allowed(shape, pod))
-        # The resource that most candidates lack comes first.
-        columns = [int(c) for c in np.argsort(-(short[candidates] > 0).sum(axis=0), kind="stable")]
+        unit = shortfall.topology
+        together = min(unit.pods, tried.groups[group].count) if unit is not None else 1
         # Nobody else is on the nodes of an empty cluster.
         beside = [tried] if shortfall.infeasible else self._served.values()
         next_pod = _NextPod(view, filters, shape, pod, _coming(tried, beside), _ALONE if shortfall.infeasible else "")
@@ -184,7 +185,7 @@ class ShortfallObserver(CycleObserver):
         return msgspec.structs.replace(
             shortfall,
             closest=_closest(next_pod),
-            resources=tuple(name for c in columns if (short[candidates, c] > 0).any() for name, _ in asked[c]),
+            resources=tuple(limiting(view, shape, candidates, together)),
             candidates=tuple(view.names[row] for row in candidates.tolist()),
             node=self._asked(next_pod),
             selector=selector_text(shape) if ReasonKind.NODE_SELECTOR in kinds else "",
@@ -211,6 +212,23 @@ def _short(view: ClusterView, shape: PodShape) -> Amounts:
     request = view.request(shape)
     short: Amounts = np.maximum(request - view.free_with_held, 0) * (request > 0)
     return short
+
+
+def without_nodes(job: JobRecord) -> set[int]:
+    """The groups with pods that have no node."""
+    placed = Counter(group for group, _ in job.placements)
+    return {number for number, group in enumerate(job.valid_spec.groups) if placed[number] < group.count}
+
+
+def limiting(view: ClusterView, shape: PodShape, rows: npt.NDArray[np.int64], pods: int = 1) -> list[str]:
+    """The resources because of which not so many of these pods find room on some of these nodes, the one that limits
+    them on most nodes first."""
+    request, asked = view.request(shape), _by_column(view, shape)
+    columns = np.array(sorted(asked), np.int64)
+    room = np.maximum(view.free_with_held[rows][:, columns], 0) // request[columns]
+    least = room.min(axis=1, keepdims=True, initial=pods)
+    nodes = ((room == least) & (least < pods)).sum(axis=0)
+    return [name for at in np.argsort(-nodes, kind="stable").tolist() if nodes[at] for name, _ in asked[columns[at]]]
 
 
 def _by_column(view: ClusterView, shape: PodShape) -> dict[int, list[tuple[str, int]]]:

@@ -35,6 +35,8 @@ class Change:
     #: The same with one step more, or what does more. It is tried only if this change doesn't help: no remedy names a
     #: needless step.
     further: "Change | None" = None
+    #: Changes that do less of the same, ascending. The first one that is enough is desired instead of this change.
+    lesser: "Sequence[Change]" = ()
 
 
 Join = Callable[[Sequence[Change]], Change]

@@ -101,7 +101,7 @@ def _beyond_quota(case: WaitingCase) -> Iterator[Family]:
     yield raised_queues(case)
     yield Family(list(borrowing(case)))
     yield Family(more_considered(case), least=True)
-    yield Family(list(lowered_guarantees(case)), join_all("queue", "give up: "))
+    yield lowered_guarantees(case)
     yield Family(list(own_edits(case)))
     yield Family(reverted(case))
     yield Family(list(edits_ahead(case)))

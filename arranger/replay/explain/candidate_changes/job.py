@@ -18,6 +18,10 @@ from arranger.replay.reading.edits import changed, told_from_before
 from arranger.replay.what_if import hypothesis
 from arranger.scheduling import quorum_lacks
 
+#: The least time in which a run time that is offered can be set, in seconds. A tenth of the time is left, if that is
+#: more.
+_TIME_TO_SET_S = 10
+
 
 def own_edits(case: WaitingCase) -> Iterator[Change]:
     """Revert one of the last edits of the job's spec, as far as no later one overwrote it."""
@@ -41,18 +45,22 @@ def own_edits(case: WaitingCase) -> Iterator[Change]:
 
 def shorter_runs(case: WaitingCase) -> Iterator[Change]:
     """Let the job end before room is reserved that it could use until then, the longest such time first: at a deadline,
-    which is what counts beside guests, else by what it says itself."""
+    which is what counts beside guests, else by what it says itself. It is shorter than what a cycle would accept now,
+    because somebody has to set it first."""
     now_ms, spec, known = case.state.time_ms, case.spec, case.state.reservations
     field, name = (
         ("deadline_s", "activeDeadlineSeconds") if case.config.guests else ("expected_s", "expectedRuntimeSeconds")
     )
     before = getattr(spec, field)
     ends = [of.decided.start_ms for uid, of in known.items() if uid != case.job.uid and of.decided.start_ms > now_ms]
-    for seconds in sorted({(end_ms - now_ms) // 1000 for end_ms in ends}, reverse=True):
-        if seconds and (before is None or before > seconds):
+    for left in sorted({(end_ms - now_ms) // 1000 for end_ms in ends}, reverse=True):
+        margin = max(left // 10, _TIME_TO_SET_S)
+        seconds = left - margin
+        if seconds > 0 and (before is None or before > seconds):
             told = "" if before is None else f" instead of {before}"
             seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, **{field: seconds}))
-            yield Change("spec", f"{name} {seconds} (or less){told}, if it ends in that time", (seen,))
+            text = f"{name} {seconds} (or less){told}, set within {margin} s, if it ends in that time"
+            yield Change("spec", text, (seen,))
 
 
 def as_guest(case: WaitingCase) -> Iterator[Change]:

@@ -2,6 +2,7 @@
 or come back."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import msgspec
@@ -15,6 +16,7 @@ from arranger.projections.state import State
 from arranger.projections.verdicts.preemption import leaves
 from arranger.replay.explain.candidate_changes.case import LEAVING, Lack, WaitingCase
 from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, names_text
+from arranger.replay.explain.candidate_changes.other_nodes import lacks
 from arranger.replay.explain.holders import Amounts, amounts_on
 from arranger.replay.reading.describe import amounts_text, label
 from arranger.replay.what_if import hypothesis
@@ -63,18 +65,24 @@ def departed(case: WaitingCase) -> Iterator[Change]:
 def leaving(case: WaitingCase) -> Iterator[Change]:
     """Wait for pods that leave and use the lacking resources: those in deletion, and those of jobs that have ended.
     Pods that fill a slot don't count: the slot remains."""
-    lack, state = case.lack, case.state
-    assert lack is not None
-    now = case.after or state  # the jobs that a recorded cycle still had may have ended since
-    pods = [pod for pod in now.pods.values() if _leaves(now, pod, lack)]
-    if not pods:
-        return
+    now = case.after or case.state  # the jobs that a recorded cycle still had may have ended since
+    changes, known = list[Change](), 0
+    for lack in lacks(case):
+        pods = [pod for pod in now.pods.values() if _leaves(now, pod, lack)]
+        if len(pods) > known:
+            known = len(pods)
+            changes.append(_once_gone(case, pods, lack))
+    if changes:
+        yield replace(changes[0], further=changes[1] if len(changes) > 1 else None)
+
+
+def _once_gone(case: WaitingCase, pods: Sequence[k.PodSeen], lack: Lack) -> Change:
     origins = {pod.uid: _origin(case, pod) for pod in pods}
     newest = max(origins.values())
     hold = _held_by([pod for pod in pods if origins[pod.uid] == newest], lack)
     names = names_text([f"{pod.namespace}/{pod.name}" for pod in pods])
     who = "pod that leaves is" if len(pods) == 1 else "pods that leave are"
-    yield Change(
+    return Change(
         LEAVING,
         f"when the {who} gone: {names} ({_held_by(pods, lack)})",
         _all_gone(case, pods),
@@ -127,24 +135,33 @@ def _origin(case: WaitingCase, pod: k.PodSeen) -> tuple[int, str]:
 
 
 def capacity(case: WaitingCase) -> Sequence[Change]:
-    """End jobs and pods that use the lacking resources on candidate nodes, the latest first."""
-    lack, state, came = case.lack, case.state, case.around.came
-    assert lack is not None
+    """End jobs and pods that use the lacking resources on candidate nodes, the latest first; then those elsewhere whose
+    end may help because the job's pods keep each other from nodes."""
+    known = set[str]()
+    found: list[tuple[str, Lack]] = []
+    for lack in lacks(case):
+        holders = sorted(holder for holder in _holders(case, lack) if holder[1] not in known)
+        known.update(uid for _, uid in holders)
+        found += [(uid, lack) for _, uid in holders]
+    return ChangeSteps(len(found), lambda number: _without_holder(case, *found[number]))
+
+
+def _holders(case: WaitingCase, lack: Lack) -> Iterator[tuple[int, str]]:
+    """The UIDs of other jobs, and of pods that are of no job, which use the lacking resources on candidate nodes; each
+    with the offset of its newest decision, negative."""
+    state, came = case.state, case.around.came
     if not lack.resources:
-        return []
-    found: list[tuple[int, str]] = []
+        return
     bound: dict[str, None] = {}
     ended = _ended_since(case)
     for other in state.jobs.values():
         bound.update(dict.fromkeys(other.bound.values()))
         if other.uid not in (case.job.uid, *ended) and other.spec is not None and _holds_any(other, lack):
-            found.append((-_decided(case, other)[0], other.uid))
+            yield -_decided(case, other)[0], other.uid
     for pod in state.pods.values():
         elsewhere = pod.node not in lack.candidates or pod.uid in bound or not holds(pod) or leaves(state, pod)
         if not elsewhere and any(name in lack.resources for name, _ in pod.requests):
-            found.append((-came.get(pod.uid, 0), pod.uid))
-    found.sort()
-    return ChangeSteps(len(found), lambda number: _without_holder(case, found[number][1], lack))
+            yield -came.get(pod.uid, 0), pod.uid
 
 
 def users_of_quota(case: WaitingCase) -> Iterator[Change]:
@@ -177,10 +194,9 @@ def _counts(job: JobRecord, told: QuotaLack | None) -> bool:
 
 def preemptible(case: WaitingCase, non_preemptible: Iterable[str]) -> Iterator[Change]:
     """Let jobs give room that nothing else forbids to, those that began last first."""
-    lack, state = case.lack, case.state
-    assert lack is not None
+    state, every = case.state, list(lacks(case))
     jobs = [state.jobs[uid] for uid in non_preemptible]
-    jobs = [of for of in jobs if not of.of_pods and (lack.quota is not None or _holds_any(of, lack))]
+    jobs = [of for of in jobs if not of.of_pods and any(lack.quota or _holds_any(of, lack) for lack in every)]
     for other in sorted(jobs, key=lambda of: (-of.began_ms, of.uid))[:_MOST_NON_PREEMPTIBLE]:
         seen = hypothesis.job_seen(other, state, msgspec.structs.replace(other.valid_spec, preemptible=True))
         text = f"preemptible true of {label(other)}"

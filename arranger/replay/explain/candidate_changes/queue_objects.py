@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -19,7 +20,14 @@ from arranger.projections.queues.tree import QueueProblemKind
 from arranger.projections.queues.use import JOBS, is_non_preemptible, non_preemptible_amounts, resource_of
 from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.case import WaitingCase
-from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, Family, least_of_each, reverting
+from arranger.replay.explain.candidate_changes.change import (
+    Change,
+    ChangeSteps,
+    Family,
+    join_all,
+    least_of_each,
+    reverting,
+)
 from arranger.replay.explain.candidate_changes.job import own_edits
 from arranger.replay.explain.cluster_context import NamespaceEdit, QueueEdit
 from arranger.replay.reading.edits import (
@@ -189,23 +197,39 @@ def borrowing(case: WaitingCase) -> Iterator[Change]:
     yield Change("queue", " and ".join(f"nonPreemptible MayBorrow of queue {name}" for name in specs), tuple(events))
 
 
-def lowered_guarantees(case: WaitingCase) -> Iterator[Change]:
-    """Give up what is guaranteed to other queues and not used, those with the most first."""
+def lowered_guarantees(case: WaitingCase) -> Family:
+    """Give up what is guaranteed to other queues and not used, those with the most first, and no more than is enough:
+    of several queues all but of the last."""
     lack, state = case.lack.quota if case.lack is not None else None, case.state
     if lack is None or lack.limit != LimitKind.GUARANTEES:
-        return
+        return Family(())
     tree, resource = state.queue_tree, lack.resource
     own = tree.paths.get(queue_of(state, case.job), ())
+    stated = {name: dict(tree.specs[name].guarantee).get(resource, 0) for name in tree.paths}
     unused = []
     for name in (name for name in tree.paths if name not in own and not tree.is_closed(name)):
         used = state.queue_totals.get(name, {}).get(resource, 0)
-        unused.append((used - dict(tree.specs[name].guarantee).get(resource, 0), name, used))
-    for left, name, used in sorted(one for one in unused if one[0] < 0):
+        unused.append((used - stated[name], name))
+    part = math.gcd(part_of(state, case.job, resource), lack.hard, *stated.values())
+
+    def given_up(name: str, amount: int) -> Change:
         spec = tree.specs[name]
-        fewer = msgspec.structs.replace(spec, guarantee=_with(spec.guarantee, resource, used))
-        amount = amount_text(resource, -left)
-        subject = f"{amount} {resource} of the guarantee of queue {name}, which it doesn't use"
-        yield Change("queue", f"give up {subject}", (hypothesis.queue_seen(state, name, fewer),), subject=subject)
+        fewer = msgspec.structs.replace(spec, guarantee=_with(spec.guarantee, resource, stated[name] - amount))
+        subject = f"{amount_text(resource, amount)} {resource} of the guarantee of queue {name}, which it doesn't use"
+        return Change("queue", f"give up {subject}", (hypothesis.queue_seen(state, name, fewer),), subject=subject)
+
+    def up_to(name: str, most: int) -> Change:
+        values = values_up_to(0, most, part)[1:-1]
+        lesser = ChangeSteps(len(values), lambda number: given_up(name, values[number]))
+        return replace(given_up(name, most), lesser=lesser)
+
+    def together(parts: Sequence[Change]) -> Change:
+        *whole, last = parts
+        lesser = ChangeSteps(len(last.lesser), lambda number: join([*whole, last.lesser[number]]))
+        return replace(join(parts), lesser=lesser)
+
+    join = join_all("queue", "give up: ")
+    return Family([up_to(name, -left) for left, name in sorted(unused) if left < 0], together)
 
 
 def kept_by_usage(case: WaitingCase) -> bool:
