@@ -313,7 +313,7 @@ def test_what_waits_for_a_job_that_will_reach_its_deadline_has_no_start_anywhere
 def test_a_number_without_an_upper_bound_and_an_unknown_node_are_said_so(
     log: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = Run(capsys, "what-if", *log, "--job", "second", "--gpus", "0")
+    told = Run(capsys, "forecast", *log, "--first", "0")
     assert told.status == 2 and "0 is not a whole number from 1 on" in told.err and "None" not in told.err
     told = Run(capsys, "explain", *log, "second", "--node", "node-9")
     assert told.status == 1 and "there is no node 'node-9'" in told.err

@@ -17,7 +17,7 @@ from tests.world import World, shape
 
 GPUS = "nvidia.com/gpu"
 FOUR = shape(cpu=1, gpus=4)
-GIVEN_UP = "4 nvidia.com/gpu of the guarantee of queue other"
+GIVEN_UP = "1 nvidia.com/gpu of the guarantee of queue other"
 
 
 def world() -> World:

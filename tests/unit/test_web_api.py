@@ -515,7 +515,7 @@ async def test_refusals_name_parameters_and_no_flags() -> None:
         )
     assert alone["message"] == "priority needs changedJob"
     assert wrong["message"] == "Invalid value for priority: 33 is not a whole number from 1 to 10"
-    assert least["message"] == "Invalid value for gpus: 'many' is not a whole number from 1 on"
+    assert least["message"] == "Invalid value for gpus: 'many' is not a whole number from 1 to 9007199254740992"
     at = re.search(r"no job 'nobody' at offset (\d+), on whose state the cycle at offset (\d+) was", unknown["message"])
     assert at and int(at[1]) < int(at[2]) <= 242
     assert body["message"].startswith("the body:3: not valid YAML")
