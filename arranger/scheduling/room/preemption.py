@@ -67,10 +67,10 @@ class PreemptionSearch:
         self._given: dict[Hashable, Rooms] = {}
         #: Whether pods come before a reservation: what determines that → the answer.
         self._first: dict[Hashable, bool] = {}
-        #: Host (UID) and queue → `_lent`.
-        self._lent_to: dict[tuple[str, str], list[tuple[JobRecord, Collection[SlotKey]]]] = {}
-        #: Which guests of a job stay: what determines that → the answer.
-        self._staying: dict[Hashable, frozenset[str]] = {}
+        #: Host (UID) and queue → `_lent_since`.
+        self._lent_to: dict[tuple[str, str], dict[str, Amounts]] = {}
+        #: Host (UID) → how many jobs had given room and got nodes then, and `staying`.
+        self._staying: dict[str, tuple[int, int, frozenset[str]]] = {}
         #: UID → jobs that got nodes in this cycle. They give none up in it.
         self._placed: dict[str, None] = {}
         #: UID → jobs that gave room in this cycle. They get none in it.
@@ -306,30 +306,41 @@ class PreemptionSearch:
         policy = self._placer.placing.policies.pod_policy(host, self._config)
         of_host = known.pods if known is not None else pods_of(quorum_needs(host, policy))
         without = {**self._use, queue: dict(self._use.get(queue, {}))}
-        for of, slots in self._lent(host, queue):
-            if host.uid not in of.slots.hosts or _since(of) >= _since(guest):
-                self._add(without, of, sum_of(of, slots), -1)
-        for resource, amount in self._for_hosts.get(host.uid, {}).get(queue, {}).items():
-            without[queue][resource] = without[queue].get(resource, 0) - amount
+        later = self._lent_since(host, queue).get(guest.uid, {})
+        for amounts in (later, self._for_hosts.get(host.uid, {}).get(queue, {})):
+            self._add(without, guest, amounts, -1)
         keeps = self._candidates.line(guest, sum_of(guest, guest.placements.keys()), without).keeps_below(other)
         return keeps and self._borrows(host, of_host, queue)
 
-    def _lent(self, host: JobRecord, queue: str) -> list[tuple[JobRecord, Collection[SlotKey]]]:
-        """The jobs of a queue that were lent a host's room, and which of their pods leave for it."""
+    def _lent_since(self, host: JobRecord, queue: str) -> dict[str, Amounts]:
+        """UID → what leaves for a host of that which a queue uses, for each of its guests there: what this guest has,
+        what later ones have, and what was lent to jobs that are no guests."""
         key = (host.uid, queue)
         if key not in self._lent_to:
             every = [of for of in self._state.jobs.values() if of.placements and queue_of(self._state, of) == queue]
-            lent = ((of, of.placements if host.uid in of.slots.hosts else of.slots.lent_by(host.uid)) for of in every)
-            self._lent_to[key] = [(of, slots) for of, slots in lent if slots]
+            guests = sorted([of for of in every if host.uid in of.slots.hosts], key=lambda of: (of.began_ms, of.uid))
+            total, found = dict[str, dict[str, int]](), dict[str, Amounts]()
+            for of in every:
+                if host.uid not in of.slots.hosts and (slots := of.slots.lent_by(host.uid)):
+                    self._add(total, of, sum_of(of, slots))
+            for of in reversed(guests):
+                self._add(total, of, sum_of(of, of.placements.keys()))
+                found[of.uid] = dict(total[queue])
+            self._lent_to[key] = found
         return self._lent_to[key]
 
     def staying(self, host: JobRecord) -> frozenset[str]:
-        """The guests of a job (UIDs) that needn't leave for it by now."""
-        key = (host.uid, len(self._placed), len(self._victims))
-        if key not in self._staying:
-            guests = {of.job.uid: of.job for of in self._candidates.guests(host, ()) if host.uid in of.job.slots.hosts}
-            self._staying[key] = frozenset(uid for uid, guest in guests.items() if self.stays(guest, host))
-        return self._staying[key]
+        """The guests of a job (UIDs) that needn't leave for it by now: of those that needn't before, fewer and fewer,
+        as their queues get more, unless these give room."""
+        gave, placed, known = self._staying.get(host.uid, (-1, -1, frozenset[str]()))
+        now = (len(self._victims), len(self._placed))
+        if now[0] != gave:
+            guests = [of.job for of in self._candidates.guests(host, ()) if host.uid in of.job.slots.hosts]
+            known = frozenset([guest.uid for guest in guests if self.stays(guest, host)])
+        elif known and now[1] != placed:
+            known = frozenset([uid for uid in known if self.stays(self._state.jobs[uid], host)])
+        self._staying[host.uid] = (*now, known)
+        return known
 
     def _guests(self, host: JobRecord, taken: Collection[str], nodes: Collection[str] | None = None) -> list[Candidate]:
         """Who has to leave as a guest of this job now; `nodes` as in `Candidates.guests`."""
@@ -580,8 +591,3 @@ class PreemptionSearch:
 def _untried(shortage: Shortage | None) -> Shortage | None:
     """The shortage of a quorum to which others would give room once its pods have been tried; equal jobs share one."""
     return replace(shortage, untried=True) if shortage is not None else None
-
-
-def _since(job: JobRecord) -> tuple[int, str]:
-    """What orders guests: who has its nodes for longer comes before."""
-    return job.began_ms, job.uid
