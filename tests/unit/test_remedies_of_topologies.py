@@ -105,3 +105,11 @@ def test_nodes_are_added_to_the_largest_domain() -> None:
     in_a_rack(world, "j", 6, created=2)
     world.cycle()
     assert "2 more nodes like n1" in told(world, "j")
+
+
+def test_a_level_that_no_node_has_is_probably_one_that_some_have() -> None:
+    world = racks()
+    rakc = Topology(("rakc",), TopologyMode.REQUIRED, TopologyScope.JOB)
+    in_a_rack(world, "misspelt", 2, topologies={"": rakc, "actors": rakc})
+    world.cycle()
+    assert "topology level rack instead of rakc" in told(world, "misspelt")

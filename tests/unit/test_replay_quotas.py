@@ -58,6 +58,19 @@ def test_explain_says_which_quota_lacks_what_and_by_how_much_to_raise_it() -> No
     assert not {"node", "nodes", "cordon"} & found.keys()
 
 
+def test_a_quota_is_to_be_raised_for_the_jobs_ahead_too() -> None:
+    world, _ = short_of_quota()
+    world.job("later", workers=2, min_workers=2, leader=shape(cpu=1), created=5)
+    world.cycle()
+    waiting = explained(world.entries, "later").waiting
+    assert waiting is not None
+    [found] = [remedy for remedy in waiting.remedies if remedy.kind == "quota"]
+    words = (
+        "raise pods of quota few by 5 to 8 and raise requests.cpu of quota small by 4 to 8, for a job ahead of it too"
+    )
+    assert (found.text, found.pods) == (words, 3)
+
+
 def test_what_is_supposed_is_counted_and_changes_nothing_of_the_log() -> None:
     world, job = short_of_quota()
     before = snapshot.encode(world.state)

@@ -1,12 +1,13 @@
 """Changes to the job's spec, and to its namespace's quotas."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 
 from arranger.events import kinds as k
 from arranger.messages.shortages import affinity_text
-from arranger.model.job import WHOLE_JOB, Stage, TopologyMode, TopologyScope
+from arranger.model.job import WHOLE_JOB, Stage, Topology, TopologyMode, TopologyScope
 from arranger.model.near_names import near_names
 from arranger.model.pod import PodShape
 from arranger.model.quantity import amount_text
@@ -118,6 +119,24 @@ def meant_selectors(case: WaitingCase) -> Iterator[Change]:
         yield _selecting_by(case, meant)
 
 
+def meant_levels(case: WaitingCase) -> Iterator[Change]:
+    """Topologies by labels that nodes have, which were probably meant by those that no node has."""
+    spec, there, told = case.spec, _labels(case), dict[str, None]()
+
+    def meant(topology: Topology | None) -> Topology | None:
+        if topology is None:
+            return None
+        close = {key: near_names(key, there) for key in topology.levels if key not in there}
+        instead = {key: names[0] for key, names in close.items() if names and names[0] not in topology.levels}
+        told.update(dict.fromkeys(f"topology level {new} instead of {key}" for key, new in instead.items()))
+        return msgspec.structs.replace(topology, levels=tuple(instead.get(key, key) for key in topology.levels))
+
+    groups = tuple(msgspec.structs.replace(group, topology=meant(group.topology)) for group in spec.groups)
+    edited = msgspec.structs.replace(spec, groups=groups, topology=meant(spec.topology))
+    if told and case.job.stage == Stage.PENDING:
+        yield Change("spec", " and ".join(told), (hypothesis.job_seen(case.job, case.state, edited),))
+
+
 def without_selectors(case: WaitingCase) -> Iterator[Change]:
     """Don't select by labels that no node has, nor by a node affinity that selects none of the others."""
     wrong = dict.fromkeys(_unknown_labels(case, _labels(case)))
@@ -181,17 +200,37 @@ def _selecting_by(
 
 
 def raised_quotas(case: WaitingCase) -> Iterator[Change]:
-    """Raise all the namespace's quotas by what the quorum lacks, or by what one more pod lacks."""
+    """Raise all the namespace's quotas by what the quorum lacks, or by what one more pod lacks; if jobs ahead would
+    take that, by what these need too."""
     assert case.lack is not None and case.lack.quota is not None
-    job, told = case.job, case.lack.quota
-    policy = case.policies.pod_policy(job, case.config)
+    namespace, told = case.job.seen.namespace, case.lack.quota
+    policy = case.policies.pod_policy(case.job, case.config)
     missing: dict[tuple[str, str], int] = {}
-    for lack in (told, *quorum_lacks(case.state, job, policy, case.lack.group)):
+    for lack in (told, *quorum_lacks(case.state, case.job, policy, case.lack.group)):
         key = (lack.quota, lack.resource)
         missing[key] = max(missing.get(key, 0), lack.needed - lack.left)
-    events: list[k.Event] = []
-    words = []
-    for name, quota in sorted(case.state.quotas.get(job.seen.namespace, {}).items()):
+    with_others, others = dict(missing), 0
+    for job in case.ahead:
+        if job.seen.namespace == namespace and not job.placements:
+            lacks = quorum_lacks(case.state, job, case.policies.pod_policy(job, case.config), 0)
+            of_quotas = [lack for lack in lacks if (lack.quota, lack.resource) in missing]
+            others += bool(of_quotas)
+            for lack in of_quotas:
+                with_others[lack.quota, lack.resource] += lack.needed
+    change = _raised(case, missing)
+    if change is not None and others:
+        further = _raised(case, with_others)
+        ahead = "a job" if others == 1 else f"{others} jobs"
+        assert further is not None, "it raises more"
+        change = replace(change, further=replace(further, text=f"{further.text}, for {ahead} ahead of it too"))
+    if change is not None:
+        yield change
+
+
+def _raised(case: WaitingCase, missing: Mapping[tuple[str, str], int]) -> Change | None:
+    """Raise the namespace's quotas (name and resource) by these amounts."""
+    events, words = list[k.Event](), list[str]()
+    for name, quota in sorted(case.state.quotas.get(case.job.seen.namespace, {}).items()):
         hard = {resource: limit + missing.get((name, resource), 0) for resource, limit in quota.hard}
         if hard != dict(quota.hard):
             events.append(msgspec.structs.replace(quota, hard=tuple(sorted(hard.items()))))
@@ -201,8 +240,7 @@ def raised_quotas(case: WaitingCase) -> Iterator[Change]:
                 for resource, limit in quota.hard
                 if hard[resource] != limit
             ]
-    if events:
-        yield Change("quota", " and ".join(words), tuple(events))
+    return Change("quota", " and ".join(words), tuple(events)) if events else None
 
 
 def _of_quota(resource: str, value: int) -> str:
