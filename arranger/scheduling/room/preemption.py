@@ -67,8 +67,6 @@ class PreemptionSearch:
         self._given: dict[Hashable, Rooms] = {}
         #: Whether pods come before a reservation: what determines that → the answer.
         self._first: dict[Hashable, bool] = {}
-        #: Host (UID) and queue → `_lent_since`.
-        self._lent_to: dict[tuple[str, str], dict[str, Amounts]] = {}
         #: Host (UID) → how many jobs had given room and got nodes then, and `staying`.
         self._staying: dict[str, tuple[int, int, frozenset[str]]] = {}
         #: UID → jobs that got nodes in this cycle. They give none up in it.
@@ -83,8 +81,6 @@ class PreemptionSearch:
         self._counted: dict[str, dict[str, int]] = {}
         #: Jobs with what they got. Most cycles never ask what it adds up to.
         self._got: list[tuple[JobRecord, Sequence[Piece]]] = []
-        #: Host (UID) → queue → what its jobs got in the host's reserved room in this cycle.
-        self._for_hosts: dict[str, dict[str, dict[str, int]]] = {}
 
     @property
     def due_ms(self) -> float:
@@ -92,12 +88,10 @@ class PreemptionSearch:
         before."""
         return min(self._candidates.due_ms, self._vacating.next_hanging_ms, self._comes_ms)
 
-    def note(self, job: JobRecord, pieces: Sequence[Piece], hosts: Iterable[str]) -> None:
-        """A job got nodes in this cycle, in the reserved room of these hosts (UIDs)."""
+    def note(self, job: JobRecord, pieces: Sequence[Piece]) -> None:
+        """A job got nodes in this cycle."""
         self._placed[job.uid] = None
         self._got.append((job, pieces))
-        for uid in hosts:
-            self._add(self._for_hosts.setdefault(uid, {}), job, sum_by_group(job, pods_by_group(pieces)))
 
     @property
     def _use(self) -> dict[str, dict[str, int]]:
@@ -296,38 +290,18 @@ class PreemptionSearch:
         return self._candidates.line(host, sum_by_group(host, pods), self._use).exceeds(other)
 
     def stays(self, guest: JobRecord, host: JobRecord) -> bool:
-        """Whether a guest needn't leave for its host: what it has keeps its queue within its share by now, beside all
-        but the room that the host lent to the queue later, and the host would lift its own above. It could take the
-        room back."""
+        """Whether a guest needn't leave for its host: what it has keeps its queue within its share by now, and the
+        host would lift its own above. It could take the room back."""
         queue, other = queue_of(self._state, guest), queue_of(self._state, host)
         known = self._state.reservations.get(host.uid)
         if queue == other:
             return False
         policy = self._placer.placing.policies.pod_policy(host, self._config)
         of_host = known.pods if known is not None else pods_of(quorum_needs(host, policy))
-        without = {**self._use, queue: dict(self._use.get(queue, {}))}
-        later = self._lent_since(host, queue).get(guest.uid, {})
-        for amounts in (later, self._for_hosts.get(host.uid, {}).get(queue, {})):
-            self._add(without, guest, amounts, -1)
-        keeps = self._candidates.line(guest, sum_of(guest, guest.placements.keys()), without).keeps_below(other)
+        amounts, without = sum_of(guest, guest.placements.keys()), {**self._use, queue: dict(self._use.get(queue, {}))}
+        self._add(without, guest, amounts, -1)
+        keeps = self._candidates.line(guest, amounts, without).keeps_below(other)
         return keeps and self._borrows(host, of_host, queue)
-
-    def _lent_since(self, host: JobRecord, queue: str) -> dict[str, Amounts]:
-        """UID → what leaves for a host of that which a queue uses, for each of its guests there: what this guest has,
-        what later ones have, and what was lent to jobs that are no guests."""
-        key = (host.uid, queue)
-        if key not in self._lent_to:
-            every = [of for of in self._state.jobs.values() if of.placements and queue_of(self._state, of) == queue]
-            guests = sorted([of for of in every if host.uid in of.slots.hosts], key=lambda of: (of.began_ms, of.uid))
-            total, found = dict[str, dict[str, int]](), dict[str, Amounts]()
-            for of in every:
-                if host.uid not in of.slots.hosts and (slots := of.slots.lent_by(host.uid)):
-                    self._add(total, of, sum_of(of, slots))
-            for of in reversed(guests):
-                self._add(total, of, sum_of(of, of.placements.keys()))
-                found[of.uid] = dict(total[queue])
-            self._lent_to[key] = found
-        return self._lent_to[key]
 
     def staying(self, host: JobRecord) -> frozenset[str]:
         """The guests of a job (UIDs) that needn't leave for it by now: of those that needn't before, fewer and fewer,
