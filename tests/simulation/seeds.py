@@ -41,6 +41,8 @@ _CHOSEN = (
     98012,
 )
 
+# Not mended yet: 60135238 with 3,000 steps (a decision lifts what queue `default` uses above a limit), 140826939 with
+# 3,000 (a job becomes a guest of one that can start without its guests).
 FIXED = extent(_CHOSEN, soak=tuple(range(500)))
 
 #: The number of seeds drawn in every session; the summary of the tests lists them, passed or failed.
