@@ -41,7 +41,7 @@ _CHOSEN = (
     98012,
 )
 
-# Not mended yet, with 3,000 steps: 60135238 (a decision lifts what queue `default` uses above a limit), 140826939 (a job
+# Not mended, with 3,000 steps: 60135238 (a decision lifts what queue `default` uses above a limit), 140826939 (a job
 # becomes a guest of one that can start without its guests), 847545581 (a job waits that a cycle of it alone places).
 FIXED = extent(_CHOSEN, soak=tuple(range(500)))
 
