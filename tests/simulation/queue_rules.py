@@ -82,10 +82,11 @@ def _limits(spec: QueueSpec) -> dict[str, int]:
 
 def use_of_queues(state: State) -> dict[str, Counter[str]]:
     """Queue → resource → what the nodes of its jobs and of those below it are for; "" counts these jobs, and names of
-    `KEPT` are for those that can't be preempted."""
+    `KEPT` are for those that can't be preempted. A job whose pods show its success uses nothing of its queue any more,
+    although the stage that says so may be decided later."""
     used: dict[str, Counter[str]] = {}
     for job in state.jobs.values():
-        if not job.placements:
+        if not job.placements or job.slots.done:
             continue
         amounts = Counter({"": 1})
         for group, _ in job.placements:
