@@ -24,9 +24,9 @@ VIEWS = {
     "cluster": ("cluster", True),
     "jobs": ("jobs", True),
     "gantt": ("gantt", True),
-    "job that waits": ("job?job={waits}", True),
-    "job that runs": ("job?job={runs}", True),
-    "job that failed": ("job?job={failed}", True),
+    "job that waits": ("job?job={waits}&at={end}", True),
+    "job that runs": ("job?job={runs}&at={end}", True),
+    "job that failed": ("job?job={failed}&at={end}", True),
     "queues": ("queues", True),
     "cycle": ("cycle", False),
     "what-if": ("what-if?at=4000&withNode=gpu-node-00.cluster.lab.example&until=1h", True),
@@ -61,10 +61,11 @@ def gallery(browser: Browser) -> Path:
     """Make the pictures and the page, and return the page's path."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     busy = Busy()
+    hours = busy.entries()
     drawn = []
     with tempfile.TemporaryDirectory(prefix="arranger-pictures-") as folder:
         logs: dict[str, tuple[Sequence[Entry], dict[str, str], Sequence[str]]] = {
-            "busy": (busy.entries(), busy.jobs(), [*VIEWS]),
+            "busy": (hours, busy.jobs() | {"end": str(hours[-1].last)}, [*VIEWS]),
             "5000 nodes": (large(), {}, ("overview", "cluster", "gantt")),
         }
         for name, (entries, jobs, views) in logs.items():
