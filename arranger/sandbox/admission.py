@@ -149,7 +149,7 @@ def limits_as_stored(limits: Object) -> Object:
 
 
 def limit(pod: Object, ranges: Iterable[Object]) -> None:
-    """Give the containers of a pod the defaults of the LimitRanges of its namespace. Their bounds aren't enforced."""
+    """Give the containers of a pod the defaults of the LimitRanges of its namespace, whose bounds are in `bounds`."""
     items = [
         of for each in ranges for of in (each.get("spec") or {}).get("limits") or () if of.get("type") == "Container"
     ]

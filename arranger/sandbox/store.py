@@ -23,6 +23,7 @@ from arranger.kube.cluster import (
 )
 from arranger.sandbox import admission, garbage, quota
 from arranger.sandbox.admission import WriteOptions
+from arranger.sandbox.bounds import hold_bounds
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.history import Collection, Event, Stored, Watch
 from arranger.sandbox.kinds import BUILT_IN, ServedKind, custom_kinds, established
@@ -186,12 +187,14 @@ class Store:
             metadata["generation"] = 1
         if resource == PODS:
             admission.prioritise(body, self._named(PRIORITY_CLASSES))
-            admission.limit(body, [of.object for of in self._within(LIMIT_RANGES, namespace)])
+            admission.limit(body, self._limit_ranges(namespace))
             admission.run_in_class(body, self._named(RUNTIME_CLASSES))
         admission.check(kind, body, None)
         key = (namespace if kind.resource.namespaced else "", metadata["name"])
-        # As on a real server, a quota refuses an already existing pod with 403 and not with 409.
-        charged = quota.admit(self._within(QUOTAS, namespace), body) if resource == PODS else []
+        charged: list[tuple[Stored, Object]] = []
+        if resource == PODS:  # an already existing one is refused with 403 and not with 409, as on a real server
+            hold_bounds(body, self._limit_ranges(namespace))
+            charged = quota.admit(self._within(QUOTAS, namespace), body)
         if key in collection.objects:
             raise already_exists(resource.plural, resource.group, metadata["name"])
         body["metadata"] = admission.clean(metadata)
@@ -200,6 +203,9 @@ class Store:
         stored = self._commit(collection, body, None, dry_run=options.dry_run)
         self._count_quotas(resource, namespace)
         return WriteResult(stored.seen_as(kind), created=True, warnings=warnings)
+
+    def _limit_ranges(self, namespace: str) -> list[Object]:
+        return [of.object for of in self._within(LIMIT_RANGES, namespace)]
 
     def update(
         self,

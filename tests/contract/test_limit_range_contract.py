@@ -122,3 +122,82 @@ async def test_a_malformed_amount_is_refused(subject: Subject) -> None:  # noqa:
     async with subject.open() as place:
         with refused(400, "BadRequest", "cannot be handled as a LimitRange"):
             await limited(place, of_containers(defaultRequest={"cpu": "four"}))
+
+
+BOUNDS = (
+    of_containers(
+        min={"cpu": "1", "memory": "1Mi"},
+        max={"cpu": "4", "nvidia.com/gpu": "2"},
+        maxLimitRequestRatio={"cpu": "2"},
+        default={"cpu": "2", "memory": "64Mi", "nvidia.com/gpu": "1"},
+    ),
+    {"type": "Pod", "min": {"memory": "2Mi"}, "max": {"cpu": "6"}},
+)
+
+
+def gpu(count: int) -> Object:
+    return container(limits={"nvidia.com/gpu": str(count)})
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"containers": [gpu(3)]}, ["maximum nvidia.com/gpu usage per Container is 2, but limit is 3"]),
+        (
+            {"containers": [container(limits={"cpu": "5"})]},
+            ["maximum cpu usage per Container is 4, but limit is 5"],
+        ),
+        (
+            {"containers": [container(requests={"cpu": "500m"})]},
+            ["minimum cpu usage per Container is 1, but request is 500m", "but provided ratio is 4.000000"],
+        ),
+        (
+            {"containers": [container(limits={"cpu": "500m", "memory": "100Ki"})]},
+            ["minimum cpu usage per Container is 1, but request is 500m", "per Container is 1Mi, but request is 100Ki"],
+        ),
+        (
+            {"containers": [container(requests={"cpu": "1"}, limits={"cpu": "3"})]},
+            ["cpu max limit to request ratio per Container is 2, but provided ratio is 3.000000"],
+        ),
+        (
+            {"containers": [container(requests={"cpu": "0"})]},
+            ["cpu max limit to request ratio per Container is 2, but no request is specified or request is 0"],
+        ),
+        (
+            {"containers": [gpu(1) | {"name": name} for name in "abcd"]},
+            ["maximum cpu usage per Pod is 6, but limit is 8"],
+        ),
+        (
+            {"containers": [gpu(1)], "initContainers": [container(limits={"cpu": "5"}) | {"name": "init"}]},
+            ["maximum cpu usage per Container is 4, but limit is 5"],
+        ),
+        (
+            {"containers": [container(limits={"memory": "1Mi"})]},
+            ["minimum memory usage per Pod is 2Mi, but request is 1Mi"],
+        ),
+    ],
+)
+async def test_pods_outside_of_the_bounds_are_refused(subject: Subject, spec: Object, why: list[str]) -> None:  # noqa: F811
+    async with subject.open() as place:
+        await limited(place, *BOUNDS)
+        name = unique("pod")
+        with refused(403, "Forbidden", f'pods "{name}" is forbidden: ', *why):
+            await place.cluster.create(PODS, place.namespace, pod(name, **spec))
+        with refused(404, "NotFound"):
+            await place.cluster.get(PODS, place.namespace, name)
+
+
+async def test_a_bound_without_a_default_asks_for_an_amount(subject: Subject) -> None:  # noqa: F811
+    async with subject.open() as place:
+        await limited(place, {"type": "Pod", "min": {"cpu": "1"}, "max": {"memory": "1Gi"}})
+        words = "minimum cpu usage per Pod is 1.  No request is specified", "No limit is specified"
+        with refused(403, "Forbidden", *words):
+            await place.cluster.create(PODS, place.namespace, pod(unique("pod")))
+        fits = container(requests={"cpu": "1"}, limits={"memory": "1Gi"})
+        assert await place.cluster.create(PODS, place.namespace, pod(unique("pod"), containers=[fits]))
+
+
+async def test_a_pod_within_the_bounds_is_created(subject: Subject) -> None:  # noqa: F811
+    async with subject.open() as place:
+        await limited(place, *BOUNDS)
+        assert await place.cluster.create(PODS, place.namespace, pod(unique("pod"), containers=[gpu(2)]))
