@@ -356,7 +356,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """The part that decides on the stages of jobs."""
         return LifecycleConfig(
             image_grace_ms=self.image_grace_s * 1000,
-            lost_ms=self.lost_node_s * 1000,
+            node_lost_after_ms=self.lost_node_s * 1000,
             quorum_ms=self.quorum_grace_s * 1000,
             refused_ms=self.refused_grace_s * 1000,
             start_ms=self.start_grace_s * 1000,

@@ -229,7 +229,7 @@ class _World:
         for job in state.jobs.values():
             job.waits = None
         first_ms = self._taken_ms(cycles, config)
-        state.job_changes += 1
+        state.scheduling_changes += 1
         return first_ms, self._taken_ms(cycles, config)
 
     def _taken_ms(self, cycles: Cycles, config: CycleConfig) -> float:

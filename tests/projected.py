@@ -17,7 +17,7 @@ from arranger.projections.state import State
 
 #: Fields that belong to one process, and not to the projected state.
 OF_PROCESS = {
-    State: {"job_changes", "_tree"},
+    State: {"scheduling_changes", "_tree"},
     SlotTable: {"pod_changes"},
     DeviceTable: {"version"},
     QueueUse: {"_totals", "_paths"},

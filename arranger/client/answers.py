@@ -92,7 +92,7 @@ def _as_stored(value: Any, of: Any) -> Any:
     `naming.named` says, and arrays for the facts that the log stores as such. Anything else is left as it is."""
     if isinstance(of, msgspec.inspect.UnionType):
         fitting = [one for one in of.types if isinstance(value, _JSON.get(type(one), ()))]
-        return _as_stored(value, fitting[0]) if fitting else value
+        return _as_stored(value, min(fitting, key=lambda one: _unlike(value, one))) if fitting else value
     if isinstance(of, msgspec.inspect.StructType) and isinstance(value, dict):
         fields = [one for one in of.fields if camel(one.name) in value]
         own = {one.encode_name: _as_stored(value[camel(one.name)], one.type) for one in fields}
@@ -105,6 +105,14 @@ def _as_stored(value: Any, of: Any) -> Any:
     if isinstance(of, msgspec.inspect.TupleType) and isinstance(value, list):
         return [_as_stored(item, kind) for item, kind in zip(value, of.item_types, strict=False)]
     return value
+
+
+def _unlike(value: Any, of: Any) -> int:
+    """How many names an object and a type don't share: the JSON of the facts of one union has no other mark. 0 for any
+    other type."""
+    if not isinstance(of, msgspec.inspect.StructType):
+        return 0
+    return len({camel(one.name) for one in of.fields} ^ value.keys())
 
 
 #: The type of the members of a union → the JSON that one of them is written as.

@@ -4,8 +4,8 @@ An event's tag is `Kind.version`. A new field is only ever added at the end, wit
 absence. Any other change is a new version of the kind, and the old one stays readable through `events.earlier`.
 Events have no time of their own unless a decision needs it: their `Batch` has the time.
 
-A decision names the job's `version` that it was `based_on`. The fold accepts it only while that version is current
-(architecture rule 3), so the first decision in the log wins, and every process sees the same winner.
+A decision names the job's `version` that it was `based_on`. The fold accepts it only while that version is current,
+so the first decision in the log wins, and every process sees the same winner.
 """
 
 from typing import Any, TypeGuard, TypeVar, get_args

@@ -7,8 +7,8 @@ from arranger.model.provisioning import DEFAULT_CLASS, Provisioning
 
 class LifecycleConfig(msgspec.Struct, frozen=True):
     """`image_grace_ms`: how long the pull of a leader's image may fail before the job fails; `settle_ms`: how long a
-    decision on failed workers waits for observations of the leader; `lost_ms`: how long a node may be unready or
-    missing before its pods count as lost; `quorum_ms`: how long a started job may lack a part of its quorum;
+    decision on failed workers waits for observations of the leader; `node_lost_after_ms`: how long a node may be
+    unready or missing before its pods count as lost; `quorum_ms`: how long a started job may lack a part of its quorum;
     `start_ms`: how long pods of a starting job may fail to start, `ready_ms`: how long it may be Starting at all, 0
     for no limit, both if its spec doesn't say it;
     `refused_ms`: how long the API server may refuse pods before their nodes are released. The first back-off in a row
@@ -17,7 +17,7 @@ class LifecycleConfig(msgspec.Struct, frozen=True):
 
     image_grace_ms: int = 120_000
     settle_ms: int = 3_000
-    lost_ms: int = 60_000
+    node_lost_after_ms: int = 60_000
     quorum_ms: int = 300_000
     refused_ms: int = 5_000
     start_ms: int = 300_000

@@ -80,27 +80,29 @@ class Desired(msgspec.Struct):
     force: list[PodSeen] = msgspec.field(default_factory=list)
 
 
-def desired_pods(state: State, job: JobRecord, *, now_ms: int = 0, lost_ms: int = _DEFAULTS.lost_ms) -> Desired:
+def desired_pods(
+    state: State, job: JobRecord, *, now_ms: int = 0, node_lost_after_ms: int = _DEFAULTS.node_lost_after_ms
+) -> Desired:
     """The difference between the job's accepted decisions and its observed pods. The later of `now_ms` and the state's
-    time decides which nodes have been down for `lost_ms`."""
+    time decides which nodes have been down for `node_lost_after_ms`."""
     pods = sorted(state.pods_of.get(job.uid, {}).values(), key=_highest_first)
     if not state.synced or job.of_pods:
         return Desired([], [])
     if job.seen.deleting:  # garbage collection deletes its pods by owner reference, except on lost nodes
-        return _without([pod for pod in pods if pod.deleting], state, now_ms, lost_ms)
+        return _without([pod for pod in pods if pod.deleting], state, now_ms, node_lost_after_ms)
     if job.ended:
         cleaned = _cleaned(job)
-        return _without([pod for pod in pods if cleaned(pod)], state, now_ms, lost_ms)
+        return _without([pod for pod in pods if cleaned(pod)], state, now_ms, node_lost_after_ms)
     kept = job.kept
     stale = [pod for pod in pods if not (_in_slot(job, pod) or _shows_why(job, pod) or pod.uid in kept)]
-    gone = _without(stale, state, now_ms, lost_ms)
+    gone = _without(stale, state, now_ms, node_lost_after_ms)
     return Desired(_missing(state, job), gone.delete, gone.force)
 
 
-def _without(pods: list[PodSeen], state: State, now_ms: int, lost_ms: int) -> Desired:
+def _without(pods: list[PodSeen], state: State, now_ms: int, node_lost_after_ms: int) -> Desired:
     """Delete these pods: on lost nodes by force (even if being deleted), elsewhere unless being deleted."""
     now_ms = max(now_ms, state.time_ms)
-    force = [pod for pod in pods if pod.node and state.is_lost(pod.node, lost_ms, now_ms)]
+    force = [pod for pod in pods if pod.node and state.is_lost(pod.node, node_lost_after_ms, now_ms)]
     forced = {pod.uid for pod in force}
     return Desired([], [pod for pod in pods if not pod.deleting and pod.uid not in forced], force)
 
@@ -112,12 +114,14 @@ def expires_ms(job: JobRecord) -> int | None:
     return job.times.completion_ms + job.spec.ttl_s * 1000
 
 
-def orphans(state: State, job_uid: str, *, now_ms: int = 0, lost_ms: int = _DEFAULTS.lost_ms) -> Desired:
+def orphans(
+    state: State, job_uid: str, *, now_ms: int = 0, node_lost_after_ms: int = _DEFAULTS.node_lost_after_ms
+) -> Desired:
     """The deletion of pods whose TYJob no longer exists, for clusters whose garbage collector is late."""
     if job_uid in state.jobs or not state.synced:
         return Desired([], [])
     pods = sorted(state.pods_of.get(job_uid, {}).values(), key=_highest_first)
-    return _without(pods, state, now_ms, lost_ms)
+    return _without(pods, state, now_ms, node_lost_after_ms)
 
 
 def _highest_first(pod: PodSeen) -> tuple[int, str, str]:

@@ -41,7 +41,7 @@ def _of_both(state: State, config: LifecycleConfig, time_ms: int) -> Iterator[in
     nodes = state.nodes
     for down_ms, holders in zip(nodes.down_ms, nodes.holders, strict=True):
         if holders and down_ms != UP:
-            yield down_ms + config.lost_ms
+            yield down_ms + config.node_lost_after_ms
     for job in state.jobs.values():  # ten thousand of them each second
         if job.placements or job.times.short_ms:  # one that runs may have given up the last of its workers
             yield from _of_job(state, job, config, time_ms)

@@ -28,5 +28,5 @@ def left_behind(state: State, job: JobRecord, config: LifecycleConfig, time_ms: 
 
 def _hangs(state: State, pod: PodSeen, config: LifecycleConfig, time_ms: int) -> bool:
     """Whether a pod on a lost node should be gone by now."""
-    lost = bool(pod.node) and state.is_lost(pod.node, config.lost_ms, time_ms)
+    lost = bool(pod.node) and state.is_lost(pod.node, config.node_lost_after_ms, time_ms)
     return lost and pod.deleting and 0 < pod.times.leave_by_ms <= time_ms

@@ -75,7 +75,7 @@ def barred(state: State, job: JobRecord, slot: SlotKey) -> f.Closed | None:
     """How the existing node of a slot was closed to the slot's new pods; None for an open node.
 
     A kubelet ignores cordons and taints, so the next pod would start on a node that is being drained. Taints that only
-    mark a node as unhealthy don't count, because that may pass: `lost_ms` covers them.
+    mark a node as unhealthy don't count, because that may pass: `node_lost_after_ms` covers them.
     """
     facts = state.nodes.facts[state.nodes.rows[job.placements[slot]]]
     shape = job.valid_spec.groups[slot[0]].shape
@@ -96,7 +96,7 @@ def fallen(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) 
     bound, pods, nodes = job.bound, state.pods, state.nodes
     on = dict.fromkeys(job.placements.values())
     known_ms = state.known_ms(time_ms)
-    down = {node for node in on if nodes.down_for_ms(node, known_ms) >= config.lost_ms}
+    down = {node for node in on if nodes.down_for_ms(node, known_ms) >= config.node_lost_after_ms}
     shut: dict[tuple[str, SlotKey], bool] = {}
     for slot, node in job.placements.items():  # thousands of them at every change of a large job
         uid = bound.get(slot)

@@ -205,7 +205,7 @@ def _leader_missing(state: State, job: JobRecord) -> StageDecided | None:
 def _leader_lost(
     state: State, job: JobRecord, leader: PodSeen, config: LifecycleConfig, time_ms: int
 ) -> StageDecided | None:
-    if not state.is_lost(leader.node, config.lost_ms, time_ms):
+    if not state.is_lost(leader.node, config.node_lost_after_ms, time_ms):
         return None
     gone, down_ms = not state.nodes.has(leader.node), state.nodes.down_for_ms(leader.node, time_ms)
     return decide(job, R.NODE_LOST, f.NodeLost(leader.node, gone, down_ms // 1000))

@@ -1,6 +1,6 @@
 """The fold: one entry of the log applied to the state, with the verdict on each decision in it.
 
-Here the log is the arbiter (architecture rule 3): a decision takes effect only if it is still valid at its own offset,
+Here the log is the arbiter: a decision takes effect only if it is still valid at its own offset,
 judged from the events before it alone. Observations under a superseded term are void in the same way. The fold makes no
 decisions.
 """
@@ -120,10 +120,10 @@ class _Fold:
             take_claims(self.state, with_volumes=event.volumes, with_devices=event.devices)
 
     def listing_ended(self, _offset: int, event: k.ListingEnded) -> None:
-        if self.current(event.kind, event.term):
+        if self.is_current(event.kind, event.term):
             self.state.listed[event.kind] = True
             self.state.unwatched.pop(event.kind, None)
-            self.state.job_changes += 1
+            self.state.scheduling_changes += 1
             self.changes.schedulable = True
             self.changes.jobs.update(dict.fromkeys(self.state.jobs))
             note_listed(self.state, event.kind)
@@ -135,17 +135,17 @@ class _Fold:
 
     def watch_heard(self, _offset: int, event: k.WatchHeard) -> None:
         state = self.state
-        if not self.current(event.kind, event.term):
+        if not self.is_current(event.kind, event.term):
             return
         state.heard[event.kind] = max(event.until_ms, state.heard.get(event.kind, 0))
         self.changes.jobs.update({uid: None for uid, job in state.jobs.items() if job.stage in ACTIVE})
         if event.kind != _POD:
-            state.job_changes += 1
+            state.scheduling_changes += 1
             self.changes.schedulable = True
 
     def node_seen(self, _offset: int, event: k.NodeSeen) -> None:
         nodes, name, facts = self.state.nodes, event.name, event.facts
-        if not self.current(k.Watched.NODE, event.term):
+        if not self.is_current(k.Watched.NODE, event.term):
             return
         before = nodes.facts_of(name)
         if nodes.see(name, event.uid, event.resource_version, facts, time_ms=self.time_ms):
@@ -156,7 +156,7 @@ class _Fold:
             node_changed(self.state, name, self.changes)
 
     def gone(self, offset: int, event: k.ObjectGone) -> None:
-        if self.current(event.kind, event.term):
+        if self.is_current(event.kind, event.term):
             _FORGET[event.kind](self, offset, event)
 
     def node_gone(self, _offset: int, event: k.ObjectGone) -> None:
@@ -211,12 +211,12 @@ class _Fold:
             self.changes.schedulable = True
             pod_left(self.state, old.node, self.changes)
         elif not holding and new.namespace in self.state.quotas:
-            self.state.job_changes += 1  # a pod without a node holds nothing, but it may use the quotas
+            self.state.scheduling_changes += 1  # a pod without a node holds nothing, but it may use the quotas
 
     def _stays(self, old: k.PodSeen, new: k.PodSeen) -> None:
         """A pod uses what it used before."""
         if old.deleting != new.deleting or (old.traits is not new.traits and old.traits != new.traits):
-            self.state.job_changes += 1  # placements of jobs with rules about other pods may change
+            self.state.scheduling_changes += 1  # placements of jobs with rules about other pods may change
         if old.deleting != new.deleting and is_other(new):
             self.state.note_room()
 
@@ -234,14 +234,14 @@ class _Fold:
             self.changes.schedulable = True
             pod_left(state, pod.node, self.changes)
         elif pod.namespace in state.quotas:
-            state.job_changes += 1
+            state.scheduling_changes += 1
         if pod.owner is not None:
             self.pods.forget(pod)
         else:
             placeholders.forget_placeholder(self, pod)
 
     def job_seen(self, offset: int, event: k.JobSeen) -> None:
-        if not self.current(k.Watched.JOB, event.term) or event.uid.startswith(_OF_PODS):
+        if not self.is_current(k.Watched.JOB, event.term) or event.uid.startswith(_OF_PODS):
             return
         self.changes.jobs[event.uid] = None
         self.state.orphaned.pop(event.uid, None)
@@ -252,13 +252,13 @@ class _Fold:
         before = job.seen
         job.seen = event
         if (before.user, before.permits) != (event.user, event.permits):
-            self.state.job_changes += 1
+            self.state.scheduling_changes += 1
             self.changes.schedulable = True
         if before.generation != event.generation:
             spec_changed(self.state, job, self.changes)
         if (before.spec, before.faults, before.deleting) != (event.spec, event.faults, event.deleting):
             job.version = offset
-            self.state.job_changes += 1
+            self.state.scheduling_changes += 1
             if job.placements:
                 self.state.note_room()
             if event.spec is not None:
@@ -272,7 +272,7 @@ class _Fold:
         if job is not None:
             self.changes.jobs[event.uid] = None
             self.changes.schedulable = True
-            self.state.job_changes += 1
+            self.state.scheduling_changes += 1
             self.slots.release_all(job, job.stage)
             if event.uid in self.state.pods_of:
                 self.state.orphaned[event.uid] = self.time_ms
@@ -281,13 +281,13 @@ class _Fold:
             dependencies.tell_dependents(self.state, job, self.changes)
 
     def watch_refused(self, offset: int, event: k.WatchRefused) -> None:
-        if not self.current(event.kind, event.term):
+        if not self.is_current(event.kind, event.term):
             return
         self.state.unwatched[event.kind] = event.code
         self.state.listed[event.kind] = False
         object_changes.forget_refused(self.state, event.kind)
         forget_groups(self.slots, offset, event.kind)
-        self.state.job_changes += 1
+        self.state.scheduling_changes += 1
         self.changes.schedulable = True
         self.changes.jobs.update(dict.fromkeys(self.state.jobs))
 
@@ -305,7 +305,7 @@ class _Fold:
             _confirmed(self, event)
             if self.state.room_news <= event.base:
                 self.state.room_news = 0
-        self.judge(offset, "CycleTaken", self.cycle_refused)
+        self.record_verdict(offset, "CycleTaken", self.cycle_refused)
 
     def placed(self, offset: int, event: k.Placed) -> None:
         job = self.state.jobs.get(event.job_uid)
@@ -313,7 +313,7 @@ class _Fold:
         refused, need = self.cycle_refused or outdated(job, event.based_on, event.attempt), None
         if not refused and job is not None:
             refused, need = self._judged(job, event, desired)
-        if self.judge(offset, "Placed", refused) and job is not None:
+        if self.record_verdict(offset, "Placed", refused) and job is not None:
             self.slots.give_nodes(job, event, desired, need)
             job.version = offset
             if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
@@ -336,7 +336,7 @@ class _Fold:
         if not refused and job is not None:
             freed = freed_by(self.state, event)
             refused, need = self._judged(job, placed, desired, freed)
-        if self.judge(offset, "Preempted", refused) and job is not None:
+        if self.record_verdict(offset, "Preempted", refused) and job is not None:
             for victim in event.victims:
                 of = self.state.jobs[victim.job_uid]
                 self.jobs.give_way(of, victim, taken_by(self.state, job, of, victim.kind))
@@ -352,7 +352,7 @@ class _Fold:
     def waits(self, offset: int, event: k.Waits) -> None:
         job = self.state.jobs.get(event.job_uid)
         refused = self.cycle_refused or outdated(job, event.based_on, None)
-        if self.judge(offset, "Waits", refused) and job is not None:
+        if self.record_verdict(offset, "Waits", refused) and job is not None:
             job.waits = event
             job.times.waits_ms = self.time_ms
             self.slots.enter_schedule(job, event.schedule_state)
@@ -365,7 +365,7 @@ class _Fold:
     def stage_decided(self, offset: int, event: k.StageDecided) -> None:
         job = self.state.jobs.get(event.job_uid)
         refused = outdated(job, event.based_on, event.attempt, spec_needed=False) or out_of_turn(self.state, job, event)
-        if self.judge(offset, "StageDecided", refused) and job is not None:
+        if self.record_verdict(offset, "StageDecided", refused) and job is not None:
             self.jobs.enter(job, event)
             job.version = offset
 
@@ -376,7 +376,7 @@ class _Fold:
             refused = irreplaceable(self.state.nodes, job, event)
         if job is not None:
             self.changes.jobs[job.uid] = None  # also if refused: its basis has changed
-        if not self.judge(offset, "WorkersReplaced", refused) or job is None or job.spec is None:
+        if not self.record_verdict(offset, "WorkersReplaced", refused) or job is None or job.spec is None:
             return
         self.jobs.replace_workers(job, job.spec, event)
         job.version = offset
@@ -406,14 +406,16 @@ class _Fold:
 
     # --- verdicts ------------------------------------------------------------------------------------------
 
-    def current(self, kind: str | None, term: int) -> bool:
+    def is_current(self, kind: str | None, term: int) -> bool:
+        """Whether an observation is of the present term of its watch; one that isn't is counted as refused."""
         if self.state.terms.get(kind or "") == term:
             return True
         self.count("Observation", accepted=False)
         return False
 
-    def judge(self, offset: int, kind: str, refused: str) -> bool:
-        self.state.job_changes += not refused
+    def record_verdict(self, offset: int, kind: str, refused: str, *, matters_to_cycles: bool = True) -> bool:
+        """Record the verdict on a decision, `refused` as the reason against it, and return whether it takes effect."""
+        self.state.scheduling_changes += matters_to_cycles and not refused
         self.changes.verdicts.append(Verdict(offset, kind, not refused, refused, self.superseded))
         self.count(kind, accepted=not refused)
         return not refused
@@ -440,15 +442,15 @@ def _on_slots(apply: Callable[[Slots, int, Any], None]) -> Callable[[_Fold, int,
 
 
 def _observed(apply: Callable[[State, Any, Changes], None]) -> Callable[[_Fold, int, Any], None]:
-    """How an observation of an optional kind is folded, if it is of the current term."""
-    return _of_groups(_on_state(apply))
+    """How an observation is folded that only the state is needed for, if it is of the current term."""
+    return _if_current(_on_state(apply))
 
 
-def _of_groups(apply: Callable[[_Fold, int, Any], None]) -> Callable[[_Fold, int, Any], None]:
-    """The same for an observation that changes records."""
+def _if_current(apply: Callable[[_Fold, int, Any], None]) -> Callable[[_Fold, int, Any], None]:
+    """How an observation is folded if it is of the current term."""
 
     def folded(fold: _Fold, offset: int, event: Any) -> None:
-        if fold.current(k.watch_of(event), event.term):
+        if fold.is_current(k.watch_of(event), event.term):
             apply(fold, offset, event)
 
     return folded
@@ -469,7 +471,7 @@ def _reserved(fold: _Fold, offset: int, event: k.Reserved) -> None:
     refused = fold.cycle_refused or outdated(job, event.based_on, None, spec_needed=bool(event.pods))
     if not refused and job is not None and job.placements:
         refused = "it has nodes already"
-    if fold.judge(offset, "Reserved", refused):
+    if fold.record_verdict(offset, "Reserved", refused):
         if event.pods:
             before = state.reservations.get(uid)
             first = (before.first_ms, before.since_ms) if before is not None else (event.start_ms, fold.time_ms)
@@ -486,7 +488,7 @@ def _limit_kept(fold: _Fold, offset: int, event: k.LimitKept) -> None:
     refused = fold.cycle_refused or outdated(job, event.based_on, None, spec_needed=event.limit is not None)
     if not refused and job is not None and job.placements:
         refused = "it has nodes already"
-    if fold.judge(offset, "LimitKept", refused):
+    if fold.record_verdict(offset, "LimitKept", refused):
         if event.limit is not None:
             state.kept_limits[uid] = KeptLimit(event, fold.time_ms)
         else:
@@ -496,11 +498,10 @@ def _limit_kept(fold: _Fold, offset: int, event: k.LimitKept) -> None:
 
 def _start_forecast(fold: _Fold, offset: int, event: k.StartForecast) -> None:
     """It is kept for people: no cycle looks at it."""
-    state, changes = fold.state, fold.state.job_changes
-    if fold.judge(offset, "StartForecast", no_forecast(state, event)):
+    state = fold.state
+    if fold.record_verdict(offset, "StartForecast", no_forecast(state, event), matters_to_cycles=False):
         state.forecasts[event.job_uid] = Forecasted(event, fold.time_ms)
         fold.changes.jobs[event.job_uid] = None
-    state.job_changes = changes
 
 
 #: Watch → how the deletion of one of its objects is folded, if it is of the current term.
@@ -523,10 +524,10 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.NodeSeen: _Fold.node_seen,
     k.PodSeen: _Fold.pod_seen,
     k.JobSeen: _Fold.job_seen,
-    k.PodGroupSeen: _of_groups(_on_slots(see_group)),
+    k.PodGroupSeen: _if_current(_on_slots(see_group)),
     k.ObjectGone: _Fold.gone,
     DevicesMatched: lambda fold, _, event: devices.take_matches(fold.state, event, fold.changes),
-    **provisioning.applied(_of_groups),
+    **provisioning.applied(_if_current),
     k.WatchRefused: _Fold.watch_refused,
     k.CycleTaken: _Fold.cycle_taken,
     k.Placed: _Fold.placed,

@@ -165,7 +165,7 @@ class State:
     last_cycle: int = 0
     #: Counts the changes of jobs that matter to a cycle. It belongs to this process, not to the projected state: with
     #: `nodes.changes` it shows whether a cycle could find anything new.
-    job_changes: int = 0
+    scheduling_changes: int = 0
     #: Kind of decision → [accepted, rejected].
     verdicts: dict[str, list[int]] = field(default_factory=dict)
     #: Namespace → name → ResourceQuota; only namespaces that have one.
@@ -302,9 +302,9 @@ class State:
         have happened long ago."""
         return min(time_ms, self.heard_ms(Watched.POD), self.heard_ms(Watched.NODE))
 
-    def is_lost(self, node: str, lost_ms: int, time_ms: int) -> bool:
+    def is_lost(self, node: str, lost_after_ms: int, time_ms: int) -> bool:
         """Whether a node has been down for so long, and nothing that happened until then is unknown."""
-        return self.nodes.down_for_ms(node, self.known_ms(time_ms)) >= lost_ms
+        return self.nodes.down_for_ms(node, self.known_ms(time_ms)) >= lost_after_ms
 
     def hear_all(self) -> None:
         """Let all changes be known at any time: for a state that has no watches."""

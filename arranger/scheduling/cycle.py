@@ -35,8 +35,8 @@ VERSIONS = BUILT_IN.versions()
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The events of a cycle (maybe none), and, if there are none, `due_ms`, the time at which they change without any
-    other change. At `nodes_ms`, jobs may get nodes that way: others are no longer kept from giving room, say."""
+    """The events of a cycle (maybe none). If there are none, `due_ms` is when a new cycle has some because of the time
+    alone, and `nodes_ms` when jobs may get nodes because of it: others are no longer kept from giving room, say."""
 
     events: tuple[Event, ...]
     due_ms: float = math.inf
@@ -117,9 +117,7 @@ class Cycles:
         self.nodes_ms = math.inf
         self._kept = KeptRankings()
         self._infeasible = InfeasibleJobs()
-        self._short = ShortJobs()
-        if too_large is not None:
-            self._short.note(())
+        self._short = ShortJobs(told=too_large is not None)
 
     def note(self, changed: Collection[str]) -> None:
         """These jobs (UIDs) have changed, are new, or are gone. A caller that tells of some must tell of all of them;
@@ -128,7 +126,7 @@ class Cycles:
         self._infeasible.forget(changed)
 
     def take(self, state: State, config: CycleConfig, time_ms: int) -> tuple[Event, ...]:
-        question = (state.nodes.changes, state.job_changes, config)
+        question = (state.nodes.changes, state.scheduling_changes, config)
         # Assumed pods end as time passes, so a clock that was set back asks another question.
         in_time = self._time_ms <= time_ms < self._until_ms
         if state is self._state and question == self._question and in_time:
@@ -136,9 +134,12 @@ class Cycles:
         # A cycle that fails, e.g. in a plugin's policy, leaves nothing behind.
         kept, self._kept, infeasible, self._infeasible = self._kept, KeptRankings(), self._infeasible, InfeasibleJobs()
         infeasible.begin(state, config, self._policies, time_ms)
-        plan = self._without(infeasible, state, config, time_ms, kept=kept) if infeasible and state.synced else None
+        plan = None
+        if infeasible and state.synced:
+            plan = self._plan_without_infeasible(infeasible, state, config, time_ms, kept=kept)
         if plan is None:
             short = self._short.of(state)
+            # Only a cycle that tries all jobs finds the infeasible ones, and only who learns of changes may keep them.
             keep = short is not None and self._too_large is None
             plan = _plan(
                 state, config, time_ms, self._policies,
@@ -150,12 +151,13 @@ class Cycles:
         self.nodes_ms = plan.nodes_ms
         return plan.events
 
-    def _without(
+    def _plan_without_infeasible(
         self, infeasible: InfeasibleJobs, state: State, config: CycleConfig, time_ms: int, *, kept: KeptRankings
     ) -> Plan | None:
         """The plan if infeasible jobs aren't tried; None if it might be another one."""
         placer = Placer(state, config, self._policies, time_ms=time_ms, kept=kept)
-        if infeasible.renew(placer, _Reasons(state, config, time_ms, waiting=0).told):
+        reasons = _Reasons(state, config, time_ms, waiting=0)  # it only tells what is recorded already
+        if infeasible.renew(placer, reasons.told):
             short = self._short.of(state, left_out=infeasible)
             jobs, next_ms = queue.waiting(state, time_ms, short, by_qos=config.qos_order)
             if infeasible.apart_from(jobs):
@@ -223,13 +225,14 @@ def _plan_of(state: State, found: _Found, next_ms: float) -> Plan:
     placer, reasons, room, tries = found
     config, time_ms = reasons.config, reasons.time_ms
     decisions = [event for tried in tries if not tried.told for event in _decisions(placer, tried, reasons)]
-    (reserved, over), (kept, free) = room.reservations.events(), room.limits.events()
-    # Guests are only of those for whom something is kept.
-    decisions = [*reserved, *kept, *decisions, *over, *free]
-    awaited_ms = (pod.until_ms for pod in state.assumed.values() if pod.until_ms > time_ms)
+    (reserved, ended), (kept, released) = room.reservations.events(), room.limits.events()
+    # In this order a guest's placement comes while something is kept for its host.
+    decisions = [*reserved, *kept, *decisions, *ended, *released]
+    assumed_ms = (pod.until_ms for pod in state.assumed.values() if pod.until_ms > time_ms)
     lapse_ms = (of.until_ms for of in state.devices.decided.values() if of.until_ms > time_ms)
     opens_ms = (_opens_ms(tried, reasons) for tried in tries)
-    nodes_ms = min([room.preemption.due_ms, next_ms, next(awaited_ms, math.inf), *lapse_ms, *opens_ms])
+    # Assumed pods are in the order of their ends.
+    nodes_ms = min([room.preemption.due_ms, next_ms, next(assumed_ms, math.inf), *lapse_ms, *opens_ms])
     if decisions or room.reservations.confirmed:
         return Plan((CycleTaken(state.offset, time_ms, config, placer.search_steps), *decisions), nodes_ms=nodes_ms)
     due_ms = min(
@@ -242,7 +245,7 @@ class _Reasons:
     """The reasons why jobs get no nodes in one cycle, and whether each of them is recorded now."""
 
     def __init__(self, state: State, config: CycleConfig, time_ms: int, *, waiting: int) -> None:
-        self._projected = state
+        self._state = state
         self.config = config
         self.time_ms = time_ms
         self._apart_ms = config.reasons_apart_ms(waiting)
@@ -258,7 +261,7 @@ class _Reasons:
         if rest_ms == math.inf or (rest_ms >= 0 and not self._left) or self.time_ms - job.times.waits_ms < rest_ms:
             return None
         self._left -= rest_ms >= 0
-        return Waits(job.uid, job.version, self._state(tried, shortage), self._facts_of(tried, shortage))
+        return Waits(job.uid, job.version, self._schedule_state(tried, shortage), self._facts_of(tried, shortage))
 
     def told(self, tried: PlacementTry) -> bool:
         """Whether the shortage of a try is recorded already."""
@@ -268,7 +271,7 @@ class _Reasons:
         """The age at which the recorded reason is replaced, in milliseconds: negative for none or another state, a
         while for another kind of reason, longer for other numbers, infinite for an equal reason."""
         old = tried.job.waits
-        if old is None or old.schedule_state != self._state(tried, shortage):
+        if old is None or old.schedule_state != self._schedule_state(tried, shortage):
             return -math.inf
         was, found = old.shortage, self._facts_of(tried, shortage)
         if was == found or was.amounts() == found.amounts():  # the common case, found without sorting
@@ -279,17 +282,17 @@ class _Reasons:
             return self._apart_ms or -math.inf
         return max(self.config.reasons_refresh_ms, self._apart_ms)
 
-    def _state(self, tried: PlacementTry, shortage: Shortage) -> ScheduleState:
+    def _schedule_state(self, tried: PlacementTry, shortage: Shortage) -> ScheduleState:
         job = tried.job
         due_ms = self.gives_up_ms(job) if shortage.infeasible else None
-        heard_ms = self._projected.heard_ms(Watched.NODE)
+        heard_ms = self._state.heard_ms(Watched.NODE)
         if due_ms is not None and min(self.time_ms, heard_ms) >= due_ms:
             return ScheduleState.FAILED
         return ScheduleState.PARTLY if tried.quorum_stands or job.placements else ScheduleState.UNSCHEDULED
 
     def gives_up_ms(self, job: JobRecord) -> int | None:
         """When the job is given up if it is infeasible."""
-        return gives_up_ms(self._projected, job, self.config)
+        return gives_up_ms(self._state, job, self.config)
 
     def _facts_of(self, tried: PlacementTry, shortage: Shortage) -> ShortageFacts:
         if self._facts is None or shortage is not self._shortage:
@@ -298,10 +301,12 @@ class _Reasons:
 
 
 def _hold(shortage: ShortageFacts) -> tuple[object, ...]:
+    """What permits hold a quorum back with."""
     return shortage.objection.hold if isinstance(shortage, Objected) else ()
 
 
 def _about(shortage: ShortageFacts) -> tuple[object, ...]:
+    """Which group lacks nodes, and whether in a domain of a topology."""
     return (shortage.group, shortage.topology is None) if isinstance(shortage, LackOfNodes) else ()
 
 
@@ -360,9 +365,9 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room:
         room.reservations.begin(turn.job)
         if room.reservations.keep(turn.job):
             return False, []
-        kept = room.limits.beyond(turn.job)
-        tried = kept or placer.quorum(turn.job)
-        if not tried.quorum_stands and kept is None:
+        barred = room.limits.beyond(turn.job)
+        tried = barred or placer.quorum(turn.job)
+        if not tried.quorum_stands and barred is None:
             backfilled = room.reservations.backfill(tried)
             tried = backfilled or room.make_room(tried) or tried
         if tried.quorum_stands:
@@ -389,8 +394,8 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room:
 
 
 def _further(placer: Placer, tried: PlacementTry, pods: int | None, room: Room) -> bool:
-    """Place pods beyond a quorum, where nothing is free in reserved room; returns as `Placer.further`. Of a job that
-    has other nodes, a decision names pods in such room alone, so that it is known of each."""
+    """Place pods beyond a quorum: in open room, and if none fits there, in reserved room; returns as `Placer.further`.
+    A decision on a job that has other nodes has pods in one of the two alone, so that it is known of each."""
     lent = bool(tried.hosts)
     more = not (lent and tried.job.placements) and placer.further(tried, pods)
     if more or (tried.pieces and not lent):

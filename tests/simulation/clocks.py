@@ -130,7 +130,7 @@ class Clocks:
             state.nodes.down_ms[row] if row is not None else UP,
             self._world.machines.back_ms.get(name, 0),
         )
-        due_ms = down_ms + LifecycleConfig().lost_ms - 2 * self.tolerated_ms - _SECOND_MS
+        due_ms = down_ms + LifecycleConfig().node_lost_after_ms - 2 * self.tolerated_ms - _SECOND_MS
         stored = self._world.store.collection(NODES).objects.get(("", name))
         if down_ms == UP or stored is None or not down_ms + self.tolerated_ms < back_ms < due_ms:
             return
@@ -186,7 +186,7 @@ class Clocks:
         down_ms = state.nodes.down_for_ms(pod.node, max(self._world.clock.now_ms(), state.time_ms))
         job = pod.owner.job_uid if pod.owner is not None else ""
         self._check_lost(state, pod.node, job)
-        if 0 <= down_ms < LifecycleConfig().lost_ms - self.tolerated_ms:
+        if 0 <= down_ms < LifecycleConfig().node_lost_after_ms - self.tolerated_ms:
             raise Violation(f"pod {pod.name} is deleted by force on {pod.node}, down for {down_ms} ms", job=job)
 
 

@@ -278,7 +278,7 @@ def _any_claim_counts() -> Iterator[None]:
         may_bind = not job.ended and pod.node and pod.uid not in job.retired and slot not in job.slots.leaving
         if decided != pod.node and may_bind:
             self.state.nodes.release(decided, requests_of(job, slot))
-            self.reserve(job, slot, pod.node)
+            self.hold_slot(job, slot, pod.node)
         return bind(self, job, slot, pod, counted=counted)
 
     any_pod, owned = _without(fold, "_is_stranger", False)(), _without(ownership, "is_own", True)()

@@ -32,11 +32,11 @@ _LONG_S = (3.0, 20.0, 90.0)
 _REASONS = ("ErrImagePull", "CreateContainerConfigError", "CreateContainerError")
 #: Stands for a kubelet that never confirms a deletion.
 _KEEPS = "example.com/keeps"
-#: `start_ms` is 30 s here and `lost_ms` a minute; clocks differ, and a sweep takes 5 s.
+#: `start_ms` is 30 s here and `node_lost_after_ms` a minute; clocks differ, and a sweep takes 5 s.
 _HOLDS_S, _WAITS_S = 75.0, 130.0
 _RUNS_WITHIN_S = 60.0
 #: After so long a node counts as lost. Watches of nodes are late for longer than what is left of it.
-_LOST_S, _LATE_S = LifecycleConfig().lost_ms / 1000, 15.0
+_LOST_S, _LATE_S = LifecycleConfig().node_lost_after_ms / 1000, 15.0
 
 
 class Starts:

@@ -26,18 +26,23 @@ from click.testing import CliRunner
 
 from arranger.cli.main import cli
 from arranger.client import AsyncClient, Client, JobEnded, JobGone, Refused, Stage
+from arranger.client.answers import typed
 from arranger.client.jobs import Given, Job, JobPod, job_object
 from arranger.client.tables import EVENT_COLUMNS, arrow_table, columns_of
 from arranger.client.views import JobList, PodList
 from arranger.errors import ArrangerError, LogUnavailable, UsageError
+from arranger.events.facts import BeyondLimit, LackOfNodes, LevelLack, Objected, Objection, ShortageFacts, UnitLack
 from arranger.events.file_log import FileLog
 from arranger.kube.cluster import NAMESPACES, TYJOBS, ApiError
+from arranger.model.job import TopologyScope
+from arranger.model.quota import LimitKind, QuotaLack
 from arranger.model.text import counted
 from arranger.replay.reading.describe import as_object
 from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.embedded import EmbeddedCluster
 from arranger.sandbox.patching import MERGE
 from arranger.web.asking import Asker, Limits
+from arranger.web.naming import named
 from arranger.web.openapi import document
 from tests.e2e.harness import job
 from tests.servers import CRD_FILES
@@ -354,6 +359,22 @@ async def test_answers_have_the_commands_types() -> None:
         assert edited.until is not None
         cycle, later = counted(len(edited.differences), "job"), counted(len(edited.until.starts), "start")
         assert f": {cycle} otherwise in this cycle, {later} otherwise later; as of " in repr(edited)
+
+
+@pytest.mark.parametrize(
+    "shortage",
+    [
+        LackOfNodes(0, 4, group="actors", topology=UnitLack(TopologyScope.SET, 1, 4, 0, (LevelLack("rack", 2, 3),))),
+        BeyondLimit(1, 2, further=True, quota=QuotaLack("", "cpu", 4, 2, 3, "capped", LimitKind.CAPABILITY)),
+        Objected(0, 1, objection=Objection("plugin", "no licence")),
+    ],
+)
+def test_each_kind_of_shortage_comes_back_as_what_it_was(shortage: ShortageFacts) -> None:
+    class Told(msgspec.Struct):
+        shortage: ShortageFacts | None
+
+    content = json.loads(msgspec.json.encode(named(as_object(Told(shortage)))))
+    assert typed(content, Told).shortage == shortage
 
 
 async def test_a_question_that_is_refused_says_why() -> None:

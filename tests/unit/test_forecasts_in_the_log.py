@@ -117,9 +117,9 @@ def test_a_forecast_ends_with_the_waiting() -> None:
 
 def test_a_forecast_is_no_reason_for_a_cycle() -> None:
     of, _, third = waiting()
-    before = of.state.job_changes
+    before = of.state.scheduling_changes
     told(of, third, of.now_ms + 5)
-    assert of.state.job_changes == before and not of.changes.schedulable
+    assert of.state.scheduling_changes == before and not of.changes.schedulable
     assert third.uid in of.changes.jobs  # its status changes
 
 

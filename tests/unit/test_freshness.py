@@ -23,13 +23,13 @@ Case = tuple[World, JobRecord, float, Callable[[], None]]
 def leaders_node() -> Case:
     world, job = spread_over(2)
     world.node("n1", cpu=1, ready=False)
-    return world, job, world.lifecycle.lost_ms, lambda: world.node("n1", cpu=1)
+    return world, job, world.lifecycle.node_lost_after_ms, lambda: world.node("n1", cpu=1)
 
 
 def workers_node() -> Case:
     world, job = spread_over(3)
     world.node("n2", cpu=1, ready=False)
-    return world, job, world.lifecycle.lost_ms, lambda: world.node("n2", cpu=1)
+    return world, job, world.lifecycle.node_lost_after_ms, lambda: world.node("n2", cpu=1)
 
 
 def slow_pods() -> Case:
@@ -132,7 +132,7 @@ def test_no_pod_is_deleted_by_force_on_a_view_that_is_late() -> None:
     world.change_pod(job.bound[LEADER], phase="Succeeded", ready=False)
     world.control()
     world.hears = False
-    world.pass_time(world.lifecycle.lost_ms / 1000)
+    world.pass_time(world.lifecycle.node_lost_after_ms / 1000)
     assert job.ended and desired_pods(world.state, job, now_ms=world.now_ms).force == []
     world.hears = True
     world.hear()

@@ -49,7 +49,7 @@ def lost(*, hangs: bool = True) -> tuple[World, JobRecord, str]:
     uid, node = job.bound[(1, 0)], job.placements[(1, 0)]
     delete(world, uid)
     world.node(node, gpus=8, ready=False)
-    world.pass_time(world.lifecycle.lost_ms / 1000)
+    world.pass_time(world.lifecycle.node_lost_after_ms / 1000)
     world.control()
     assert job.stage == Stage.RESCHEDULING
     for pod in [pod for pod in world.state.pods.values() if pod.uid != uid or not hangs]:

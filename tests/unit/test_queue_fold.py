@@ -97,9 +97,9 @@ def test_jobs_are_looked_at_again_when_their_namespace_or_a_queue_changes() -> N
     assert there.changes.jobs.keys() == {"uid-waiting", "uid-elsewhere"} and there.changes.schedulable
     there.namespace("research", team="vision")
     assert there.changes.jobs.keys() == {"uid-running", "uid-waiting"} and there.changes.schedulable
-    before = there.state.job_changes
+    before = there.state.scheduling_changes
     there.namespace("research", team="vision")
-    assert not there.changes.jobs and not there.changes.schedulable and there.state.job_changes == before
+    assert not there.changes.jobs and not there.changes.schedulable and there.state.scheduling_changes == before
 
 
 def test_they_are_observed_once_and_their_deletion_too() -> None:

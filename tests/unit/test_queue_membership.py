@@ -52,9 +52,9 @@ def test_the_queue_of_a_job_is_its_own_else_its_namespaces_else_default() -> Non
 def test_the_submitter_is_the_user_of_the_label_else_the_namespace() -> None:
     there = world()
     assert submitter_of(there.job("a", namespace="research", user="ann")) == "ann"
-    before = there.state.job_changes
+    before = there.state.scheduling_changes
     assert submitter_of(there.job("a", namespace="research")) == "research"
-    assert there.state.job_changes == before + 1 and there.changes.schedulable
+    assert there.state.scheduling_changes == before + 1 and there.changes.schedulable
     job = tyjob()
     job["metadata"] |= {"uid": "u", "labels": {"arranger.dev/user": "ann"}}
     assert job_seen(job, 1, with_status=False).user == "ann"

@@ -512,9 +512,9 @@ def test_a_change_of_a_claim_or_volume_is_news_for_the_jobs_that_name_it_and_no_
     assert one.uid in world.changes.jobs and other.uid not in world.changes.jobs
     world.storage_class("fast")
     assert other.uid in world.changes.jobs, "a class may concern any claim"
-    changes = world.state.job_changes
+    changes = world.state.scheduling_changes
     world.claim("data", "pv")
-    assert world.state.job_changes == changes, "the same again is no news"
+    assert world.state.scheduling_changes == changes, "the same again is no news"
     world.claim_gone("data")
     assert one.uid in world.changes.jobs
 

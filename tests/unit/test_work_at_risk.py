@@ -156,7 +156,7 @@ def test_a_new_epoch_knows_the_start_from_the_status() -> None:
 
 def test_a_checkpoint_is_news_and_changes_nothing_that_decisions_depend_on() -> None:
     world, job = running()
-    version, changes = job.version, world.state.job_changes
+    version, changes = job.version, world.state.scheduling_changes
     pod = world.state.pods[job.bound[1, 1]]
     with_checkpoint = msgspec.structs.replace(pod, checkpoint_ms=world.now_ms - 5)
     assert known(world.state, pod) and not known(world.state, with_checkpoint)
@@ -166,7 +166,7 @@ def test_a_checkpoint_is_news_and_changes_nothing_that_decisions_depend_on() -> 
     assert not known(world.state, again)
     world.say(again)
     assert known(world.state, again)
-    assert (job.version, world.state.job_changes) == (version, changes)
+    assert (job.version, world.state.scheduling_changes) == (version, changes)
     assert checkpoint_ms(world.state, job, world.now_ms) == world.now_ms - 3
     restored = snapshot.restore(snapshot.encode(world.state))
     assert checkpoint_ms(restored, restored.jobs[job.uid], world.now_ms) == world.now_ms - 3

@@ -22,6 +22,7 @@ from arranger.cli.inputs.reading import (
     opened,
     point_option,
     position_before,
+    span_in,
     span_of,
     unknown_job_at,
     unknown_node,
@@ -255,6 +256,7 @@ def _comparison(name: str, text: str) -> tuple[str, str, int]:
 
 async def _seek(target: str | None, settings: Settings, asked: _Question, span: Span) -> BisectAnswer:
     async with opened(target, settings) as log:
+        span = await span_in(log, span)
         job = await _job(log, asked, span) if asked.job else None
         if job is not None and asked.hypothetical:
             span = _while_there(asked, job, span)
@@ -344,6 +346,7 @@ def _while_there(asked: _Question, job: FirstSeen, span: Span) -> Span:
 
 async def _alternative(target: str | None, settings: Settings, other: Overrides, span: Span, output: str) -> int:
     async with opened(target, settings) as log:
+        span = await span_in(log, span)
         survey = Survey(span)
         after = await position_before(log, span.first)
         await feed(log, after, survey.feed, until=span.last, doing="finding the cycles")

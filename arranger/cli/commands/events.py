@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import click
+import msgspec
 
 from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import (
@@ -14,6 +15,7 @@ from arranger.cli.inputs.reading import (
     job_index_of,
     opened,
     point_option,
+    span_in,
     span_of,
     unknown_job,
     unknown_node,
@@ -108,6 +110,7 @@ def command(target: str | None, settings: Settings, follow: bool, output: str, *
 
 async def _list(target: str | None, settings: Settings, asked: EventFilter, *, follow: bool, output: str) -> None:
     async with opened(target, settings) as log:
+        asked = msgspec.structs.replace(asked, span=await span_in(log, asked.span))
         state, position = await begin_at_span(log, asked.span)
         listing = Listing(state, asked)
         lines: list[EventLine] = []

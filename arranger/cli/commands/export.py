@@ -23,6 +23,7 @@ from arranger.cli.inputs.reading import (
     point_option,
     position_before,
     progress,
+    span_in,
     span_of,
     unknown_job,
     until_hint,
@@ -246,7 +247,7 @@ class _Part(msgspec.Struct):
 
 
 async def _part(log: Copyable, asked: _Asked, *, page: bool = False) -> _Part:
-    start, end, job = asked.span.first, await _offset_at(log, asked.span.last), ""
+    start, end, job = (await span_in(log, asked.span)).first, await _offset_at(log, asked.span.last), ""
     if asked.job:
         job, first, end = await _of_job(log, asked)
         # A file from the log's start needs no snapshot, so versions with another snapshot layout can read it.

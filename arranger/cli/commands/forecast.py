@@ -15,6 +15,7 @@ from arranger.cli.inputs.reading import (
     opened,
     point_option,
     progress,
+    span_in,
     span_of,
 )
 from arranger.cli.inputs.with_config import begin_with_config, stand_with_config
@@ -150,9 +151,9 @@ class _Survey(msgspec.Struct):
 
 
 async def _scores(target: str | None, settings: Settings, options: dict[str, Any]) -> Scores:
-    span = span_of(options["from"], options["to"])
-    survey = _Survey(span)
     async with opened(target, settings) as log:
+        span = await span_in(log, span_of(options["from"], options["to"]))
+        survey = _Survey(span)
         state, position, config = await begin_with_config(log, span)
         await feed(log, position, survey.feed, until=span.last, doing="looking for forecasts")
         again = options["points"] is not None or not survey.has_forecasts

@@ -12,6 +12,7 @@ from arranger.cli.inputs.reading import (
     feed,
     opened,
     point_option,
+    span_in,
     span_of,
 )
 from arranger.cli.inputs.with_config import begin_with_config
@@ -74,6 +75,7 @@ def command(target: str | None, settings: Settings, output: str, **options: Any)
 
 async def _read(target: str | None, settings: Settings, span: Span) -> PreemptionLedger:
     async with opened(target, settings) as log:
+        span = await span_in(log, span)
         state, position, config = await begin_with_config(log, span)
         ledger = PreemptionLedger(state, span, config)
         after = await feed(log, position, ledger.feed, until=END, doing="reading the log")

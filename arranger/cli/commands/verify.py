@@ -15,6 +15,7 @@ from arranger.cli.inputs.reading import (
     opened,
     point_option,
     position_before,
+    span_in,
     span_of,
 )
 from arranger.cli.rendering.authenticity_words import AUTHENTICITY
@@ -82,6 +83,7 @@ async def _verify(
             plans.write(f"{json.dumps({'cycle': cycle, 'digest': digest})}\n")
 
     async with opened(target, settings) as log:
+        span = await span_in(log, span)
         survey = Survey(span)
         damage: DamagedEntry | None = None
         try:

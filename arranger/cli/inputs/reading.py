@@ -211,7 +211,7 @@ async def begin(log: Log, point: Point) -> tuple[State, Position]:
     async for state, position in snapshots(log, at_most=at_most):
         if point.covers(state):
             if point.time_ms is not None and state.offset >= await end_offset(log):
-                _say_if_later(point, state.time_ms)
+                _say_if_later(log, point, state.time_ms)
             return state, position
     start = await log.start()
     if start.offset == 0:
@@ -263,13 +263,26 @@ async def begin_early(log: Log, offset: int | None) -> tuple[State, Position]:
 
 def span_of(first: Point | None, last: Point | None, *, names: tuple[str, str] = ("--from", "--to")) -> Span:
     """The segment between two points. Raises `UsageError` if it would end before it begins. An offset and a time can't
-    be compared without the log."""
+    be compared without the log. A program that names the time of the last event takes it from an earlier moment than
+    that of which a time such as `1s ago` is."""
+    if first is not None and first.offset is None and first.time_ms and last is not None and last.offset is not None:
+        first = Point(time_ms=min(first.time_ms, last.time_ms or first.time_ms))
     for unit in ("offset", "time_ms"):
         ends: tuple[Any, Any] = getattr(first, unit, None), getattr(last, unit, None)
         if None not in ends and ends[0] > ends[1]:
             told = f": {ends[0]} > {ends[1]}" if unit == "offset" else ""
             raise UsageError(f"{names[0]} is after {names[1]}{told}", hint="exchange them")
     return Span(first, last or END)
+
+
+async def span_in(log: Log, span: Span) -> Span:
+    """The segment in this log: from its end on means with its last event. Raises `LogError` if the log ends before the
+    segment begins."""
+    if span.first is None or (end := await end_offset(log)) == 0:
+        return span
+    if (span.first.offset or 0) > end:
+        raise _not_yet(span.first.offset, end)
+    return Span(Point(offset=end), span.last) if span.first == END else span
 
 
 async def begin_at_span(log: Log, span: Span) -> Begun:
@@ -321,10 +334,14 @@ async def feed(
         if beyond and until == END:
             await log.read(after)
     if time_ms:
-        _say_if_later(until, time_ms)
+        _say_if_later(log, until, time_ms)
     if until.offset is not None and reached < until.offset:
-        raise LogError(f"the log has no offset {last} yet, it ends at {reached}", hint="use an earlier point")
+        raise _not_yet(last, reached)
     return after
+
+
+def _not_yet(offset: int | None, end: int) -> LogError:
+    return LogError(f"the log has no offset {offset} yet, it ends at {end}", hint="use an earlier point")
 
 
 def _behind(entry: Entry | None, began: Position) -> Position:
@@ -370,10 +387,12 @@ async def as_of(log: Log, point: Point, after: Position) -> Callable[[int], int]
 _SAID_LATER = f"{__name__}.said_later"
 
 
-def _say_if_later(point: Point, end_ms: int) -> None:
-    """Report, once per command, that a time is after the last event in the log."""
+def _say_if_later(log: Log, point: Point, end_ms: int) -> None:
+    """Report, once per command, that a time is after the last event in the log; with a live log, only one to come."""
     context = click.get_current_context(silent=True)
-    if point.time_ms is None or point.time_ms <= end_ms or context is None or context.meta.get(_SAID_LATER):
+    if point.time_ms is None or context is None or context.meta.get(_SAID_LATER):
+        return
+    if point.time_ms <= (max(end_ms, SystemClock().now_ms()) if log.live else end_ms):
         return
     context.meta[_SAID_LATER] = True
     say(f"arranger: the log ends at {local_time(end_ms)}, before the requested time; this is its end", err=True)

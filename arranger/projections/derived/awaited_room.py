@@ -134,7 +134,7 @@ def pods_tried(state: State, job: JobRecord, event: PodsTried, changes: Changes)
     before, job.tried = job.dry_run, event
     mended = before is not None and before.slot is not None and event.slot is None and job.taken is not None
     _forget([job] if mended else [], state, changes)
-    state.job_changes += 1
+    state.scheduling_changes += 1
     changes.jobs[job.uid] = None
     changes.schedulable = True
 
@@ -169,7 +169,7 @@ def _takers(state: State) -> list[JobRecord]:
 def _forget(jobs: list[JobRecord], state: State, changes: Changes) -> None:
     for job in jobs:
         _forget_taken(state, job)
-        state.job_changes += 1
+        state.scheduling_changes += 1
         changes.jobs[job.uid] = None
         changes.schedulable = True
 

@@ -53,7 +53,7 @@ def tell_dependents(state: State, job: JobRecord, changes: Changes) -> None:
         if spec != of.spec:
             of.spec = spec
             changes.schedulable = True
-            state.job_changes += 1
+            state.scheduling_changes += 1
 
 
 def _with(spec: JobSpec, ends: Mapping[str, Stage | None]) -> JobSpec:

@@ -30,7 +30,7 @@ def begin_job(pods: PodsOfJobs, offset: int, event: k.JobSeen) -> None:
     job = JobRecord(event, spec, offset, times=JobTimes(stage_ms=slots.time_ms, scheduled_ms=slots.time_ms))
     slots.state.jobs[event.uid] = job
     job_indexes.enter(slots.state, job)
-    slots.state.job_changes += 1
+    slots.state.scheduling_changes += 1
     slots.changes.schedulable = True
     if event.status is not None and event.status.stage in _STAGES:
         _adopt(pods, job, offset, event)
@@ -46,7 +46,7 @@ def begin_job(pods: PodsOfJobs, offset: int, event: k.JobSeen) -> None:
 
 
 def _adopt(pods: PodsOfJobs, job: JobRecord, offset: int, event: k.JobSeen) -> None:
-    """Architecture rule 5: the status has the decisions of earlier epochs."""
+    """Go on from the status, which has the decisions of earlier epochs."""
     slots, status = pods.slots, event.status
     assert status is not None
     job.adopted_at = offset
@@ -64,7 +64,7 @@ def _adopt(pods: PodsOfJobs, job: JobRecord, offset: int, event: k.JobSeen) -> N
     _adopt_activity(job, status)
     for name, is_so in ours.items():
         if name != READY:  # its pods aren't known yet
-            slots.note_turn(job, name, is_so)
+            slots.note_condition(job, name, is_so)
     for failure in reversed(status.failures):
         pods.keep_failure(job, failure, first=False)
     for name, ready, failed in status.at_end if job.ended else ():
@@ -79,7 +79,7 @@ def _adopt(pods: PodsOfJobs, job: JobRecord, offset: int, event: k.JobSeen) -> N
         return
     for slot, node in expand(status.allocations).items():
         if exists(job.spec, slot) and not job.slots.over(slot):
-            slots.reserve(job, slot, node)
+            slots.hold_slot(job, slot, node)
     if (
         job.stage in (Stage.PENDING, Stage.RESCHEDULING) and job.placements and not job.quorum_placed()
     ):  # its spec has changed since

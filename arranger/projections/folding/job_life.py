@@ -90,9 +90,9 @@ class JobLife:
             job.pods_at_end = len(job.provided) if before in ACTIVE else 0
             self.slots.release_all(job, before)
             job.times.completion_ms = self.time_ms
-        self.slots.note_turns(job)
+        self.slots.note_conditions(job)
         self.slots.note_short(job)
-        self.slots.note_success(job, decided=True)
+        self.slots.note_stage_decided(job)
 
     def _note_active(self, job: JobRecord, before: Stage) -> None:
         """Let the clock of the job's deadline run or stand. It begins anew after a preemption and a suspension."""
@@ -111,7 +111,7 @@ class JobLife:
         """The job stays in its stage, and waits no longer for the pods of its earlier attempts."""
         job.left_behind = (*job.left_behind, *sorted(pod.uid for pod in earlier_pods(self.state, job)))
         job.steps = (*job.steps[1 - STEPS_KEPT :], (event, self.time_ms))
-        self.state.job_changes += 1
+        self.state.scheduling_changes += 1
         self.changes.jobs[job.uid] = None
         self.changes.schedulable = True
 

@@ -340,7 +340,7 @@ def _settle(slots: Slots, offset: int, job: JobRecord, *, as_decided: bool = Fal
     state, before = slots.state, job.stage
     slots.changes.jobs[job.uid] = None
     slots.changes.schedulable |= not as_decided
-    state.job_changes += 1
+    state.scheduling_changes += 1
     if len(job.slots.finished) == len(job.slots.members):
         _forget(slots, job)
         return
@@ -361,7 +361,7 @@ def _settle(slots: Slots, offset: int, job: JobRecord, *, as_decided: bool = Fal
     if not desired or job.schedule_state == ScheduleState.SUCCEED or job.pods_lacking:
         job.waits = None
     slots.note_short(job)
-    slots.note_turns(job)
+    slots.note_conditions(job)
     if not as_decided or job.stage != before:
         job.version = offset
 

@@ -76,7 +76,7 @@ class PodsOfJobs:
         slots = job.slots
         slots.pod_changes += 1
         if old is not None and old.waiting != pod.waiting:
-            self.state.job_changes += 1  # nothing is known of the end of a job whose pods can't start
+            self.state.scheduling_changes += 1  # nothing is known of the end of a job whose pods can't start
         slot = job.slot_of(owner)
         if slot is None:
             return False
@@ -122,7 +122,7 @@ class PodsOfJobs:
             self._charge(job, slot, new)
         if failed and pod.reason.startswith(REFUSALS):
             job.refusals[pod.node] = self.time_ms
-            self.state.job_changes += 1
+            self.state.scheduling_changes += 1
         if slot == LEADER:
             return
         of_set = job.of_set(pod.owner.group_name)
@@ -162,7 +162,7 @@ class PodsOfJobs:
         of_job = self.state.pods_of[uid]
         del of_job[pod.uid]
         replaced = self._unretire(uid, pod)
-        self.state.job_changes += 1  # a job may now be placed that waited for the deletion of its old pods
+        self.state.scheduling_changes += 1  # a job may now be placed that waited for the deletion of its old pods
         if not of_job:
             del self.state.pods_of[uid]
             self.state.orphaned.pop(uid, None)

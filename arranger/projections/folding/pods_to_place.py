@@ -110,7 +110,7 @@ def _bind(slots: Slots, offset: int, job: JobRecord, pod: k.PodSeen) -> None:
     ran(state, job)
     job.times.infeasible_ms = job.times.short_ms = 0
     slots.enter_schedule(job, ScheduleState.SUCCEED)
-    slots.note_turns(job)
+    slots.note_conditions(job)
     job.version = offset
     _touch(slots, job)
 
@@ -120,7 +120,7 @@ def _unbind(slots: Slots, offset: int, job: JobRecord) -> None:
     _empty(slots, job)
     job.stage, job.times.stage_ms = Stage.PENDING, slots.time_ms
     slots.enter_schedule(job, ScheduleState.UNSCHEDULED)
-    slots.note_turns(job)
+    slots.note_conditions(job)
     job.version = offset
     _touch(slots, job)
 
@@ -157,4 +157,4 @@ def _forget_room(slots: Slots, job: JobRecord) -> None:
 def _touch(slots: Slots, job: JobRecord) -> None:
     slots.changes.jobs[job.uid] = None
     slots.changes.schedulable = True
-    slots.state.job_changes += 1
+    slots.state.scheduling_changes += 1

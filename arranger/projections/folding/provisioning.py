@@ -132,7 +132,7 @@ def refused(fold: Any, job: JobRecord, event: k.EffectFailed) -> bool:
 
 def _requested(fold: Any, offset: int, event: k.NodesRequested) -> None:
     state: State = fold.state
-    if not fold.judge(offset, "NodesRequested", not_to_request(state, event)):
+    if not fold.record_verdict(offset, "NodesRequested", not_to_request(state, event)):
         return
     job, last = state.jobs[event.job_uid], state.requests.get(event.job_uid)
     in_vain = last is not None and not last.over and last.answer.in_vain
@@ -176,7 +176,7 @@ def _answered(fold: Any, job: JobRecord, number: int, answer: NodesAnswer, messa
         return
     answered_ms = request.answered_ms if answer == request.answer else fold.time_ms
     state.requests[job.uid] = msgspec.structs.replace(request, answer=answer, answered_ms=answered_ms, message=message)
-    state.job_changes += 1
+    state.scheduling_changes += 1
     fold.changes.schedulable = True  # whether the job is given up depends on it
 
 

@@ -1,7 +1,7 @@
 """The slots of jobs: their decided nodes, the pods that fill them, and the room that each uses.
 
-A placement itself uses the room until its pod is observed; from then on the pod's own requests count (architecture rule
-7). Every change of a slot passes through this module, so that no room is counted twice or lost.
+A placement itself uses the room until its pod is observed; from then on the pod's own requests count. Every change of
+a slot passes through this module, so that no room is counted twice or lost.
 """
 
 from collections import Counter
@@ -95,7 +95,7 @@ class Slots:
                 return False  # created for an earlier decision: it must be deleted before the decided pod is created
             took_over = self._end_placement(requests_of(job, slot), pod, counted=counted)
         elif job.adopted_at == job.version and _tells_of_itself(job, slot, pod):
-            self.state.job_changes += 1  # adopted with the job: the pod itself is the evidence
+            self.state.scheduling_changes += 1  # adopted with the job: the pod itself is the evidence
             _place(self.state, job, slot, pod.node)
         else:
             return False
@@ -105,7 +105,7 @@ class Slots:
         elif job.valid_spec.groups[slot[0]].start_after is not None:
             job.of_set(job.valid_spec.groups[slot[0]].name).started = True  # so a new epoch need not know why
         if self.state.quotas and job.seen.namespace in self.state.quotas:
-            self.state.job_changes += 1  # from now on the quota counts the pod's usage
+            self.state.scheduling_changes += 1  # from now on the quota counts the pod's usage
             self.changes.schedulable = True
         if job.failure is not None and job.failure.slot == Slot(*slot):
             job.failure = None  # the pod was created after all
@@ -121,18 +121,19 @@ class Slots:
         self.unplace(job, slot, job.stage)
         job.slots.finished[slot] = None
         job.times.finished_ms = max(job.times.finished_ms, pod.times.ended_ms)
-        self.state.job_changes += 1
+        self.state.scheduling_changes += 1
         self.settle_schedule(job)
 
-    def note_success(self, job: JobRecord, *, decided: bool = False) -> None:
-        """A job's pods may show that it has succeeded, or a stage is `decided`: its queue and those that wait for it
-        learn of that."""
-        if decided:
-            begin_use(self.state, job)
-        elif succeeded_in_time(self.state, job):
+    def note_success(self, job: JobRecord) -> None:
+        """If a job's pods show that it has succeeded, its queue counts its use no longer, although its stage says so
+        later; those that wait for it learn of that."""
+        if succeeded_in_time(self.state, job):
             end_use(self.state, job)
-        else:
-            return
+            tell_dependents(self.state, job, self.changes)
+
+    def note_stage_decided(self, job: JobRecord) -> None:
+        """From a decision on its stage on, a job counts as that stage says, whatever its pods have shown before."""
+        begin_use(self.state, job)
         tell_dependents(self.state, job, self.changes)
 
     def _end_placement(self, requests: Requests, pod: k.PodSeen, *, counted: bool) -> bool:
@@ -144,7 +145,7 @@ class Slots:
         if counted or pod.requests != requests or pod.phase in TERMINAL:
             self.state.nodes.release(pod.node, requests)
             return False
-        self.state.job_changes += 1  # rules about other pods may tell the pod from its template
+        self.state.scheduling_changes += 1  # rules about other pods may tell the pod from its template
         return True
 
     def note_address(self, job: JobRecord, leader: k.PodSeen) -> None:
@@ -156,7 +157,8 @@ class Slots:
         if lasts and (not job.leader.address or job.valid_spec.leader_service):
             job.leader.address = leader.ip
 
-    def reserve(self, job: JobRecord, slot: SlotKey, node: str) -> None:
+    def hold_slot(self, job: JobRecord, slot: SlotKey, node: str) -> None:
+        """Give a slot its decided node, whose capacity it uses until its pod is observed."""
         _place(self.state, job, slot, node)
         self.state.nodes.hold(node, requests_of(job, slot))
 
@@ -259,7 +261,7 @@ class Slots:
         job.slots.charged = {slot: of for slot, of in job.slots.charged.items() if exists(spec, slot)}
         for slot, node in kept.items():
             if exists(spec, slot):
-                self.reserve(job, slot, node)
+                self.hold_slot(job, slot, node)
         await_room(self.state, job, room)
         hold_again(self.state, job, devices)
         job.slots.refused_ms = {slot: since_ms for slot, since_ms in refused.items() if slot in job.placements}
@@ -312,27 +314,27 @@ class Slots:
         if job.schedule_state != new:
             job.schedule_state = new
             job.times.scheduled_ms = self.time_ms
-            self.note_turns(job)
+            self.note_conditions(job)
 
-    def note_turns(self, job: JobRecord) -> None:
+    def note_conditions(self, job: JobRecord) -> None:
         """Record the time at which conditions changed."""
         for name, is_so in job.conditions():
             if name != READY:
-                self.note_turn(job, name, is_so)
+                self.note_condition(job, name, is_so)
         self.note_ready(job)
 
     def note_ready(self, job: JobRecord) -> None:
         """Record the time at which the condition Ready changed. In a new epoch that is unknown until all pods are."""
         self._note_started(job)
         if self.state.listed.get(k.Watched.POD):
-            self.note_turn(job, READY, job.quorum_ready)
+            self.note_condition(job, READY, job.quorum_ready)
 
     def note_pod(self, job: JobRecord, *, ready: bool) -> None:
         """`note_ready` after one of thousands of pods became ready, or is no longer: with more ready pods a job has no
         less of its quorum, and no set starts because of fewer."""
         turned = job.times.turned.get(READY)
         if (turned is not None and turned[0]) != ready and self.state.listed.get(k.Watched.POD):
-            self.note_turn(job, READY, job.quorum_ready)
+            self.note_condition(job, READY, job.quorum_ready)
         if ready:
             self._note_started(job)
 
@@ -355,9 +357,9 @@ class Slots:
         placed = sum(slot[0] == group for slot in job.provided)
         return job.ready_or_finished[group] + ended >= (of.min_count or max(placed, min(1, left)))
 
-    def note_turn(self, job: JobRecord, name: str, is_so: bool) -> None:
+    def note_condition(self, job: JobRecord, name: str, is_so: bool) -> None:
         before = job.times.turned.get(name)
-        if is_so if before is None else is_so != before[0]:
+        if is_so != bool(before and before[0]):
             job.times.turned[name] = (is_so, self.time_ms)
 
 
@@ -391,7 +393,7 @@ def refuse_slot(slots: Slots, job: JobRecord, slot: SlotKey, event: k.EffectFail
     if event.effect == PROVISION and not event.code:
         job.refusals[job.placements[slot]] = slots.time_ms
         job.slots.refused_ms[slot] = 0
-        slots.state.job_changes += 1
+        slots.state.scheduling_changes += 1
     else:
         job.slots.refuse(slot, slots.time_ms)
 

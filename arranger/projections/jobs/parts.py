@@ -93,7 +93,7 @@ class SlotTable:
     took: bool = False
     #: Whether the pods show that the job has succeeded. Its queue counts none of its nodes any more.
     done: bool = False
-    #: Counts the observations of the job's pods. It belongs to this process, as `State.job_changes` does.
+    #: Counts the observations of the job's pods. It belongs to this process, as `State.scheduling_changes` does.
     pod_changes: int = field(default=0, compare=False)
 
     def place(self, slot: SlotKey, node: str) -> None:

@@ -1,7 +1,7 @@
 """One TYJob in the projection: its observed state, the decisions about it, and the nodes of its pods.
 
-A *placement* is a slot's decided node. Until its pod is observed, the placement itself uses the capacity (architecture
-rule 7). From then on the pod's own requests count, and the placement is *bound* to that pod.
+A *placement* is a slot's decided node. Until its pod is observed, the placement itself uses the capacity. From
+then on the pod's own requests count, and the placement is *bound* to that pod.
 """
 
 from collections import Counter

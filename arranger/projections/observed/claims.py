@@ -39,7 +39,7 @@ class ClaimKind(NamedTuple):
 
     def changed(self, state: State, changes: Changes, concerns: Concerns) -> None:
         """Bring the jobs that a change concerns up to date; during a first listing, its end does so once for all."""
-        state.job_changes += 1
+        state.scheduling_changes += 1
         changes.schedulable = True
         for job in state.jobs.values() if self.known(state) else ():
             if job.spec is not None and self.used(job.spec) and concerns(job):

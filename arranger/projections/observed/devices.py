@@ -361,7 +361,7 @@ def forget_devices(state: State, kind: Watched) -> None:
 
 def _noted(state: State, changes: Changes) -> None:
     state.devices.version = object()
-    state.job_changes += 1
+    state.scheduling_changes += 1
     changes.schedulable = True
 
 

@@ -41,4 +41,4 @@ def see_class(state: State, event: PriorityClassSeen, changes: Changes) -> None:
             job.spec = with_priority(spec, event.value)
             changes.jobs[job.uid] = None
             changes.schedulable = True
-            state.job_changes += 1
+            state.scheduling_changes += 1

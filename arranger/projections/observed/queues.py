@@ -92,7 +92,7 @@ def _jobs_in(state: State, name: str) -> list[JobRecord]:
 def _touch(state: State, kind: Watched, changes: Changes, concerns: Callable[[JobRecord], bool]) -> None:
     """Note that jobs may be placed now that couldn't be before, or no longer. The end of a listing touches all jobs, so
     the objects in a first listing needn't."""
-    state.job_changes += 1
+    state.scheduling_changes += 1
     changes.schedulable = True
     if state.listed.get(kind, False):
         changes.jobs.update((job.uid, None) for job in state.jobs.values() if job.active and concerns(job))

@@ -9,14 +9,14 @@ def see_quota(state: State, event: QuotaSeen, changes: Changes) -> None:
     """Record a quota. A cycle can find more only if it leaves more than before."""
     old = objects.put(state, event)
     if old is None or (old.hard, old.used, old.scopes) != (event.hard, event.used, event.scopes):
-        state.job_changes += 1
+        state.scheduling_changes += 1
         if old is not None and leaves_more(old, event):
             changes.schedulable = True
 
 
 def forget_quota(state: State, event: ObjectGone, changes: Changes) -> None:
     if objects.drop(state, event) is not None:
-        state.job_changes += 1
+        state.scheduling_changes += 1
         changes.schedulable = True
 
 

@@ -163,7 +163,7 @@ def _resolve(state: State, job: JobRecord, changes: Changes | None) -> None:
     count_jobs(state, [job], 1)
     for slot, node in unseen:
         state.nodes.hold(node, requests_of(job, slot))
-    state.job_changes += 1
+    state.scheduling_changes += 1
     if changes is not None:
         changes.jobs[job.uid] = None
         changes.schedulable = True

@@ -1,4 +1,4 @@
-"""Checks that a decision is still valid at its own offset, judged from the events before it (architecture rule 3).
+"""Checks that a decision is still valid at its own offset, judged from the events before it.
 
 Each function returns the reason for the verdict as text if it isn't, and an empty text if it is.
 """

@@ -111,7 +111,7 @@ class QuorumFits(Condition):
             len(job.placements),
             job.attempt,
             state.time_ms if job.avoids else 0,
-            state.job_changes if heeds_others(state, job) else 0,
+            state.scheduling_changes if heeds_others(state, job) else 0,
         )
         known = asked == self._asked
         if nodes.changes != self._changes or not known:
@@ -146,7 +146,12 @@ class WouldBePlaced(Condition):
             return False  # it isn't in the queue
         if not others and job.active and not job.stands_still:
             return True
-        asked = (self._room.times, others, self._room.config, state.job_changes if heeds_others(state, job) else 0)
+        asked = (
+            self._room.times,
+            others,
+            self._room.config,
+            state.scheduling_changes if heeds_others(state, job) else 0,
+        )
         if asked != self._asked:
             self._asked = asked
             self._answer = self._in_turn(state, job)

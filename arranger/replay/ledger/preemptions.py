@@ -311,7 +311,7 @@ class PreemptionLedger:
     def _look(self, *, at_once: bool) -> None:
         """Whether the room of a preemption would be free now without it, for its beneficiary. `at_once`: something may
         have become free."""
-        changes = (self.state.nodes.changes, self.state.job_changes)
+        changes = (self.state.nodes.changes, self.state.scheduling_changes)
         if changes != self._changes:
             self._changes = changes
             self._look_at_all(at_once=at_once)

@@ -1,6 +1,6 @@
 """BinPack and Gang: fill used nodes, leave empty ones empty.
 
-Score (specification 3, as in Volcano's binpack and Kubernetes' MostAllocated): with u_r = (used_r + request_r) /
+Score (as in Volcano's binpack and Kubernetes' MostAllocated): with u_r = (used_r + request_r) /
 allocatable_r after placing the pod, 100 · Σ w_r u_r / Σ w_r over the requested resources; highest wins.
 """
 

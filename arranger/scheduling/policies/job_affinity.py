@@ -1,4 +1,4 @@
-"""JobAffinity and JobAntiAffinity: a job's pods on as few nodes as possible, or spread evenly (specification 3)."""
+"""JobAffinity and JobAntiAffinity: a job's pods on as few nodes as possible, or spread evenly."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""LeaderFirst: the leader gets the emptiest node by accelerators, the workers the fullest by cpu (specification 3).
+"""LeaderFirst: the leader gets the emptiest node by accelerators, the workers the fullest by cpu.
 
 Every policy places the leader before the workers; this one also scores it differently. The leader's score is one minus
 the weighted utilisation, with the weight of accelerators raised. The workers' score is the utilisation itself, as in

@@ -1,6 +1,6 @@
 """MinFragment: keep cpu and memory in step, so that neither is left over without the other.
 
-Score (specification 3; the factor is that of Kubernetes' NodeResourcesBalancedAllocation for two resources):
+Score (the factor is that of Kubernetes' NodeResourcesBalancedAllocation for two resources):
 (1 − |u_cpu − u_memory|) · BinPack, with u after placing the pod; highest wins.
 """
 

@@ -14,9 +14,10 @@ _MOST = 20_000
 class ShortJobs:
     """The jobs of one state that lack nodes, as far as somebody tells which jobs change."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, told: bool = False) -> None:
+        """`told`: whether somebody surely tells of changes, from the beginning on."""
         self._state: State | None = None
-        self._told = False
+        self._told = told
         #: UID → jobs that lack nodes, and those that have changed since that was looked at.
         self._short: dict[str, None] = {}
         self._changed: dict[str, None] = {}

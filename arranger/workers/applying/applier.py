@@ -155,7 +155,7 @@ class Applier:
             await self._pods.reconciler.reconcile(look)
             return
         progress.orphaned_s = None
-        if await self._statuses.jobs.stands(look):
+        if await self._statuses.jobs.ensure_stored(look):
             await self._pods.look(look)
             if look.current():
                 await self._expire(look)

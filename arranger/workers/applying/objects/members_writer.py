@@ -38,8 +38,9 @@ class MembersWriter(JobWriter):
         super().__init__(means)
         self._creation = creation
 
-    async def stands(self, look: Look) -> bool:
-        """Whether this attempt's file exists or isn't requested, and the job wasn't decided on again meanwhile."""
+    async def ensure(self, look: Look) -> bool:
+        """Create this attempt's file, if it is requested; returns whether it exists, and nothing was decided on the job
+        meanwhile."""
         job, file = look.job, look.progress.members
         if not has_members_file(job) or file.attempt == job.attempt:
             return True

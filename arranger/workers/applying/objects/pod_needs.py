@@ -29,9 +29,9 @@ class PodNeeds:
         found = await self.volumes.with_volumes(look, slots)
         return await self._claims.with_devices(look, found) if look.current() else []
 
-    async def stand(self, look: Look) -> bool:
-        """Whether everything else exists that the pods of this attempt need."""
-        return await self._services.stands(look) and await self._members.stands(look)
+    async def ensure(self, look: Look) -> bool:
+        """Create everything else that the pods of this attempt need; returns whether it exists."""
+        return await self._services.ensure(look) and await self._members.ensure(look)
 
     async def keep(self, look: Look) -> None:
         """Bring the objects up to date that pods which exist need, and delete those that none needs any more."""

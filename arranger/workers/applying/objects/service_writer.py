@@ -26,8 +26,9 @@ class ServiceWriter(JobWriter):
         super().__init__(means)
         self._creation = creation
 
-    async def stands(self, look: Look) -> bool:
-        """Whether this attempt's Services exist or none is requested, and the job wasn't decided on again meanwhile."""
+    async def ensure(self, look: Look) -> bool:
+        """Create this attempt's Services, if any are requested; returns whether they exist, and nothing was decided on
+        the job meanwhile."""
         job, progress = look.job, look.progress
         services = _services(job)
         if not services or progress.served == job.attempt:

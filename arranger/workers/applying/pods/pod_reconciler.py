@@ -50,7 +50,7 @@ class PodReconciler(JobWriter):
         job, progress, now_s = look.job, look.progress, self._clock.monotonic_s()
         progress.forget_earlier(job, now_s)
         state = self._follower.state
-        desired = desired_pods(state, job, now_ms=self._clock.now_ms(), lost_ms=self._lost_ms)
+        desired = desired_pods(state, job, now_ms=self._clock.now_ms(), node_lost_after_ms=self._lost_ms)
         effects: list[Awaitable[bool]] = []
         create = self._due(look, desired.create, now_s)
         if create:
@@ -61,7 +61,7 @@ class PodReconciler(JobWriter):
             template = await self._templates.of(look)
             if template is None or not look.current():
                 return
-            prepared = await self._needs.stand(look)
+            prepared = await self._needs.ensure(look)
             if not look.current():
                 return
             if prepared:
@@ -120,7 +120,7 @@ class PodReconciler(JobWriter):
 
     async def delete_orphans(self, uid: str, progress: Progress) -> None:
         """Delete the pods of a deleted TYJob, after a check of the API server: the log alone isn't enough."""
-        gone = orphans(self._follower.state, uid, now_ms=self._clock.now_ms(), lost_ms=self._lost_ms)
+        gone = orphans(self._follower.state, uid, now_ms=self._clock.now_ms(), node_lost_after_ms=self._lost_ms)
         pods = [(pod, force) for chosen, force in ((gone.delete, False), (gone.force, True)) for pod in chosen]
         now_s = self._clock.monotonic_s()
         if progress.orphaned_s is None:

@@ -179,7 +179,7 @@ class StatusWriter(JobWriter):
             if not self._first:
                 self._some.clear()
 
-    async def stands(self, look: Look) -> bool:
+    async def ensure_stored(self, look: Look) -> bool:
         """Store the status that explains the desired pods; returns True once the projection's present one is stored."""
         job, progress, now_s = look.job, look.progress, self._clock.monotonic_s()
         if (_in_passing(job) and self._passes(look, now_s)) or self._waits_for_first(look, now_s):
