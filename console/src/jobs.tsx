@@ -109,7 +109,7 @@ export function Jobs() {
           },
           {
             name: "Starts",
-            cell: (job) => starts(job.standing?.expected, now.time),
+            cell: (job) => starts(job.standing, now.time),
             key: (job) => job.standing?.expected ?? Number.MAX_SAFE_INTEGER,
             number: true,
             least: true,
@@ -159,10 +159,10 @@ function podsOf(job: Row): string {
 
 const user = (job: Row): string => (job.standing ? person(job.standing.user) : "–");
 
-/** How far away the expected start is; one that is over is due. */
-function starts(expected: number | null | undefined, now: number): string {
-  if (expected == null) return "–";
-  return expected > now ? `in ${spell(expected - now)}` : "due";
+/** How far away the expected start is; one that is over is due, and a guess has a question mark. */
+function starts(of: Standing | undefined, now: number): string {
+  if (of?.expected == null) return "–";
+  return `${of.expected > now ? `in ${spell(of.expected - now)}` : "due"}${of.guess ? "?" : ""}`;
 }
 
 const NONE: Row[] = [];

@@ -54,6 +54,7 @@ export interface Standing {
   user: string;
   position: number;
   expected: number | null;
+  guess: boolean;
   gpuMs: number | null;
 }
 export interface Standings {

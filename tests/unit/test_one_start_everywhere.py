@@ -38,6 +38,8 @@ def test_a_waiting_job_has_one_expected_start(capsys: pytest.CaptureFixture[str]
     known = 0
     for at, table, told in zip(points, tables, asyncio.run(starts(points)), strict=True):
         shown = {job["job"]: job["expected"] for job in table["jobs"]}
+        guesses = {job["job"] for job in table["jobs"] if job["guess"]}
+        assert guesses == {name for name, start in told.items() if start.guess}, at
         run = Run(capsys, "forecast", "--log", str(HISTORIES / "demo.log"), "--at", str(at), "-o", "json")
         forecast = {job["job"]: job for job in run.json["jobs"]}
         assert forecast.keys() == told.keys(), at

@@ -111,13 +111,15 @@ class MomentQueue(msgspec.Struct, frozen=True, rename="camel", gc=False):
 class Standing(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """One job. `position` counts from 1 among the jobs that wait for nodes, in the order of `arranger replay`; 0 if it
     isn't one of them. `expected` (seconds since 1970) is the start that a reservation promises or that was forecast
-    last, else that a forecast of this state expects; None if it is unknown. `user` is the submitter's name, else the
+    last, else that a forecast of this state expects; None if it is unknown. `guess`: that supposes the end of a job of
+    whose end nothing is known. `user` is the submitter's name, else the
     namespace. `gpu_ms` are the GPUs that it held, times milliseconds; None if that is too long ago to be known."""
 
     job: str
     user: str
     position: int
     expected: float | None
+    guess: bool
     gpu_ms: int | None
 
 
@@ -191,6 +193,7 @@ def standings(
                 user=submitter_of(job),
                 position=positions.get(job.uid, 0),
                 expected=start.expected_ms / 1000 if start is not None and start.expected_ms else None,
+                guess=start is not None and start.guess,
                 gpu_ms=gpu_ms(job.uid, state.time_ms),
             )
         )
