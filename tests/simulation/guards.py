@@ -40,6 +40,7 @@ from arranger.scheduling.filters import volumes as volume_filters
 from arranger.scheduling.filters.volumes import VolumeBinding, VolumeRestrictions
 from arranger.scheduling.placing.placement_try import PlacementTry
 from arranger.scheduling.placing.quotas import Quotas
+from arranger.scheduling.placing.topology import Units
 from arranger.scheduling.queues import known_jobs
 from arranger.scheduling.queues import offer as queue_offer
 from arranger.scheduling.queues import waiting as queue
@@ -141,6 +142,7 @@ _OFTEN = {
     "whole worker groups": {GROUPS: 1.0},
     "the domain of pods that belong together": {RACE: 1.0},
     "that a rack is a rack of its block": {RACE: 1.0},
+    "that workers may begin anywhere once those before them have finished": {RACE: 1.0},
     "the clock of a process that applies": {HOURS: 1.0, TTL: 1.0},
     "the cluster that a process is connected to": {BREAKS: 1.0},
     "the owner of a pod as it is when it is deleted": {TAKEN: 1.0},
@@ -608,6 +610,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that a rack is a rack of its block": lambda: mock.patch.object(
         Topology, "paths", lambda topology: tuple((key,) for key in topology.levels)
     ),
+    "that workers may begin anywhere once those before them have finished": _without(Units, "_is_there", True),
     "that a snapshot has every field of the state": lambda: mock.patch.multiple(
         snapshot,
         _SAME=tuple(name for name in snapshot._SAME if name != "heard"),

@@ -61,7 +61,7 @@ from tests.simulation.others import SCHEDULER, record_of_pod
 from tests.simulation.promises import Promises
 from tests.simulation.queue_rules import Limits, outdated_reason, unusable
 from tests.simulation.retaking import ROGUE, retaken
-from tests.simulation.topologies import scattered
+from tests.simulation.topologies import joins_nobody, scattered
 from tests.tyjob_schema import wrong_status
 
 if TYPE_CHECKING:
@@ -308,6 +308,9 @@ class Oracle:
         void = [verdict.reason for verdict in verdicts if not verdict.accepted]
         if void:
             raise Violation(f"a cycle decided what is void on its own state: {', '.join(void)}")
+        for event in entry.batch.events:
+            if isinstance(event, k.Waits) and (pods := joins_nobody(self.state.jobs[event.job_uid], event)):
+                raise Violation(f"pods wait to join others, of which none is there: {pods}", job=event.job_uid)
         if self._late:
             return
         for uid, problem in needless(self.state, cycle, begun, before=before, events=entry.batch.events):

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from arranger.events import kinds as k
+from arranger.events.facts import LackOfNodes
 from arranger.kube.cluster import NODES, ApiError, Object
 from arranger.model.job import TopologyMode, TopologyScope
 from arranger.projections.jobs.records import JobRecord, SlotKey, expand
@@ -117,6 +118,19 @@ def scattered(state: State, job: JobRecord, event: k.Placed) -> str:
         ):
             return f"pods of {name} share no domain of {levels}: {sorted(job.placements.items())}"
     return ""
+
+
+def joins_nobody(job: JobRecord, event: k.Waits) -> str:
+    """The pods that wait beyond a quorum to join others of their job in a domain, although none is there, as text: the
+    others have finished, so each domain with room for a single pod would do."""
+    found = event.shortage
+    if not isinstance(found, LackOfNodes) or not found.further or job.placements:
+        return ""
+    unit = found.topology
+    sizes = {group.name: group.group_size for group in job.valid_spec.groups}
+    if unit is None or unit.within != TopologyScope.JOB or sizes.get(found.group, 0) != 1:
+        return ""
+    return f"{unit.pods} pods of {found.group}, {unit.levels}"
 
 
 def _together(state: State, nodes: Iterable[str], levels: Sequence[str]) -> bool:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from arranger.events import kinds as k
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import PlacedPods, ScheduleState, Topology, TopologyMode, TopologyScope
-from arranger.model.pod import PodRules, PodShape, PodTerm, Requirement
+from arranger.model.pod import Phase, PodRules, PodShape, PodTerm, Requirement
 from arranger.model.reasons import Reason, ReasonKind
 from arranger.projections.jobs.records import JobRecord
 from arranger.replay.reading.edits import changed
@@ -290,6 +290,42 @@ def test_preferred_further_pods_go_elsewhere_where_their_domain_is_full() -> Non
     job = submitted(world, 5, within=SET, least=3, mode=PREFERRED, levels=[RACK])
     world.cycle()
     assert sorted(numbers(job)) == [0, 40, 41, 42, 43]
+
+
+def finished(world: World, job: JobRecord) -> None:
+    """The pods that the job has succeed."""
+    for pod in [*job.bound.values()]:
+        world.change_pod(pod, phase=Phase.SUCCEEDED)
+    world.settle()
+
+
+@pytest.mark.parametrize("mode", TopologyMode)
+@pytest.mark.parametrize("within", [SET, JOB])
+def test_workers_whose_others_have_finished_begin_where_there_is_room(
+    within: TopologyScope, mode: TopologyMode
+) -> None:
+    """The first ones leave no domain that the others would have to join."""
+    world = cluster(range(4, 8), nodes=8, rack=2, block=4)
+    job = submitted(world, 8, within=within, mode=mode, least=1, equals=True)
+    world.settle()
+    first = {number // 4 for number in numbers(job)}
+    assert job.stage == "Running" and sorted(numbers(job)) == [0, 1, 2, 3]
+    finished(world, job)
+    assert sorted(numbers(job)) == [0, 1, 2, 3] and first == {0}
+    finished(world, job)
+    assert job.stage == "Succeeded"
+
+
+@pytest.mark.parametrize("mode", TopologyMode)
+def test_workers_of_a_job_whose_others_have_finished_go_to_the_tightest_domain(mode: TopologyMode) -> None:
+    world = cluster([1, 2, 3], nodes=4, rack=2, block=4)
+    job = submitted(world, 3, within=JOB, mode=mode, least=1, equals=True)
+    world.settle()
+    assert numbers(job) == [0]
+    for number in (2, 3):
+        world.pod_gone(f"uid-s{number}")
+    finished(world, job)
+    assert sorted(numbers(job)) == [2, 3]
 
 
 @pytest.mark.parametrize("within", [SET, JOB])

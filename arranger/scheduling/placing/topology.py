@@ -158,7 +158,7 @@ class Units:
         if whole is None:
             return placing.place(placing.filters, tried, group, indices)
         placed, left = 0, indices
-        for level, filters in self.areas_beside(tried, whole):
+        for level, filters in self._areas_of(tried, group, len(indices), whole):
             tried.area = level
             got = placing.place(filters, tried, group, left)
             placed, left = placed + got, left[got:]
@@ -171,6 +171,26 @@ class Units:
                 rooms = _Rooms(placing.view, whole.paths(), room)
                 tried.lack = (group, lack_beside(rooms.sums, whole, 0, len(left), there))
         return placed
+
+    def _areas_of(self, tried: PlacementTry, group: int, pods: int, whole: Topology) -> Iterator[tuple[int, Filters]]:
+        """Where so many pods may go, one domain after the other, by level. If no pod of the job is there that they have
+        to join, because those before them have finished, the tightest domain with room for most comes first."""
+        placing = self._placing
+        if not self._is_there(tried):
+            room = placing.filters.room(tried.groups[group].shape, placing.pod(tried.job, group))
+            rooms = _Rooms(placing.view, paths := whole.paths(), room)
+            most = min(pods, max(int(sums.max()) for sums in rooms.sums))
+            for level, domain in rooms.domains([most] if most else [], None, spacious=False):
+                inside = rows_of(placing.view, paths[level])[domain]
+                yield level, placing.filters.inside(inside, outside=outside(paths[level]))
+                if self._is_there(tried):
+                    break
+        yield from self.areas_beside(tried, whole)
+
+    def _is_there(self, tried: PlacementTry) -> bool:
+        """Whether the job has pods on nodes that are there."""
+        there = unit_pods(tried, self._placing.view).of(WHOLE_JOB)
+        return there is not None and there.codes is not None
 
     def areas_beside(self, tried: PlacementTry, whole: Topology) -> Iterator[tuple[int, Filters]]:
         """The domains that the job's pods share, by level; then, if the topology is preferred, all nodes."""
