@@ -142,7 +142,7 @@ _OFTEN = {
     "whole worker groups": {GROUPS: 1.0},
     "the domain of pods that belong together": {RACE: 1.0},
     "that a rack is a rack of its block": {RACE: 1.0},
-    "that workers may begin anywhere once those before them have finished": {RACE: 1.0},
+    "that workers may begin anywhere once those before them have finished": {RACE: 1.0, CROWD: 1.0},
     "the clock of a process that applies": {HOURS: 1.0, TTL: 1.0},
     "the cluster that a process is connected to": {BREAKS: 1.0},
     "the owner of a pod as it is when it is deleted": {TAKEN: 1.0},

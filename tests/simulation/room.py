@@ -125,6 +125,7 @@ class Room:
             **self.draw(),
             **(self._of_two_sets() if self._two_sets else {}),
         }
+        self._world.topologies.bind(spec)
         stored = self._world.store.create(
             TYJOBS,
             "default",

@@ -34,6 +34,8 @@ class Topologies:
         #: Whether racks are numbered within their block, so that racks of several blocks have equal labels.
         self._numbered = random.Random(f"{world.seed} racks").random() < 0.5
         self._moved: dict[str, dict[str, str]] = {}
+        self._crowd = random.Random(f"{world.seed} crowds in one domain")
+        self._binds = self._crowd.random() < 0.3 or world.faults.often(RACE)
 
     def labels(self, number: int) -> dict[str, str]:
         """The labels of a node: of two in a rack, and two racks in a block; a few have none."""
@@ -53,6 +55,14 @@ class Topologies:
         for each in spec.get("workerSets") or ():
             if chance.random() < 0.4:
                 each["topology"] = self._topology((TopologyScope.SET, TopologyScope.GROUP))
+
+    def bind(self, spec: Object) -> None:
+        """In some worlds, bind many jobs of a crowd to one domain. Where it is full, their workers run in turns."""
+        if self._comes and self._binds and self._crowd.random() < 0.5:
+            spec["topology"] = {"levels": [self._crowd.choice((RACK, BLOCK))], "mode": "Required"}
+            for each in spec["workerSets"]:
+                notes = each["template"].setdefault("metadata", {}).setdefault("annotations", {})
+                notes.setdefault("sandbox.arranger.dev/run-seconds", f"{self._crowd.uniform(5, 30):.1f}")
 
     def _topology(self, scopes: tuple[TopologyScope, ...]) -> Object:
         found: dict[str, Any] = {"levels": list(self._chance.choice(((RACK,), (BLOCK,), (RACK, BLOCK), (RACK, BLOCK))))}
