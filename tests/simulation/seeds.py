@@ -41,6 +41,7 @@ _CHOSEN = (
     98012,
     60135238,
     140826939,
+    13468595,
 )
 
 # Not mended, with 3,000 steps: 847545581 (a job waits that a cycle of it alone places).
