@@ -388,7 +388,7 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room:
     pieces = tried.pieces[done:]
     if pieces:
         placer.shares.give(turn.job, pieces)
-        room.preemption.note(turn.job, pieces)
+        room.preemption.note(tried, pieces)
         room.reservations.note(pieces)
     return more, pieces
 

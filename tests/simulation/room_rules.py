@@ -94,7 +94,7 @@ def _broken_terms(state: State, cycle: k.CycleTaken, after: State, job: JobRecor
             continue
         if uid in hosts and not decided.start_ms:
             rest |= dict.fromkeys(awaited)
-            if cycle.config.dry_run and host.dry_run is None and not host.of_pods:
+            if _takes_at_once(host, cycle):
                 yield f"takes room of {awaited[0]} as a guest of {host.seen.name}, which may take it at once"
             continue
         there = decided.based_on == host.version and all(state.nodes.has(pods.node) for pods in decided.pods)
@@ -104,6 +104,12 @@ def _broken_terms(state: State, cycle: k.CycleTaken, after: State, job: JobRecor
     others = [uid for uid in victims if not state.jobs[uid].slots.hosts]
     if hosts and others and not rest:
         yield "becomes a guest in room of jobs that are none: its host may start there at once"
+
+
+def _takes_at_once(host: JobRecord, cycle: k.CycleTaken) -> bool:
+    """Whether a job takes room as soon as the API server has shown that it takes its pods, so that nobody else may
+    until then whose end it awaits."""
+    return cycle.config.dry_run and host.dry_run is None and not host.of_pods
 
 
 def _in_the_way(
@@ -599,7 +605,8 @@ def _lower(state: State, cycle: k.CycleTaken, job: JobRecord, *, guests: bool = 
     """The jobs in a job's queue that may give it room, because their priority is lower. Those for whose end another
     job's reservation waits, and its guests, may not, if that job's turn is before; with `guests`, its guests may."""
     others = {uid: known.decided for uid, known in state.reservations.items() if uid != job.uid}
-    awaited = {uid: None for decided in others.values() if decided.start_ms for uid in decided.awaits}
+    no_guests = [of for uid, of in others.items() if of.start_ms or _takes_at_once(state.jobs[uid], cycle)]
+    awaited = {uid: None for decided in no_guests for uid in decided.awaits}
     if cycle.config.guests and not guests:
         awaited.update({of.uid: None for of in state.jobs.values() if not others.keys().isdisjoint(of.slots.hosts)})
     return [

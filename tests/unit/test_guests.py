@@ -632,14 +632,20 @@ def why_not(of: World, job: JobRecord) -> tuple[NoRoom, ...]:
     return why_no_room(of.state, job, of.config, of.now_ms, lacks=None, infeasible=False)
 
 
-def test_a_guest_that_keeps_its_queue_within_its_share_by_now_stays() -> None:
-    """When it became one, its queue used more than its share. Now the host would lift its own above: the guest could
-    take the room back at once."""
+def staying_guest(
+    *, a: int = 16, b: int = 16, small_gpus: int = 0, limit: bool = False
+) -> tuple[World, JobRecord, JobRecord]:
+    """Four nodes, two queues that deserve so many GPUs, and a gang of three nodes with a reservation: it would lift
+    queue b above its share. Its guest lifted queue a above its own as well, and doesn't any more. A smaller node has so
+    many GPUs, too few for the gang. With a `limit`, there are more nodes, and the queues together may use four of them,
+    which is kept for the gang."""
     of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
-    for number in range(4):
+    for number in range(8 if limit else 4):
         of.node(f"n{number}", cpu=64, gpus=8)
-    for queue in ("a", "b"):
-        of.queue(queue, deserved=(("nvidia.com/gpu", 16),))
+    of.node("small", cpu=64, gpus=small_gpus)
+    of.queue("both", capability=(("nvidia.com/gpu", 32),) if limit else ())
+    for queue, gpus in (("a", a), ("b", b)):
+        of.queue(queue, parent="both" if limit else "", deserved=(("nvidia.com/gpu", gpus),))
 
     def submit(name: str, queue: str, workers: int = 1, **spec: Any) -> JobRecord:
         return of.job(name, workers=workers, worker=NODE, min_workers=workers, equals=True, of_queue=queue, **spec)
@@ -658,8 +664,47 @@ def test_a_guest_that_keeps_its_queue_within_its_share_by_now_stays() -> None:
     for job in (a1, b1):
         of.say(k.StageDecided(job.uid, job.version, job.attempt, Stage.SUCCEEDED, StageReason.TERMINATED))
         of.settle()
+    return of, gang, guest
+
+
+def test_a_guest_that_keeps_its_queue_within_its_share_by_now_stays() -> None:
+    """When it became one, its queue used more than its share. Now the host would lift its own above: the guest could
+    take the room back at once."""
+    of, gang, guest = staying_guest()
     assert guest.stage == Stage.RUNNING and guest.attempt == 0 and gang.stage == Stage.PENDING
     validate(of.state)
+
+
+@pytest.mark.parametrize("limit", [False, True], ids=["room", "a limit"])
+def test_nobody_becomes_a_guest_once_another_lets_the_host_start_because_guests_need_not_stay(limit: bool) -> None:
+    """The first new guest lifts its queue above its share, so all of its guests leave for the gang in the next cycle.
+    A second one got nodes in the same cycle, and was asked to leave at once."""
+    of, gang, guest = staying_guest(limit=limit)
+    new = [
+        of.job(name, workers=1, worker=GPU, min_workers=1, equals=True, of_queue="a", created=of.now_ms // 1000)
+        for name in ("new1", "new2")
+    ]
+    of.cycle()
+    assert new[0].placements and new[0].slots.hosts == (gang.uid,) and not new[1].placements
+    [preempted] = [event for event in of.cycle() if isinstance(event, k.Preempted)]
+    assert preempted.placed.job_uid == gang.uid
+    assert {victim.job_uid for victim in preempted.victims} == {guest.uid, new[0].uid}
+
+
+def test_nobody_becomes_a_guest_once_workers_let_the_host_start_because_guests_need_not_stay() -> None:
+    """A job keeps the queue of the guest within its share with its quorum, and lifts it above with its other workers.
+    Once it had been asked who stays after the quorum, they went unnoticed, and a job of a third queue became a guest in
+    the same cycle."""
+    of, gang, guest = staying_guest(a=18, b=19, small_gpus=6)
+    of.queue("c", deserved=(("nvidia.com/gpu", 1),))
+    small(of, "c1", 2, of_queue="c", preemptible=False)
+    grows = of.job("grows", workers=4, worker=GPU, min_workers=1, equals=True, of_queue="a")
+    of.job("wide", workers=4, worker=NODE, min_workers=4, equals=True, of_queue="a", created=9)
+    other = of.job("c2", workers=1, worker=NODE, min_workers=1, equals=True, of_queue="c")
+    of.cycle()
+    assert {*grows.placements.values()} == {"small"} and len(grows.placements) == 4 and not other.placements
+    [preempted] = [event for event in of.cycle() if isinstance(event, k.Preempted)]
+    assert (preempted.placed.job_uid, [victim.job_uid for victim in preempted.victims]) == (gang.uid, [guest.uid])
 
 
 @pytest.mark.parametrize("both", [False, True], ids=["one reservation", "two"])

@@ -77,10 +77,11 @@ class KeptLimits:
         self._served: dict[str, None] = {}
         #: When the time from which a limit is kept is to be told although nothing changes, in milliseconds.
         self.due_ms = math.inf
-        #: UID → whether that job can start without its guests, and when its limit is enough; None if it never is.
-        self._may_starts: dict[str, bool] = {}
+        #: UID and which of its guests stay → whether that job can start without the others.
+        self._may_starts: dict[tuple[str, frozenset[str]], bool] = {}
         #: UID → what a job with nodes leaves of the limits of its queue.
         self._uses: dict[str, Use] = {}
+        #: UID → when the limit is enough for that job; None if it never is.
         self._starts: dict[str, _Start | None] = {}
 
     @cached_property
@@ -229,9 +230,10 @@ class KeptLimits:
     def _may_start(self, host: _Host) -> bool:
         if host.reserved:
             return self._reservations.may_start(host.job.uid)
-        known = self._may_starts.get(host.job.uid)
+        key = (host.job.uid, self._others.staying(host.job))
+        known = self._may_starts.get(key)
         if known is None:
-            known = self._may_starts[host.job.uid] = self._others.may_start(host.job)
+            known = self._may_starts[key] = self._others.may_start(host.job)
         return known
 
     def _ends_in_time(self, job: JobRecord, start: _Start) -> bool:

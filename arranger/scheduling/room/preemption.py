@@ -67,8 +67,12 @@ class PreemptionSearch:
         self._given: dict[Hashable, Rooms] = {}
         #: Whether pods come before a reservation: what determines that → the answer.
         self._first: dict[Hashable, bool] = {}
-        #: Host (UID) → how many jobs had given room and got nodes then, and `staying`.
-        self._staying: dict[str, tuple[int, int, frozenset[str]]] = {}
+        #: How many times jobs gave room or got nodes in this cycle: what their queues use changes only then.
+        self._moves = 0
+        #: Host (UID) → its guests, those together that stay or leave together.
+        self._alike: dict[str, list[list[JobRecord]]] = {}
+        #: Host (UID) → `_moves` then, and `staying`.
+        self._staying: dict[str, tuple[int, frozenset[str]]] = {}
         #: UID → jobs that got nodes in this cycle. They give none up in it.
         self._placed: dict[str, None] = {}
         #: UID → jobs that gave room in this cycle. They get none in it.
@@ -81,6 +85,8 @@ class PreemptionSearch:
         self._counted: dict[str, dict[str, int]] = {}
         #: Jobs with what they got. Most cycles never ask what it adds up to.
         self._got: list[tuple[JobRecord, Sequence[Piece]]] = []
+        #: Host (UID) → UID → its guests of this cycle, with what they got.
+        self._lent: dict[str, dict[str, tuple[JobRecord, list[Piece]]]] = {}
 
     @property
     def due_ms(self) -> float:
@@ -88,10 +94,14 @@ class PreemptionSearch:
         before."""
         return min(self._candidates.due_ms, self._vacating.next_hanging_ms, self._comes_ms)
 
-    def note(self, job: JobRecord, pieces: Sequence[Piece]) -> None:
-        """A job got nodes in this cycle."""
+    def note(self, tried: PlacementTry, pieces: Sequence[Piece]) -> None:
+        """A job got these nodes in this cycle."""
+        job = tried.job
+        self._moves += 1
         self._placed[job.uid] = None
         self._got.append((job, pieces))
+        for uid in tried.hosts if tried.preempted is None else ():  # who waits for room gives none yet
+            self._lent.setdefault(uid, {}).setdefault(job.uid, (job, []))[1].extend(pieces)
 
     @property
     def _use(self) -> dict[str, dict[str, int]]:
@@ -258,7 +268,7 @@ class PreemptionSearch:
 
     def may_start(self, job: JobRecord) -> bool:
         """Whether the quorum of a job with a reservation fits once its guests have left, and those who leave anyway.
-        Guests that grow in this cycle leave in the next one."""
+        Those of this cycle leave too, in the next one: what they got may be the reason that others needn't stay."""
         guests = self._guests(job, self._victims)
         vacated = [self._vacating.of_pods(self._vacating.leaving), *self._left, *self._ending]
         whole = {of.job.uid: None for of in guests if of.kind.whole}
@@ -266,6 +276,9 @@ class PreemptionSearch:
             if of.kind.whole or of.job.uid not in whole:
                 slots = tuple(chain.from_iterable(of.units))
                 vacated.append(self._vacating.of_job(of.job, slots, whole=of.kind.whole))
+        if lent := self._lent.get(job.uid):
+            stay = self.staying(job)
+            vacated += [self._vacating.of_pieces(*of) for uid, of in lent.items() if uid not in stay]
         return self._fits_without(job, vacated)
 
     def comes_first(
@@ -279,7 +292,7 @@ class PreemptionSearch:
             return False
         policy = self._placer.placing.policies.pod_policy(job, self._config)
         amounts = sum_by_group(job, pods_of(quorum_needs(job, policy)) if pods is None else dict(pods))
-        key = (queue, tuple(sorted(amounts.items())), host.uid, len(self._placed), len(self._victims))
+        key = (queue, tuple(sorted(amounts.items())), host.uid, self._moves)
         if key not in self._first:
             keeps = self._candidates.line(job, amounts, self._use).keeps_below(other)
             self._first[key] = keeps and self._borrows(host, of_host, queue)
@@ -304,17 +317,26 @@ class PreemptionSearch:
         return keeps and self._borrows(host, of_host, queue)
 
     def staying(self, host: JobRecord) -> frozenset[str]:
-        """The guests of a job (UIDs) that needn't leave for it by now: of those that needn't before, fewer and fewer,
-        as their queues get more, unless these give room."""
-        gave, placed, known = self._staying.get(host.uid, (-1, -1, frozenset[str]()))
-        now = (len(self._victims), len(self._placed))
-        if now[0] != gave:
-            guests = [of.job for of in self._candidates.guests(host, ()) if host.uid in of.job.slots.hosts]
-            known = frozenset([guest.uid for guest in guests if self.stays(guest, host)])
-        elif known and now[1] != placed:
-            known = frozenset([uid for uid in known if self.stays(self._state.jobs[uid], host)])
-        self._staying[host.uid] = (*now, known)
+        """The guests of a job (UIDs) that needn't leave for it by now."""
+        moves, known = self._staying.get(host.uid, (-1, frozenset[str]()))
+        if moves != self._moves:
+            stay = [alike for alike in self._alike_guests(host) if self.stays(alike[0], host)]
+            known = frozenset([guest.uid for guest in chain.from_iterable(stay)])
+            self._staying[host.uid] = (self._moves, known)
         return known
+
+    def _alike_guests(self, host: JobRecord) -> list[list[JobRecord]]:
+        """The guests of a job, those together that have the same queue and resources: `stays` compares what all of the
+        queue uses of these with its share."""
+        found = self._alike.get(host.uid)
+        if found is None:
+            alike: dict[Hashable, list[JobRecord]] = {}
+            for guest in {of.job.uid: of.job for of in self._candidates.guests(host, ())}.values():
+                if host.uid in guest.slots.hosts:
+                    used = frozenset(of for of, amount in sum_of(guest, guest.placements.keys()).items() if amount)
+                    alike.setdefault((queue_of(self._state, guest), used), []).append(guest)
+            found = self._alike[host.uid] = [*alike.values()]
+        return found
 
     def _guests(self, host: JobRecord, taken: Collection[str], nodes: Collection[str] | None = None) -> list[Candidate]:
         """Who has to leave as a guest of this job now; `nodes` as in `Candidates.guests`."""
@@ -503,6 +525,7 @@ class PreemptionSearch:
         pods = held_by(self._state, of, unit.slots)
         self._left += [self._vacating.of_pods(pods), self._vacating.of_job(of, empty, whole=False)._replace(use=())]
         self._departing += pods
+        self._moves += 1
         self._victims[of.uid] = None
         self._add(self._counted, of, sum_of(of, unit.slots), -1)
 

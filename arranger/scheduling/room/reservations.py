@@ -1076,7 +1076,7 @@ class Reservations:
 
     def may_start(self, uid: str) -> bool:
         """Whether the job for which room is held can start with it without its guests. In a cycle, there is more room
-        later on only where fewer guests stay, because their queues have got more, so this is asked once of each."""
+        later on only where other guests stay, because queues have got more, so this is asked once of each."""
         key = (uid, self._others.staying(self._state.jobs[uid]))
         known = self._may_starts.get(key)
         if known is None:

@@ -15,6 +15,7 @@ from arranger.events.kinds import PodSeen
 from arranger.model.job import DEFAULT_GRACE_S
 from arranger.projections.cluster.nodes import Amounts, Requests
 from arranger.projections.derived.departing import finishes_by_ms, grace_of, hanging, leave_by_ms, next_hanging_ms
+from arranger.projections.derived.queue_counts import queue_of, sum_by_group
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord, holds, requests_of
 from arranger.projections.queues.use import JOBS
@@ -23,7 +24,9 @@ from arranger.projections.verdicts.ownership import awaits_own_pods, earlier_gon
 from arranger.projections.verdicts.preemption import leaves
 from arranger.scheduling.cluster.neighbours import Neighbour, neighbour_of, of_pod
 from arranger.scheduling.cluster.view import Levels, Mask, Rows
+from arranger.scheduling.placing.placement_try import Piece
 from arranger.scheduling.placing.pods import Placing
+from arranger.scheduling.queues.dominant_shares import pods_by_group
 from arranger.scheduling.queues.known_jobs import KnownPart, RowRooms
 
 
@@ -186,6 +189,17 @@ class Vacating:
             for group, pod, node, _ in held
         ]
         return self._vacated([(node, requests, 1) for _, _, node, requests in held], seen, known.queue, use)
+
+    def of_pieces(self, job: JobRecord, pieces: Sequence[Piece]) -> Vacated:
+        """What a job leaves of that which it got in this cycle."""
+        groups, names, use = job.valid_spec.groups, self._placing.view.names, tuple[tuple[str, int], ...]()
+        if self._placing.quotas.of_queues:
+            amounts = sum_by_group(job, pods_by_group(pieces))
+            use = (*self._placing.quotas.counted(job, amounts), *(((JOBS, 1),) if not job.placements else ()))
+        held = [(names[of.row], groups[of.group].shape.requests, len(of.indices)) for of in pieces]
+        seen = pieces if self._placing.view.neighbours is not None else ()
+        pods = [(neighbour_of(job, of.group), names[of.row]) for of in seen for _ in of.indices]
+        return self._vacated(held, pods, queue_of(self._state, job), use)
 
     def _rooms_of(self, job: JobRecord, part: KnownPart) -> RowRooms:
         """What the pods of a part of a job leave together."""
