@@ -14,6 +14,7 @@ from arranger.model.job import LEADER_GROUP, CleanPodPolicy, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.pod import TERMINAL, Phase
 from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode, QueueSpec
+from arranger.model.quota import LimitKind
 from arranger.projections import snapshot
 from arranger.projections.derived.awaited_room import takes_none
 from arranger.projections.derived.departing import ends_by_itself, hanging
@@ -120,6 +121,9 @@ def _in_the_way(
         starts.update(of.start_ms for of in every if isinstance(of, k.Reserved) and of.job_uid == uid and of.pods)
         if all(leaves_late(state.jobs[placed.job_uid], cycle.time_ms, start_ms) for start_ms in starts):
             yield uid, f"{placed.job_uid} becomes a guest of {uid}, and can't leave before that is expected to start"
+        # A guest because of a limit of queues may use a quota. What others got before leaves still less of it.
+        if not state.queue_tree.limited and _uses_its_quota(state, cycle, placed.job_uid, uid):
+            yield uid, f"{placed.job_uid} becomes a guest of {uid}, and uses a quota that this needs"
     if any(isinstance(of, k.Preempted) for of in before):
         return
     # A job that gets its first reservation in this cycle has this room from its turn on. So has one whose reservation
@@ -688,7 +692,26 @@ def _is_closed(state: State, cycle: k.CycleTaken, job: JobRecord, host: JobRecor
     """Whether a job can't be a guest in a host's reserved room."""
     start_ms = state.reservations[host.uid].decided.start_ms
     late = leaves_late(job, cycle.time_ms, start_ms)
-    return late or job.uid in host.slots.asked or _may_start(state, cycle, host)
+    return (
+        late
+        or job.uid in host.slots.asked
+        or _uses_its_quota(state, cycle, job.uid, host.uid)
+        or _may_start(state, cycle, host)
+    )
+
+
+def _uses_its_quota(state: State, cycle: k.CycleTaken, uid: str, of_host: str) -> bool:
+    """Whether a ResourceQuota leaves less than a host with reserved room needs once a job's quorum uses it too. The API
+    server counts the pods of a guest until they are gone, so it would refuse those of the host. And as soon as the host
+    lacks a quota, it has no reservation any more (decision 77). Nothing keeps a quota from further pods of a job."""
+    job, host = state.jobs[uid], state.jobs[of_host]
+    if job.placements or job.seen.namespace != host.seen.namespace:
+        return False
+    quotas = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms).placing.quotas
+    for group, pods in pods_of(quorum_needs(job, BUILT_IN.pod_policy(job, cycle.config))).items():
+        quotas.take(job, group, pods)
+    lacks = quotas.lacks(host, state.reservations[of_host].pods)
+    return any(lack.limit == LimitKind.QUOTA for lack in lacks)
 
 
 def leaves_late(job: JobRecord, time_ms: int, start_ms: int) -> bool:

@@ -12,8 +12,11 @@ from arranger.model.job import ScheduleState, Stage
 from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.queues import known_jobs
+from arranger.scheduling.room.reservations import Reservations
 from tests.simulation import room_rules
+from tests.simulation.conservation import needless
 from tests.simulation.room_record import TIMES, RoomRecord
+from tests.unit.test_limits_of_hosts import behind
 from tests.unit.test_preemption import GPU, running, waiting, world
 from tests.world import World, shape
 
@@ -176,3 +179,27 @@ def test_a_job_whose_leader_has_finished_and_that_gives_room_is_a_problem(monkey
     waiting(of, "high", 4, priority=9)
     of.change_pod(low.bound[0, 0], phase="Succeeded", ready=False)
     assert ["its leader has finished" in problem for problem in forbidden(of)] == [True]
+
+
+def waits_without_need(of: World) -> list[str]:
+    """The jobs (UIDs) that wait without need after a cycle that decides nothing."""
+    cycle = k.CycleTaken(of.state.offset, of.now_ms, of.config)
+    return [uid for uid, _ in needless(of.state, cycle, [], before=None, events=[cycle])]
+
+
+def test_that_a_job_waits_which_would_use_a_quota_that_the_job_in_front_needs_is_no_problem() -> None:
+    of, _, small = behind(quota={"count/pods": 9})
+    assert waits_without_need(of) == []
+    of.quota("few", {"count/pods": 10})
+    assert waits_without_need(of) == [small.uid], "there is enough for both"
+
+
+def test_a_guest_that_uses_a_quota_which_its_host_needs_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Reservations, "_needs_its_quota", lambda *_: False)
+    for pods, problems in ((9, 1), (10, 0)):
+        of, gang, small = behind(quota={"count/pods": pods}, settled=False)
+        cycle, *events = take_cycle(of.state, of.config, of.now_ms)
+        [placed] = [event for event in events if isinstance(event, k.Placed)]
+        assert placed.job_uid == small.uid and placed.hosts == (gang.uid,)
+        found = [problem for _, problem in room_rules._in_the_way(of.state, cycle, placed, (), events)]
+        assert ["uses a quota that this needs" in problem for problem in found] == [True] * problems

@@ -11,7 +11,7 @@ FOUR = shape(gpus=4)
 
 
 def behind(
-    queue: str = "", further: int = 0, quota: dict[str, int] | None = None, **limits: object
+    queue: str = "", further: int = 0, quota: dict[str, int] | None = None, settled: bool = True, **limits: object
 ) -> tuple[World, JobRecord, JobRecord]:
     """Eight nodes of four GPUs. Two fillers end in 15 s. A gang of seven nodes has a reservation, and a job of one node
     is behind it in its queue."""
@@ -33,7 +33,8 @@ def behind(
     if further:
         world.node("n8", gpus=further)  # too small for the gang's pods
     small = world.job("small", leader=shape(gpus=further) if further else FOUR, of_queue=queue, created=world.now_ms)
-    world.settle()
+    if settled:
+        world.settle()
     return world, gang, small
 
 
