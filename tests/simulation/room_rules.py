@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
+import numpy as np
 
 from arranger.events import kinds as k
 from arranger.events.facts import LackOfNodes, PreemptionKind, Victim
@@ -167,11 +168,13 @@ def taken_before(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -
 
 def _fits_until(state: State, cycle: k.CycleTaken, job: JobRecord, events: Sequence[k.Event], last: k.Placed) -> bool:
     """Whether a quorum fits once those have left who leave anyway, beside all that a cycle has reserved, but for the
-    last of its placements."""
+    room of the last of its placements. Only room is kept, neither a claim that one pod alone may use nor else what pods
+    are to each other."""
     reserved = [of for of in events if isinstance(of, k.Reserved)]
     before = [cycle, *reserved, *(of for of in events[: events.index(last)] if isinstance(of, k.Placed))]
-    fitted = _may_start(folded(state, before), cycle, job, alone=False, guests=False)
-    return fitted and not _may_start(folded(state, [*before, last]), cycle, job, guests=False)
+    after = folded(state, before)
+    fitted = _may_start(after, cycle, job, alone=False, guests=False)
+    return fitted and not _may_start(after, cycle, job, guests=False, taken=last)
 
 
 def _is_behind(state: State, job: JobRecord, other: JobRecord) -> bool:
@@ -720,12 +723,23 @@ def leaves_late(job: JobRecord, time_ms: int, start_ms: int) -> bool:
     return start_ms > 0 and max(by_ms, default=0) >= start_ms
 
 
-def _may_start(state: State, cycle: k.CycleTaken, job: JobRecord, *, alone: bool = True, guests: bool = True) -> bool:
+def _may_start(
+    state: State,
+    cycle: k.CycleTaken,
+    job: JobRecord,
+    *,
+    alone: bool = True,
+    guests: bool = True,
+    taken: k.Placed | None = None,
+) -> bool:
     """Whether a quorum fits once those have left who leave anyway, assumed pods too, and with `guests` its guests;
-    unless it is `alone`, beside the reservations of others. What a guest of several leaves is held for the others."""
+    unless it is `alone`, beside the reservations of others. What a guest of several leaves is held for the others. The
+    room of a placement that is `taken` isn't there."""
     placer = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
     if not alone:
         hold_for_others(state, placer, cycle, job, left=True)
+    if taken is not None:
+        _take_room(state, placer, taken)
     vacating = Vacating(state, placer.placing)
     vacating.release(vacating.of_pods(vacating.leaving))
     guests = guests and not takes_none(job, cycle.config)  # else it asks none of them to leave
@@ -752,6 +766,15 @@ def _may_start(state: State, cycle: k.CycleTaken, job: JobRecord, *, alone: bool
     soon = [pod for pod in deleted if holds(pod) and (pod.owner is not None or 0 < pod.times.leave_by_ms <= by_ms)]
     vacating.release(vacating.of_pods(soon))
     return placer.fits(job)
+
+
+def _take_room(state: State, placer: Placer, placed: k.Placed) -> None:
+    """Take the room of these pods out of the placer's view."""
+    rows, groups = placer.view.node_index.rows(), state.jobs[placed.job_uid].valid_spec.groups
+    for of in placed.pods:
+        amounts = placer.view.amounts(groups[of.group].shape.requests)
+        count = sum(last - first + 1 for first, last in of.indices)
+        placer.view.hold(np.array([rows[of.node]]), np.array([amounts * count]))
 
 
 def _needs(placer: Placer, job: JobRecord, slots: Collection[SlotKey]) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind, Victim
 from arranger.model.job import ScheduleState, Stage
+from arranger.model.pod import PodRules
 from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.queues import known_jobs
@@ -203,3 +204,29 @@ def test_a_guest_that_uses_a_quota_which_its_host_needs_is_a_problem(monkeypatch
         assert placed.job_uid == small.uid and placed.hosts == (gang.uid,)
         found = [problem for _, problem in room_rules._in_the_way(of.state, cycle, placed, (), events)]
         assert ["uses a quota that this needs" in problem for problem in found] == [True] * problems
+
+
+def taken_before(nodes: dict[str, int], rules: PodRules | None = None) -> list[str]:
+    """What is wrong with a cycle that gives nodes to a small job, while 7 CPUs of `n0` come by themselves, and a job
+    before it in its queue needs 9 of a node."""
+    of = World()
+    of.node("n0", cpu=10)
+    old = of.job("old", leader=shape(cpu=1), workers=1, worker=shape(cpu=7), min_workers=1)
+    of.settle()
+    for name, cpu in nodes.items():
+        of.node(name, cpu=cpu)
+    of.change_pod(old.bound[0, 0], phase="Succeeded", ready=False)
+    of.job("large", leader=shape(cpu=9, rules=rules), priority=9)
+    of.job("small", leader=shape(cpu=2, rules=rules))
+    cycle, *events = take_cycle(of.state, of.config, of.now_ms)
+    assert [event.job_uid for event in events if isinstance(event, k.Placed)] == ["uid-small"]
+    return [problem for _, problem in room_rules.taken_before(of.state, cycle, [cycle, *events])]
+
+
+def test_who_takes_room_that_would_come_for_a_job_before_it_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Reservations, "_coming", lambda *_: None)
+    assert taken_before({}) == ["gets nodes that large would have got by itself, which comes before it"]
+
+
+def test_who_takes_a_claim_that_a_job_before_it_would_use_alone_is_none() -> None:
+    assert taken_before({"n1": 2}, PodRules(exclusive=("own",))) == []
