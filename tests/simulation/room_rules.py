@@ -684,10 +684,18 @@ def hold_for_others(
 
 
 def limits_kept(state: State, placer: Placer, cycle: k.CycleTaken, reservations: Reservations) -> KeptLimits:
-    """The limits that are kept for others once all jobs have had their turns."""
+    """The limits that are kept for others once all jobs have had their turns: also for those that lack room by now,
+    and have none reserved."""
     waiting, others = waiting_jobs(state, cycle.time_ms), _preempting(state, placer, cycle)
     limits = KeptLimits(state, placer, waiting, reservations=reservations, others=others)
     limits._turned.update(state.kept_limits)
+    for job in waiting:
+        known = state.kept_limits.get(job.uid)
+        limit = known.decided.limit if known is not None else None
+        shortage = job.waits.shortage if job.waits is not None else None
+        lacks_room = isinstance(shortage, LackOfNodes) and not shortage.infeasible
+        if limit is not None and lacks_room and job.uid not in reservations.held:
+            limits._put(limits._first, job, limit)
     return limits
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from arranger.events import kinds as k
-from arranger.events.facts import PreemptionKind, Victim
+from arranger.events.facts import LackOfNodes, PreemptionKind, Victim
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.pod import PodRules
 from arranger.projections.jobs.records import JobRecord
@@ -17,6 +17,8 @@ from arranger.scheduling.room.reservations import Reservations
 from tests.simulation import room_rules
 from tests.simulation.conservation import needless
 from tests.simulation.room_record import TIMES, RoomRecord
+from tests.unit.test_kept_limits import at_its_limit, end
+from tests.unit.test_kept_limits import small as small_job
 from tests.unit.test_limits_of_hosts import behind
 from tests.unit.test_preemption import GPU, running, waiting, world
 from tests.world import World, shape
@@ -230,3 +232,19 @@ def test_who_takes_room_that_would_come_for_a_job_before_it_is_a_problem(monkeyp
 
 def test_who_takes_a_claim_that_a_job_before_it_would_use_alone_is_none() -> None:
     assert taken_before({"n1": 2}, PodRules(exclusive=("own",))) == []
+
+
+def test_that_a_limit_is_kept_for_a_job_that_lacks_room_by_now_and_has_none_reserved_is_no_problem() -> None:
+    of, runners, large = at_its_limit()
+    for number, node in enumerate(of.state.nodes.rows):
+        if not any(node in job.placements.values() for job in runners):
+            of.pod(f"other-{number}", node, gpus=4)
+    [taken] = runners[0].placements.values()
+    end(of, runners[0])
+    of.pod("other", taken, gpus=4)
+    end(of, runners[1])
+    assert isinstance(large.waits.shortage, LackOfNodes) and large.uid in of.state.kept_limits
+    assert large.uid not in of.state.reservations
+    behind_it = small_job(of, "behind it", preemptible=False)
+    assert behind_it.waits.shortage.kept_by == (large.uid,)
+    assert waits_without_need(of) == []
