@@ -123,7 +123,8 @@ def _in_the_way(
         if all(leaves_late(state.jobs[placed.job_uid], cycle.time_ms, start_ms) for start_ms in starts):
             yield uid, f"{placed.job_uid} becomes a guest of {uid}, and can't leave before that is expected to start"
         # A guest because of a limit of queues may use a quota. What others got before leaves still less of it.
-        if not state.queue_tree.limited and _uses_its_quota(state, cycle, placed.job_uid, uid):
+        grown = Counter(group for group, _ in expand(placed.pods)) if state.jobs[placed.job_uid].placements else None
+        if not state.queue_tree.limited and _uses_its_quota(state, cycle, placed.job_uid, uid, grown):
             yield uid, f"{placed.job_uid} becomes a guest of {uid}, and uses a quota that this needs"
     if any(isinstance(of, k.Preempted) for of in before):
         return
@@ -706,20 +707,23 @@ def _is_closed(state: State, cycle: k.CycleTaken, job: JobRecord, host: JobRecor
     return (
         late
         or job.uid in host.slots.asked
-        or _uses_its_quota(state, cycle, job.uid, host.uid)
+        or (not job.placements and _uses_its_quota(state, cycle, job.uid, host.uid))
         or _may_start(state, cycle, host)
     )
 
 
-def _uses_its_quota(state: State, cycle: k.CycleTaken, uid: str, of_host: str) -> bool:
-    """Whether a ResourceQuota leaves less than a host with reserved room needs once a job's quorum uses it too. The API
-    server counts the pods of a guest until they are gone, so it would refuse those of the host. And as soon as the host
-    lacks a quota, it has no reservation any more (decision 77). Nothing keeps a quota from further pods of a job."""
+def _uses_its_quota(
+    state: State, cycle: k.CycleTaken, uid: str, of_host: str, of_job: Counter[int] | None = None
+) -> bool:
+    """Whether a ResourceQuota leaves less than a host with reserved room needs once so many pods of a job's groups,
+    None for its quorum, use it too. The API server counts the pods of a guest until they are gone, so it would refuse
+    those of the host. And as soon as the host lacks a quota, it has no reservation any more (decision 77)."""
     job, host = state.jobs[uid], state.jobs[of_host]
-    if job.placements or job.seen.namespace != host.seen.namespace:
+    if job.seen.namespace != host.seen.namespace:
         return False
     quotas = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms).placing.quotas
-    for group, pods in pods_of(quorum_needs(job, BUILT_IN.pod_policy(job, cycle.config))).items():
+    needed = pods_of(quorum_needs(job, BUILT_IN.pod_policy(job, cycle.config))) if of_job is None else of_job
+    for group, pods in needed.items():
         quotas.take(job, group, pods)
     lacks = quotas.lacks(host, state.reservations[of_host].pods)
     return any(lack.limit == LimitKind.QUOTA for lack in lacks)

@@ -75,3 +75,17 @@ def test_a_guest_uses_none_of_a_quota_that_the_job_in_front_needs() -> None:
     world, gang, small = behind(quota={"count/pods": 9})
     assert not small.placements
     assert starts(world, gang)
+
+
+@pytest.mark.parametrize("least", [1, 2])
+def test_nor_do_its_workers_beyond_the_least(least: int) -> None:
+    world, gang, _ = behind(quota={"count/pods": 12})
+    smaller = world.job(
+        "smaller", workers=4, worker=shape(gpus=1), min_workers=least, equals=True, created=world.now_ms
+    )
+    for _ in range(3):
+        world.settle()
+        world.pass_time(1)
+    assert len(smaller.placements) == 2 and smaller.slots.hosts == (gang.uid,)
+    assert smaller.waits.shortage.of_nodes
+    assert starts(world, gang)
