@@ -147,5 +147,7 @@ def _gets_nodes(state: State, cycle: CycleTaken, job: JobRecord, *, as_guest: bo
         return False
     tried = placer.quorum(job)
     if tried.quorum_stands and not tried.pieces:
-        placer.further(tried, None)
+        hosts = [(state.jobs[uid], of.pods) for uid, of in state.reservations.items() if as_guest and uid != job.uid]
+        with placer.placing.quotas.kept_for(hosts, job):
+            placer.further(tried, None)
     return bool(tried.pieces)

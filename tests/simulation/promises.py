@@ -46,6 +46,8 @@ OUTLIVED, NODES, BEFORE_IT, STALE = "outlived", "nodes", "one before it", "stale
 ITSELF, RULES, ASSUMED, LOST, BEYOND = "itself", "rules", "assumed", "the log is lost", "beyond its share"
 #: The watches of what rules are made of.
 _RULES = (k.Watched.QUEUE, k.Watched.NAMESPACE, k.Watched.PRIORITY_CLASS, k.Watched.QUOTA, k.Watched.LIMIT_RANGE)
+#: So long a job counts as one that is about to end after one of its workers has finished.
+_FINISHING_MS = 30_000
 
 
 @dataclass
@@ -171,6 +173,8 @@ class Promises:
                 self._let_go(uid, BEFORE_IT)
             elif self._config.dry_run and state.jobs[uid].dry_run is None and _takes_room(state, uid):
                 continue  # nobody is asked to leave before its pods have been tried
+            elif _takes_room(state, uid) and _some_finish(state):
+                continue  # nobody is asked to leave for what comes within seconds (decision 81)
             elif uid not in served:
                 late_ms = state.time_ms - promise.start_ms
                 return uid, f"{promise.seen.name} was promised nodes {late_ms} ms ago, and a cycle gives it none"
@@ -314,6 +318,12 @@ def _takes_room(state: State, uid: str) -> bool:
     waits = state.jobs[uid].waits
     guests = any(uid in job.slots.hosts and job.placements for job in state.jobs.values())
     return guests or (waits is not None and waits.shortage.untried)
+
+
+def _some_finish(state: State) -> bool:
+    """Whether a job counts as one that is about to end: a worker of it has finished, and no longer ago than 30 s."""
+    finishing = (of for of in state.jobs.values() if of.placements and of.slots.finished)
+    return any(0 <= state.time_ms - of.times.finished_ms < _FINISHING_MS for of in finishing)
 
 
 def _still_there(state: State) -> bool:

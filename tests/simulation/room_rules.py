@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
+import numpy as np
 
 from arranger.events import kinds as k
 from arranger.events.facts import LackOfNodes, PreemptionKind, Victim
@@ -14,6 +15,7 @@ from arranger.model.job import LEADER_GROUP, CleanPodPolicy, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.pod import TERMINAL, Phase
 from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode, QueueSpec
+from arranger.model.quota import LimitKind
 from arranger.projections import snapshot
 from arranger.projections.derived.awaited_room import takes_none
 from arranger.projections.derived.departing import ends_by_itself, hanging
@@ -126,6 +128,10 @@ def _in_the_way(
         starts.update(of.start_ms for of in every if isinstance(of, k.Reserved) and of.job_uid == uid and of.pods)
         if all(leaves_late(state.jobs[placed.job_uid], cycle.time_ms, start_ms) for start_ms in starts):
             yield uid, f"{placed.job_uid} becomes a guest of {uid}, and can't leave before that is expected to start"
+        # A guest because of a limit of queues may use a quota. What others got before leaves still less of it.
+        grown = Counter(group for group, _ in expand(placed.pods)) if state.jobs[placed.job_uid].placements else None
+        if not state.queue_tree.limited and _uses_its_quota(state, cycle, placed.job_uid, uid, grown):
+            yield uid, f"{placed.job_uid} becomes a guest of {uid}, and uses a quota that this needs"
     if any(isinstance(of, k.Preempted) for of in before):
         return
     # A job that gets its first reservation in this cycle has this room from its turn on. So has one whose reservation
@@ -169,11 +175,13 @@ def taken_before(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -
 
 def _fits_until(state: State, cycle: k.CycleTaken, job: JobRecord, events: Sequence[k.Event], last: k.Placed) -> bool:
     """Whether a quorum fits once those have left who leave anyway, beside all that a cycle has reserved, but for the
-    last of its placements."""
+    room of the last of its placements. Only room is kept, neither a claim that one pod alone may use nor else what pods
+    are to each other."""
     reserved = [of for of in events if isinstance(of, k.Reserved)]
     before = [cycle, *reserved, *(of for of in events[: events.index(last)] if isinstance(of, k.Placed))]
-    fitted = _may_start(folded(state, before), cycle, job, alone=False, guests=False)
-    return fitted and not _may_start(folded(state, [*before, last]), cycle, job, guests=False)
+    after = folded(state, before)
+    fitted = _may_start(after, cycle, job, alone=False, guests=False)
+    return fitted and not _may_start(after, cycle, job, guests=False, taken=last)
 
 
 def _is_behind(state: State, job: JobRecord, other: JobRecord) -> bool:
@@ -684,10 +692,18 @@ def hold_for_others(
 
 
 def limits_kept(state: State, placer: Placer, cycle: k.CycleTaken, reservations: Reservations) -> KeptLimits:
-    """The limits that are kept for others once all jobs have had their turns."""
+    """The limits that are kept for others once all jobs have had their turns: also for those that lack room by now,
+    and have none reserved."""
     waiting, others = waiting_jobs(state, cycle.time_ms), _preempting(state, placer, cycle)
     limits = KeptLimits(state, placer, waiting, reservations=reservations, others=others)
     limits._turned.update(state.kept_limits)
+    for job in waiting:
+        known = state.kept_limits.get(job.uid)
+        limit = known.decided.limit if known is not None else None
+        shortage = job.waits.shortage if job.waits is not None else None
+        lacks_room = isinstance(shortage, LackOfNodes) and not shortage.infeasible
+        if limit is not None and lacks_room and job.uid not in reservations.held:
+            limits._put(limits._first, job, limit)
     return limits
 
 
@@ -695,7 +711,29 @@ def _is_closed(state: State, cycle: k.CycleTaken, job: JobRecord, host: JobRecor
     """Whether a job can't be a guest in a host's reserved room."""
     start_ms = state.reservations[host.uid].decided.start_ms
     late = leaves_late(job, cycle.time_ms, start_ms)
-    return late or job.uid in host.slots.asked or _may_start(state, cycle, host)
+    return (
+        late
+        or job.uid in host.slots.asked
+        or (not job.placements and _uses_its_quota(state, cycle, job.uid, host.uid))
+        or _may_start(state, cycle, host)
+    )
+
+
+def _uses_its_quota(
+    state: State, cycle: k.CycleTaken, uid: str, of_host: str, of_job: Counter[int] | None = None
+) -> bool:
+    """Whether a ResourceQuota leaves less than a host with reserved room needs once so many pods of a job's groups,
+    None for its quorum, use it too. The API server counts the pods of a guest until they are gone, so it would refuse
+    those of the host. And as soon as the host lacks a quota, it has no reservation any more (decision 77)."""
+    job, host = state.jobs[uid], state.jobs[of_host]
+    if job.seen.namespace != host.seen.namespace:
+        return False
+    quotas = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms).placing.quotas
+    needed = pods_of(quorum_needs(job, BUILT_IN.pod_policy(job, cycle.config))) if of_job is None else of_job
+    for group, pods in needed.items():
+        quotas.take(job, group, pods)
+    lacks = quotas.lacks(host, state.reservations[of_host].pods)
+    return any(lack.limit == LimitKind.QUOTA for lack in lacks)
 
 
 def leaves_late(job: JobRecord, time_ms: int, start_ms: int) -> bool:
@@ -704,12 +742,23 @@ def leaves_late(job: JobRecord, time_ms: int, start_ms: int) -> bool:
     return start_ms > 0 and max(by_ms, default=0) >= start_ms
 
 
-def _may_start(state: State, cycle: k.CycleTaken, job: JobRecord, *, alone: bool = True, guests: bool = True) -> bool:
+def _may_start(
+    state: State,
+    cycle: k.CycleTaken,
+    job: JobRecord,
+    *,
+    alone: bool = True,
+    guests: bool = True,
+    taken: k.Placed | None = None,
+) -> bool:
     """Whether a quorum fits once those have left who leave anyway, assumed pods too, and with `guests` its guests;
-    unless it is `alone`, beside the reservations of others. What a guest of several leaves is held for the others."""
+    unless it is `alone`, beside the reservations of others. What a guest of several leaves is held for the others. The
+    room of a placement that is `taken` isn't there."""
     placer = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
     if not alone:
         hold_for_others(state, placer, cycle, job, left=True)
+    if taken is not None:
+        _take_room(state, placer, taken)
     vacating = Vacating(state, placer.placing)
     vacating.release(vacating.of_pods(vacating.leaving))
     guests = guests and not takes_none(job, cycle.config)  # else it asks none of them to leave
@@ -736,6 +785,15 @@ def _may_start(state: State, cycle: k.CycleTaken, job: JobRecord, *, alone: bool
     soon = [pod for pod in deleted if holds(pod) and (pod.owner is not None or 0 < pod.times.leave_by_ms <= by_ms)]
     vacating.release(vacating.of_pods(soon))
     return placer.fits(job)
+
+
+def _take_room(state: State, placer: Placer, placed: k.Placed) -> None:
+    """Take the room of these pods out of the placer's view."""
+    rows, groups = placer.view.node_index.rows(), state.jobs[placed.job_uid].valid_spec.groups
+    for of in placed.pods:
+        amounts = placer.view.amounts(groups[of.group].shape.requests)
+        count = sum(last - first + 1 for first, last in of.indices)
+        placer.view.hold(np.array([rows[of.node]]), np.array([amounts * count]))
 
 
 def _needs(placer: Placer, job: JobRecord, slots: Collection[SlotKey]) -> bool:

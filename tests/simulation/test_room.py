@@ -7,13 +7,19 @@ import msgspec
 import pytest
 
 from arranger.events import kinds as k
-from arranger.events.facts import PreemptionKind, Victim
+from arranger.events.facts import LackOfNodes, PreemptionKind, Victim
 from arranger.model.job import ScheduleState, Stage
+from arranger.model.pod import PodRules
 from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.queues import known_jobs
+from arranger.scheduling.room.reservations import Reservations
 from tests.simulation import room_rules
+from tests.simulation.conservation import needless
 from tests.simulation.room_record import TIMES, RoomRecord
+from tests.unit.test_kept_limits import at_its_limit, end
+from tests.unit.test_kept_limits import small as small_job
+from tests.unit.test_limits_of_hosts import behind
 from tests.unit.test_preemption import GPU, running, waiting, world
 from tests.world import World, shape
 
@@ -176,3 +182,69 @@ def test_a_job_whose_leader_has_finished_and_that_gives_room_is_a_problem(monkey
     waiting(of, "high", 4, priority=9)
     of.change_pod(low.bound[0, 0], phase="Succeeded", ready=False)
     assert ["its leader has finished" in problem for problem in forbidden(of)] == [True]
+
+
+def waits_without_need(of: World) -> list[str]:
+    """The jobs (UIDs) that wait without need after a cycle that decides nothing."""
+    cycle = k.CycleTaken(of.state.offset, of.now_ms, of.config)
+    return [uid for uid, _ in needless(of.state, cycle, [], before=None, events=[cycle])]
+
+
+def test_that_a_job_waits_which_would_use_a_quota_that_the_job_in_front_needs_is_no_problem() -> None:
+    of, _, small = behind(quota={"count/pods": 9})
+    assert waits_without_need(of) == []
+    of.quota("few", {"count/pods": 10})
+    assert waits_without_need(of) == [small.uid], "there is enough for both"
+
+
+def test_a_guest_that_uses_a_quota_which_its_host_needs_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Reservations, "_needs_its_quota", lambda *_: False)
+    for pods, problems in ((9, 1), (10, 0)):
+        of, gang, small = behind(quota={"count/pods": pods}, settled=False)
+        cycle, *events = take_cycle(of.state, of.config, of.now_ms)
+        [placed] = [event for event in events if isinstance(event, k.Placed)]
+        assert placed.job_uid == small.uid and placed.hosts == (gang.uid,)
+        found = [problem for _, problem in room_rules._in_the_way(of.state, cycle, placed, (), events)]
+        assert ["uses a quota that this needs" in problem for problem in found] == [True] * problems
+
+
+def taken_before(nodes: dict[str, int], rules: PodRules | None = None) -> list[str]:
+    """What is wrong with a cycle that gives nodes to a small job, while 7 CPUs of `n0` come by themselves, and a job
+    before it in its queue needs 9 of a node."""
+    of = World()
+    of.node("n0", cpu=10)
+    old = of.job("old", leader=shape(cpu=1), workers=1, worker=shape(cpu=7), min_workers=1)
+    of.settle()
+    for name, cpu in nodes.items():
+        of.node(name, cpu=cpu)
+    of.change_pod(old.bound[0, 0], phase="Succeeded", ready=False)
+    of.job("large", leader=shape(cpu=9, rules=rules), priority=9)
+    of.job("small", leader=shape(cpu=2, rules=rules))
+    cycle, *events = take_cycle(of.state, of.config, of.now_ms)
+    assert [event.job_uid for event in events if isinstance(event, k.Placed)] == ["uid-small"]
+    return [problem for _, problem in room_rules.taken_before(of.state, cycle, [cycle, *events])]
+
+
+def test_who_takes_room_that_would_come_for_a_job_before_it_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Reservations, "_coming", lambda *_: None)
+    assert taken_before({}) == ["gets nodes that large would have got by itself, which comes before it"]
+
+
+def test_who_takes_a_claim_that_a_job_before_it_would_use_alone_is_none() -> None:
+    assert taken_before({"n1": 2}, PodRules(exclusive=("own",))) == []
+
+
+def test_that_a_limit_is_kept_for_a_job_that_lacks_room_by_now_and_has_none_reserved_is_no_problem() -> None:
+    of, runners, large = at_its_limit()
+    for number, node in enumerate(of.state.nodes.rows):
+        if not any(node in job.placements.values() for job in runners):
+            of.pod(f"other-{number}", node, gpus=4)
+    [taken] = runners[0].placements.values()
+    end(of, runners[0])
+    of.pod("other", taken, gpus=4)
+    end(of, runners[1])
+    assert isinstance(large.waits.shortage, LackOfNodes) and large.uid in of.state.kept_limits
+    assert large.uid not in of.state.reservations
+    behind_it = small_job(of, "behind it", preemptible=False)
+    assert behind_it.waits.shortage.kept_by == (large.uid,)
+    assert waits_without_need(of) == []

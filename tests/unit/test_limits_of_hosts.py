@@ -11,7 +11,7 @@ FOUR = shape(gpus=4)
 
 
 def behind(
-    queue: str = "", further: int = 0, quota: dict[str, int] | None = None, **limits: object
+    queue: str = "", further: int = 0, quota: dict[str, int] | None = None, settled: bool = True, **limits: object
 ) -> tuple[World, JobRecord, JobRecord]:
     """Eight nodes of four GPUs. Two fillers end in 15 s. A gang of seven nodes has a reservation, and a job of one node
     is behind it in its queue."""
@@ -33,7 +33,8 @@ def behind(
     if further:
         world.node("n8", gpus=further)  # too small for the gang's pods
     small = world.job("small", leader=shape(gpus=further) if further else FOUR, of_queue=queue, created=world.now_ms)
-    world.settle()
+    if settled:
+        world.settle()
     return world, gang, small
 
 
@@ -73,4 +74,18 @@ def test_a_guest_uses_none_of_a_quota_that_the_job_in_front_needs() -> None:
     assert small.slots.hosts == (gang.uid,)  # without a quota
     world, gang, small = behind(quota={"count/pods": 9})
     assert not small.placements
+    assert starts(world, gang)
+
+
+@pytest.mark.parametrize("least", [1, 2])
+def test_nor_do_its_workers_beyond_the_least(least: int) -> None:
+    world, gang, _ = behind(quota={"count/pods": 12})
+    smaller = world.job(
+        "smaller", workers=4, worker=shape(gpus=1), min_workers=least, equals=True, created=world.now_ms
+    )
+    for _ in range(3):
+        world.settle()
+        world.pass_time(1)
+    assert len(smaller.placements) == 2 and smaller.slots.hosts == (gang.uid,)
+    assert smaller.waits.shortage.of_nodes
     assert starts(world, gang)

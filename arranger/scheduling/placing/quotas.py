@@ -317,6 +317,23 @@ class Quotas:
         self.give_back(mark)
         return lack is not None and lack.limit == LimitKind.QUOTA
 
+    @contextmanager
+    def kept_for(self, hosts: Iterable[tuple[JobRecord, Pods]], job: JobRecord) -> Iterator[None]:
+        """Meanwhile the quotas of a job's namespace leave to it only what so many pods of the groups of each of these
+        hosts don't need."""
+        kept, namespace = list[tuple[_Account, str, int]](), _namespace_of(job)
+        there = [(host.valid_spec, needs) for host, needs in hosts if _namespace_of(host) == namespace]
+        for account in self._accounts.get(namespace, ()) if there else ():
+            each = [_sum(account, spec, needs) for spec, needs in there]
+            kept += [(account, name, max(of.get(name, 0) for of in each)) for name in account.left]
+        for account, name, value in kept:
+            account.take(name, value)
+        try:
+            yield
+        finally:
+            for account, name, value in kept:
+                account.take(name, -value)
+
     def over(self, job: JobRecord) -> bool:
         """Whether the job's queue, or one above it, has more than a limit allows, as after the limit was lowered."""
         return self._room is not None and self._room.over(queue_of(self._state, job))

@@ -900,10 +900,17 @@ class Reservations:
             told.kept_by = self._keeping_out(job, told)
 
     def _lend(self, tried: PlacementTry, pods: int | None) -> bool:
-        done = len(tried.pieces)
+        done, known = len(tried.pieces), tried.shortage
         is_guest = bool(tried.hosts)
-        free = self._open_to_guests(tried.job)
-        more = self._further(tried, pods, free)
+        free = self._open_to_guests(tried.job, quorum=False)
+        hosts, quotas = [with_reservation(self._state, uid) for uid in free], self._placer.placing.quotas
+        with quotas.kept_for(hosts, tried.job):
+            more = self._further(tried, pods, free)
+        short = tried.shortage
+        if short is not None and short.quota is not None:
+            each = {short.group: tried.groups[short.group].group_size}
+            if quotas.lack(tried.job, each) is None:  # they lack nothing but what is kept of it for the hosts
+                tried.shortage = known
         if len(tried.pieces) > done:
             self._note_hosts(tried, free)
             self._occupy(tried, tried.pieces[done:] if is_guest else [])
@@ -1046,11 +1053,11 @@ class Reservations:
         found = [uid for uid, of in self._held.items() if not rows.isdisjoint(of.rooms.rows.tolist())]
         tried.hosts = tuple(uid for uid in found if uid in free or uid in tried.hosts)
 
-    def _open_to_guests(self, job: JobRecord, *, late: bool = False) -> dict[str, HeldRoom]:
+    def _open_to_guests(self, job: JobRecord, *, late: bool = False, quorum: bool = True) -> dict[str, HeldRoom]:
         """The reserved room in which a job may be a guest. Who starts in room that the job in front can use now would
         be asked to leave at once, and be in its way if its turn is still to come. So would who starts in room of a job
-        that only waits for its own pods, and who can't leave before a start that is known, but `late`; and who uses a
-        ResourceQuota that the job in front needs, because that counts pods until they are gone."""
+        that only waits for its own pods, and who can't leave before a start that is known, but `late`; and whose
+        `quorum` uses a ResourceQuota that the job in front needs, because that counts pods until they are gone."""
         jobs = self._state.jobs
         held = {
             uid: of
@@ -1058,7 +1065,7 @@ class Reservations:
             if job.uid not in jobs[uid].slots.asked and not self._vacating.own_gone_ms(jobs[uid])
         }
         held = {uid: of for uid, of in held.items() if late or self.leaves_in_time(job, of.start_ms)}
-        if not job.placements and self._placer.placing.quotas.limits(job):
+        if quorum and not job.placements and self._placer.placing.quotas.limits(job):
             held = {uid: of for uid, of in held.items() if not self._needs_its_quota(uid, job)}
         return {uid: of for uid, of in held.items() if not self.may_start(uid)}
 
