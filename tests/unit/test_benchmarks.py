@@ -49,8 +49,8 @@ def test_a_benchmark_of_the_core_runs_and_its_results_agree(name: str, tmp_path:
     figures = {str(figure["name"]): figure for figure in quick_run(tmp_path, name)[name]}
     equal = {
         "fold": "restored equals encoded", "cycle": "  same nodes as the scan", "queues": "  they fill the cluster",
-        "explaining": "  equal answers each time", "search": "  equal events each time", "measures": "  every pod and every job is counted",
-        "openb": "same devices as that",
+        "search": "  equal events each time", "measures": "  every pod and every job is counted",
+        "openb": "same devices as that", "explaining": "  equal answers each time",
         "guests": "no fewer GPUs are used with Guests than with Known",
         "fairness": "no queues starts each job when first fit does, on one node",
     }[name]  # fmt: skip
