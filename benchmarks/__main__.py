@@ -26,6 +26,7 @@ NAMES = (
     "queues",
     "measures",
     "room",
+    "explaining",
     "churn",
     "search",
     "scale",
@@ -73,9 +74,9 @@ _BEGIN, _END = "<!-- last run -->", "<!-- end of last run -->"
 )
 @click.option("--record", is_flag=True, help="Put the table into benchmarks/README.md.")
 def main(names: tuple[str, ...], quick: bool, json_path: Path | None, traces: tuple[Path, ...], record: bool) -> None:
-    """Run these benchmarks, or all: fold, follow, controller, life, cycle, queues, room, churn, search, scale, openb,
-    replay, console, browsing, job_page, client, memory, demo_up, observe, create, watching, latency, storm, peers,
-    plain_pods, growth, slow_redis, signing, simulation, fairness, guests, forecasts.
+    """Run these benchmarks, or all: fold, follow, controller, life, cycle, queues, room, explaining, churn, search,
+    scale, openb, replay, console, browsing, job_page, client, memory, demo_up, observe, create, watching, latency,
+    storm, peers, plain_pods, growth, slow_redis, signing, simulation, fairness, guests, forecasts.
 
     The exit status is 1 if a figure misses its target, or if a benchmark fails.
     """

@@ -10,7 +10,7 @@ from arranger.scheduling.cluster.fragmentation import GPU_MILLI, Mix, NodeStates
 from arranger.scheduling.cluster.neighbours import Neighbour, neighbour_of
 from arranger.scheduling.cluster.relations import attracts, keeps_away
 from arranger.scheduling.cluster.view import Chosen, ClusterView, Taken
-from arranger.scheduling.cycle import Cycles, facts_of, take_cycle, turn_of, turns_to
+from arranger.scheduling.cycle import Cycles, facts_of, reserves_for, take_cycle, turn_of, turns_to
 from arranger.scheduling.filters.nodes import Filter, Filters
 from arranger.scheduling.placing.placement_try import CycleObserver, PlacementTry, Shortage
 from arranger.scheduling.placing.quotas import quorum_lacks
@@ -106,6 +106,7 @@ __all__ = [
     "queues_view",
     "quorum_lacks",
     "recorded_order",
+    "reserves_for",
     "seniority",
     "take_cycle",
     "try_empty_cluster",

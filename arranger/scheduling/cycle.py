@@ -82,20 +82,40 @@ def turns_to(
 ) -> list[PlacementTry]:
     """What a cycle would do for the jobs before this one and for its quorum (with `further`: for the whole job).
 
-    Empty if the job isn't in the queue. The result doesn't depend on the jobs behind it, so they are skipped. With
-    `too_large`, those that certainly get no nodes are skipped too.
+    Empty if the job isn't in the queue. The result doesn't depend on the jobs behind it, nor on most of those that get
+    nothing, so they are skipped. With `too_large`, more of these are.
     """
+    return _turns_up_to(state, uid, config, time_ms, policies, further=further, too_large=too_large)[0]
+
+
+def reserves_for(state: State, uid: str, config: CycleConfig, time_ms: int, *, policies: Policies = BUILT_IN) -> bool:
+    """Whether a cycle would record a new or another reservation for one job."""
+    _, room = _turns_up_to(state, uid, config, time_ms, policies)
+    return room is not None and any(of.job_uid == uid for of in room.reservations.events()[0])
+
+
+def _turns_up_to(
+    state: State,
+    uid: str,
+    config: CycleConfig,
+    time_ms: int,
+    policies: Policies,
+    *,
+    further: bool = False,
+    too_large: TooLarge | None = None,
+) -> tuple[list[PlacementTry], Room | None]:
+    """As `turns_to`, with the room of that cycle if the job has a turn."""
     jobs = queue.waiting_jobs(state, time_ms, by_qos=config.qos_order)
     if not state.synced or all(job.uid != uid for job in jobs):
-        return []
+        return [], None
     placer = Placer(state, config, policies, time_ms=time_ms)
     jobs, over = queue.considered(state, jobs)
     tries = [placer.left_out(job, lack) for job, lack in over if job.uid == uid]
-    if not tries:
-        turns = queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms)
-        room = Room.of(state, placer, jobs)._replace(too_large=too_large)
-        tries = _take_turns(placer, turns, room, until=uid, further=further)
-    return tries
+    if tries:
+        return tries, None
+    turns = queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms)
+    room = Room.of(state, placer, jobs)._replace(too_large=too_large, asked=uid)
+    return _take_turns(placer, turns, room, until=uid, further=further), room
 
 
 class Cycles:
@@ -360,26 +380,10 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room:
     if room.preemption.is_victim(turn.job):
         return False, []
     if turn.quorum:
-        if room.surely_none(turn.job, placer):
+        found = _try_quorum(placer, turn.job, room)
+        if found is None:
             return False, []
-        room.reservations.begin(turn.job)
-        if room.reservations.keep(turn.job):
-            return False, []
-        barred = room.limits.beyond(turn.job)
-        tried = barred or placer.quorum(turn.job)
-        if not tried.quorum_stands and barred is None:
-            backfilled = room.reservations.backfill(tried)
-            tried = backfilled or room.make_room(tried) or tried
-        if tried.quorum_stands:
-            room.reservations.served(turn.job)
-            if tried.preempted is None:
-                room.limits.note(tried)
-        else:
-            room.reservations.reserve(tried)
-            if (observer := placer.placing.observer) is not None:
-                observer.in_vain(tried)
-        room.limits.turned(tried)
-        tries[uid] = tried
+        tried = tries[uid] = found
         done, more = 0, tried.quorum_stands and tried.preempted is None
     else:
         tried = tries[uid]
@@ -391,6 +395,33 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room:
         room.preemption.note(tried, pieces)
         room.reservations.note(pieces)
     return more, pieces
+
+
+def _try_quorum(placer: Placer, job: JobRecord, room: Room) -> PlacementTry | None:
+    """The try of a job's quorum, also with room that is reserved or that others have. None if it isn't tried, because
+    it waits for its own pods, or surely gets nothing."""
+    if room.surely_none(job, placer):
+        return None
+    room.reservations.begin(job)
+    if room.reservations.keep(job):
+        return None
+    barred = room.limits.beyond(job)
+    if barred is None and room.in_vain(job, placer):
+        return None
+    tried = barred or placer.quorum(job)
+    if not tried.quorum_stands and barred is None:
+        backfilled = room.reservations.backfill(tried)
+        tried = backfilled or room.make_room(tried) or tried
+    if tried.quorum_stands:
+        room.reservations.served(job)
+        if tried.preempted is None:
+            room.limits.note(tried)
+    else:
+        room.reservations.reserve(tried)
+        if (observer := placer.placing.observer) is not None:
+            observer.in_vain(tried)
+    room.limits.turned(tried)
+    return tried
 
 
 def _further(placer: Placer, tried: PlacementTry, pods: int | None, room: Room) -> bool:

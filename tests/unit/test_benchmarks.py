@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: The others start processes and servers of their own, which only works where a Redis can be started.
-WITHOUT_SERVERS = ("fold", "cycle", "queues", "measures", "search", "openb", "fairness", "guests")
+WITHOUT_SERVERS = ("fold", "cycle", "queues", "measures", "explaining", "search", "openb", "fairness", "guests")
 
 
 def quick_run(tmp_path: Path, *names: str) -> dict[str, list[dict[str, object]]]:
@@ -50,7 +50,7 @@ def test_a_benchmark_of_the_core_runs_and_its_results_agree(name: str, tmp_path:
     equal = {
         "fold": "restored equals encoded", "cycle": "  same nodes as the scan", "queues": "  they fill the cluster",
         "search": "  equal events each time", "measures": "  every pod and every job is counted",
-        "openb": "same devices as that",
+        "openb": "same devices as that", "explaining": "  equal answers each time",
         "guests": "no fewer GPUs are used with Guests than with Known",
         "fairness": "no queues starts each job when first fit does, on one node",
     }[name]  # fmt: skip

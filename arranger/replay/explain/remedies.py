@@ -6,7 +6,9 @@ that a successful change reverts are those that keep the job waiting.
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,7 +24,7 @@ from arranger.replay.explain.shortfall import untried_jobs
 from arranger.replay.reading.describe import label, placed_in, room_from
 from arranger.replay.what_if.hypothesis import answered, supposed
 from arranger.replay.what_if.one_cycle import TriesByJob
-from arranger.scheduling import PlacementTry, take_cycle, turns_to
+from arranger.scheduling import PlacementTry, reserves_for, take_cycle, turns_to
 
 #: The maximum number of cycles to find remedies in a cluster of up to `_SMALL` nodes. A larger cluster gets fewer.
 TRIES = 80
@@ -87,7 +89,7 @@ class Sought(msgspec.Struct, frozen=True):
 
 def remedies(case: WaitingCase) -> Sought:
     search = _Search(case)
-    of_kinds: list[tuple[list[Remedy], Sequence[Change]]] = []
+    of_kinds: list[tuple[list[_Helps], Sequence[Change]]] = []
     for family in families(case):
         if family.least or family.reserves:
             of_kinds.append((search.reserving(family) if family.reserves else search.least(family), ()))
@@ -101,7 +103,7 @@ def remedies(case: WaitingCase) -> Sought:
     for found, more in of_kinds:
         found.extend(search.alone(more))
     found = sorted(chain.from_iterable(of for of, _ in of_kinds), key=lambda one: (bool(one.room_from), one.lost_ms))
-    return Sought(tuple(found), search.tried, search.untried)
+    return Sought(tuple(map(search.told, found)), search.tried, search.untried)
 
 
 def blockers(case: WaitingCase, found: Sequence[Remedy]) -> tuple[tuple[Blocker, ...], tuple[Blocker, ...]]:
@@ -116,18 +118,37 @@ def blockers(case: WaitingCase, found: Sequence[Remedy]) -> tuple[tuple[Blocker,
 @dataclass(frozen=True)
 class _Outcome:
     """What a cycle with a change does: the number of the job's `pods` that it places (-1 if it isn't in the queue), the
-    jobs that give room to it, in words, the work that they lose in GPU-milliseconds, and to whom added nodes go
-    instead, in words. `asks_first`: a job ahead of it waits for the answer of a dry run, and then takes room before it.
-    `supposed`: nobody has asked yet whether the API server takes the job's own pods. `infeasible`: not even an empty
-    cluster of the nodes could hold the job."""
+    jobs that give room to it, in words, the work that they lose in GPU-milliseconds, and what tells to whom added nodes
+    go instead, in words. `asks_first`: a job ahead of it waits for the answer of a dry run, and then takes room before
+    it. `supposed`: nobody has asked yet whether the API server takes the job's own pods. `infeasible`: not even an
+    empty cluster of the nodes could hold the job."""
 
     pods: int = -1
     givers: tuple[str, ...] = ()
     lost_ms: int = 0
-    ahead_text: str = ""
+    ahead_text: Callable[[], str] = str
     asks_first: bool = False
     supposed: bool = False
     infeasible: bool = False
+
+
+class _Helps(NamedTuple):
+    """A change that helps, and what a cycle with it does, or what is to be told of it. Only those that remain at the
+    end of the search are told in full, which takes further cycles."""
+
+    change: Change
+    outcome: _Outcome
+    remedy: Remedy | None = None
+
+    @property
+    def room_from(self) -> tuple[str, ...]:
+        """As in `Remedy`."""
+        return self.outcome.givers
+
+    @property
+    def lost_ms(self) -> int:
+        """As in `Remedy`."""
+        return self.outcome.lost_ms
 
 
 def _on_added(
@@ -182,26 +203,26 @@ class _Search:
         #: Text of a change that was tried → whether the job is infeasible with it.
         self._infeasible_with: dict[str, bool] = {}
 
-    def alone(self, changes: Sequence[Change]) -> list[Remedy]:
+    def alone(self, changes: Sequence[Change]) -> list[_Helps]:
         tried = min(len(changes), self._left)
         self.untried += len(changes) - tried
         return [remedy for change in changes[:tried] for remedy in self._tried_by_steps(change)]
 
-    def _tried_by_steps(self, change: Change) -> list[Remedy]:
+    def _tried_by_steps(self, change: Change) -> list[_Helps]:
         found, following = self._tried(change), change.further
         while not found and following is not None:
             change, found, following = following, self._tried(following), following.further
         return self._lesser(change, found)
 
-    def _lesser(self, change: Change, found: list[Remedy]) -> list[Remedy]:
+    def _lesser(self, change: Change, found: list[_Helps]) -> list[_Helps]:
         """What does least of the same as a change that helps, and takes room from no more jobs."""
 
-        def tried(lesser: Change) -> list[Remedy]:
+        def tried(lesser: Change) -> list[_Helps]:
             return [one for one in self._tried(lesser) if len(one.room_from) <= len(found[0].room_from)]
 
         return found and (self._least(change.lesser, helping=tried)[1] or found)
 
-    def least(self, family: Family) -> list[Remedy]:
+    def least(self, family: Family) -> list[_Helps]:
         """The first change that helps, of a list in which every change does more than the one before."""
         of, (last, found) = family, self._least(family.alone, family.early)
         while found and of.then is not None:
@@ -218,30 +239,31 @@ class _Search:
             found = [*found, *self._feasible(family, last if found else -1)]
         return found
 
-    def _from_none(self, family: Family, likely: int) -> list[Remedy]:
+    def _from_none(self, family: Family, likely: int) -> list[_Helps]:
         """The first change of a list that helps and takes no room from others, or the likely one if it does that."""
 
-        def tried(change: Change) -> list[Remedy]:
+        def tried(change: Change) -> list[_Helps]:
             return [one for one in self._tried(change) if not one.room_from]
 
         return tried(family.alone[likely]) or self._least(family.alone, family.early[1:], tried)[1]
 
-    def _feasible(self, family: Family, helps: int) -> list[Remedy]:
+    def _feasible(self, family: Family, helps: int) -> list[_Helps]:
         """The first change of a list with which an empty cluster could hold the job, unless it is the one at the place
         `helps`, which gives it nodes."""
         at, feasible = self._least(family.alone, family.early, self._then_feasible)
         return feasible if at != helps else []
 
-    def _then_feasible(self, change: Change) -> list[Remedy]:
+    def _then_feasible(self, change: Change) -> list[_Helps]:
         """A change with which an empty cluster could hold the job."""
         if change.text not in self._infeasible_with:
             self._tried(change)
         if self._infeasible_with.get(change.text, True):
             return []
         text = f"{change.text}; then it waits for room"
-        return [Remedy(change.kind, text, 0, change.undoes, change.undone, then_feasible=True)]
+        remedy = Remedy(change.kind, text, 0, change.undoes, change.undone, then_feasible=True)
+        return [_Helps(change, _Outcome(), remedy)]
 
-    def feasible(self, family: Family) -> list[Remedy]:
+    def feasible(self, family: Family) -> list[_Helps]:
         """The first change of a family that gives no nodes with which an empty cluster could hold the job, or the
         fewest of them together."""
         if not (family.feasible and self._infeasible):
@@ -252,25 +274,25 @@ class _Search:
             found = self.together(family.alone[:_TOGETHER], family.together, self._then_feasible)
         return found
 
-    def reserving(self, family: Family) -> list[Remedy]:
+    def reserving(self, family: Family) -> list[_Helps]:
         """The first change of a list with which a cycle reserves room for the job."""
         case = self._case
 
-        def tried(change: Change) -> list[Remedy]:
+        def tried(change: Change) -> list[_Helps]:
             if self._left <= 0:
                 return []
             self._left -= 1
             self.tried += 1
-            events = take_cycle(case.state, change.config or case.config, case.state.time_ms, policies=case.policies)
-            if not any(isinstance(of, k.Reserved) and of.job_uid == case.job.uid and of.pods for of in events):
+            config = change.config or case.config
+            if not reserves_for(case.state, case.job.uid, config, case.state.time_ms, policies=case.policies):
                 return []
-            return [Remedy(change.kind, change.text, 0, 0, "", then_reserved=True)]
+            return [_Helps(change, _Outcome(), Remedy(change.kind, change.text, 0, 0, "", then_reserved=True))]
 
         return self._least(family.alone, helping=tried)[1]
 
     def together(
-        self, changes: Sequence[Change], join: Join, helping: Callable[[Change], list[Remedy]] | None = None
-    ) -> list[Remedy]:
+        self, changes: Sequence[Change], join: Join, helping: Callable[[Change], list[_Helps]] | None = None
+    ) -> list[_Helps]:
         """Join as many changes as needed, from the first on, and leave out those that aren't needed."""
         helping = helping or self._tried
         steps = ChangeSteps(len(changes) - 1, lambda number: join(changes[: number + 2]))
@@ -291,10 +313,10 @@ class _Search:
         self,
         changes: Sequence[Change],
         early: Sequence[int] = (),
-        helping: Callable[[Change], list[Remedy]] | None = None,
-    ) -> tuple[int, list[Remedy]]:
+        helping: Callable[[Change], list[_Helps]] | None = None,
+    ) -> tuple[int, list[_Helps]]:
         helping = helping or self._tried
-        low, high, best = 0, len(changes) - 1, list[Remedy]()
+        low, high, best = 0, len(changes) - 1, list[_Helps]()
         for at in [at for at in early if at < high]:
             if best := helping(changes[at]):
                 high = at
@@ -313,7 +335,7 @@ class _Search:
                 low = middle + 1
         return low, best
 
-    def _tried(self, change: Change) -> list[Remedy]:
+    def _tried(self, change: Change) -> list[_Helps]:
         if self._left <= 0:
             return []
         self._left -= 1
@@ -322,13 +344,18 @@ class _Search:
         self._infeasible_with[change.text] = outcome.infeasible
         if outcome.pods > self._now and outcome.asks_first:  # a job ahead takes room as soon as its dry run is made
             outcome = self._cycle(change, asked=True)
+        return [_Helps(change, outcome)] if outcome.pods > self._now else []
+
+    def told(self, helps: _Helps) -> Remedy:
+        """A change that helps, with what it costs others."""
+        if helps.remedy is not None:
+            return helps.remedy
+        change, outcome = helps.change, helps.outcome
         pods, givers = outcome.pods, outcome.givers
-        if pods <= self._now:
-            return []
         alone = replace(change, events=change.alone)
         several = change.several and not (change.alone and self._cycle(alone).pods > self._now)
         more = pods - max(self._now, 0)
-        text = change.text + outcome.ahead_text
+        text = change.text + outcome.ahead_text()
         if givers:
             named, more_givers = "; ".join(givers[:_NAMED]), counted(len(givers) - _NAMED, "other job")
             named += f"; and {more_givers}" if len(givers) > _NAMED else ""
@@ -337,7 +364,7 @@ class _Search:
             text += f"{', and' if givers else '; it would take'} nodes that otherwise {costs}"
         if outcome.supposed:
             text += "; once a dry run has shown that the API server takes its pods"
-        return [Remedy(change.kind, text, more, change.undoes, change.undone, several, givers, lost_ms=outcome.lost_ms)]
+        return Remedy(change.kind, text, more, change.undoes, change.undone, several, givers, lost_ms=outcome.lost_ms)
 
     def _costs(self, change: Change) -> str:
         """The jobs that a cycle gives nodes, and with the change fewer or none, in words."""
@@ -395,7 +422,7 @@ class _Search:
                 tried.pods,
                 givers,
                 sum(victim.lost_ms for victim in taking.victims) if taking is not None else 0,
-                self._added_for(state, change, tries, pods=tried.pods) if change.added else "",
+                partial(self._added_for, state, change, tries, pods=tried.pods) if change.added else str,
                 first,
                 infeasible=never,
             ), untried

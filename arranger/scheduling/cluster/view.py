@@ -377,7 +377,11 @@ class ClusterView:
 def add_to(levels: Levels, rows: Rows, amounts: Amounts, sign: int = 1) -> None:
     """Add amounts to these rows, to each as often as it is named. All are whole numbers below 2^53, so the order of
     adding makes no difference."""
-    for column in np.flatnonzero(amounts.any(axis=0)).tolist() if len(rows) else ():
+    if len(rows) < _FEW:
+        for row, of_row in zip(rows.tolist(), amounts, strict=True):
+            levels[row, : len(of_row)] += sign * of_row
+        return
+    for column in np.flatnonzero(amounts.any(axis=0)).tolist():
         levels[:, column] += sign * np.bincount(rows, weights=amounts[:, column], minlength=len(levels))
 
 

@@ -40,8 +40,11 @@ class Ranking:
     def _take_all(self, filters: Filters) -> None:
         self._seen = self._view.written
         self._room: Scores = filters.room(self._request.shape)
+        if not self._room.any():  # the common case in a full cluster
+            self._offers: Scores = np.full(len(self._room), NONE)
+            return
         scores = self._request.preferring(self._policy.scores(self._view, self._request, self._config))
-        self._offers: Scores = np.where(self._room > 0, scores, NONE)
+        self._offers = np.where(self._room > 0, scores, NONE)
 
     def choose(self, filters: Filters, count: int) -> Chosen:
         """Nodes for up to `count` pods, the same as if placed one by one."""

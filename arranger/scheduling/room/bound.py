@@ -41,15 +41,16 @@ class RoomBound:
             found |= (fitting(part, shape) > 0) & self._allowed[group]
         return found
 
-    def lacks(self, rows: Rows, amounts: Amounts) -> bool:
-        """Whether the quorum surely doesn't fit the view with these amounts more on these rows."""
+    def lacks(self, rows: Rows, amounts: Amounts, *, alone: bool = False) -> bool:
+        """Whether the quorum surely doesn't fit the view with these amounts more on these rows. `alone`: whether even
+        one of its groups doesn't, without the others."""
         if not self._shapes:
             return False
         part = Part(self._view, self._all)
         add_to(part.free, rows, amounts)
         # Below 2^53 the truncated quotient of two whole doubles is the exact integer quotient.
         pods = np.floor((part.free[:, self._columns] / self._least).min(axis=1))
-        if np.maximum(pods, 0)[self._anywhere].sum() < self._quorum.asked:
+        if not alone and np.maximum(pods, 0)[self._anywhere].sum() < self._quorum.asked:
             return True
         rooms: dict[int, Amounts] = {}
         for group, shape in self._shapes.items():

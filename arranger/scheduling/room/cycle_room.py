@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling.placing.placement_try import PlacementTry
@@ -20,6 +22,8 @@ class Room(NamedTuple):
     reservations: Reservations
     limits: KeptLimits
     too_large: TooLarge | None = None
+    #: Only what this job (UID) gets is asked: those that surely get nothing have no turn; empty for what all get.
+    asked: str = ""
 
     @staticmethod
     def of(state: State, placer: Placer, jobs: list[JobRecord], sought: dict[str, int] | None = None) -> "Room":
@@ -49,3 +53,23 @@ class Room(NamedTuple):
         if self.too_large.may_take_room(self.state, job) and self.preemption.may_make_room(job):
             return False
         return self.too_large.holds(job, placer.view)
+
+    def in_vain(self, job: JobRecord, placer: Placer) -> bool:
+        """Whether a job that isn't asked about surely gets nothing in its turn, which has begun, and changes nothing
+        for others: so it only counts as taken."""
+        if not self.asked or job.uid == self.asked or job.placements or self.state.is_host(job.uid):
+            return False
+        nothing = np.zeros_like(placer.view.free, np.int64)
+        if self.reservations.may_keep(job) or not placer.lacks_nodes_alone(job):
+            return False
+        if not self.preemption.lacks_beside(job, nothing) or not (placer.never_fits(job) or self._gets_none(job)):
+            return False
+        self.limits.turned_in_vain(job)
+        return True
+
+    def _gets_none(self, job: JobRecord) -> bool:
+        """Whether a quorum that lacks room surely gets none that is reserved or that others have."""
+        preemption, beside = self.preemption, self.reservations.open_to(job)
+        if beside is None or not preemption.surely_lacks(job, (beside.hosts, beside.first)):
+            return False
+        return preemption.lacks_among(job, beside.guests, beside.every)

@@ -108,10 +108,7 @@ class KeptLimits:
         if not self._quotas.of_queues:
             return
         job, shortage = tried.job, tried.shortage
-        self._turned[job.uid] = None
-        first = self._first.get(queue := queue_of(self._state, job))
-        if first is not None and first[0] is job:
-            del self._first[queue]
+        self.turned_in_vain(job)
         if tried.quorum_stands:
             self._served[job.uid] = None
         if shortage is None or tried.quorum_stands:
@@ -123,6 +120,15 @@ class KeptLimits:
         room = shortage.of_nodes and not shortage.infeasible and job.uid not in self._reservations.held
         if known is not None and known.decided.limit is not None and room:
             self._put(self._first, job, known.decided.limit)  # it lacks room by now, and none is reserved for it
+
+    def turned_in_vain(self, job: JobRecord) -> None:
+        """A job had its turn, and lacks room alone."""
+        if not self._quotas.of_queues:
+            return
+        self._turned[job.uid] = None
+        first = self._first.get(queue := queue_of(self._state, job))
+        if first is not None and first[0] is job:
+            del self._first[queue]
 
     def events(self) -> tuple[list[LimitKept], list[LimitKept]]:
         """What is kept from now on, and what isn't any more."""

@@ -22,7 +22,7 @@ from arranger.model.job import ScheduleState, Stage
 from arranger.model.quota import LEFT_BY_JOBS
 from arranger.projections.cluster.nodes import Amounts as Rooms
 from arranger.projections.derived.awaited_room import untried
-from arranger.projections.derived.queue_counts import queue_of, sum_by_group, sum_of
+from arranger.projections.derived.queue_counts import least_requested, queue_of, sum_by_group, sum_of
 from arranger.projections.folding.slots import may_come
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord, compact, expand
@@ -65,6 +65,14 @@ class PreemptionSearch:
         self._failed: dict[Hashable, int] = {}
         #: What determines the candidates for a quorum → what all of them leave, nodes × resources.
         self._given: dict[Hashable, Rooms] = {}
+        #: What determines the candidates for a quorum without looking at them → the same, and UID → these jobs.
+        self._givers: dict[Hashable, tuple[Rooms, dict[str, JobRecord]]] = {}
+        #: What determines whether a quorum surely gets no room → the content of the view, and whether it did.
+        self._lacking: dict[Hashable, tuple[int, bool]] = {}
+        self._bounds: dict[Hashable, RoomBound] = {}
+        #: What determines a quorum → what it requests at least.
+        self._asked: dict[Hashable, Rooms] = {}
+        self._rows = np.arange(len(placer.view))
         #: Whether pods come before a reservation: what determines that → the answer.
         self._first: dict[Hashable, bool] = {}
         #: How many times jobs gave room or got nodes in this cycle: what their queues use changes only then.
@@ -124,6 +132,75 @@ class PreemptionSearch:
         """Whether a job may take room from anybody, found quickly."""
         return job.valid_spec.preempts and self._candidates.may_be_some(job)
 
+    def lacks_beside(self, job: JobRecord, more: Rooms) -> bool:
+        """Whether the quorum of a job without nodes surely lacks room on the view with so much more, by row, and no
+        search for it would count steps."""
+        return job.valid_spec.whole_topology is None and self._lacks(job, more)
+
+    def surely_lacks(self, job: JobRecord, beside: tuple[Hashable, Rooms] | None = None) -> bool:
+        """Whether the quorum of a job without nodes would lack room even once all have left who leave anyway or might
+        be asked to, and no search for it would count steps: then none need be made. `beside` is more room, with what
+        determines it."""
+        if not self._is_bounded(job):
+            return False
+        key = (*self._candidates.standing_of(job), self._placer.alike(job), beside and beside[0])
+        known = self._lacking.get(key)
+        if known is None or known[0] != self._placer.view.content:
+            given = self._givers_to(job)[0] + self.anyway
+            given = given + beside[1] if beside is not None else given
+            known = self._lacking[key] = (self._placer.view.content, self._lacks(job, given))
+        return known[1]
+
+    def _lacks_without(self, job: JobRecord, kept: Collection[str]) -> bool:
+        """As `surely_lacks`, where these jobs (UIDs) give no room."""
+        if not self._is_bounded(job):
+            return False
+        kept = {**dict.fromkeys(kept), **self._placed, **self._victims}
+        may = [of for uid, of in self._givers_to(job)[1].items() if uid not in kept]
+        return self._lacks(job, self._left_by(may) + self.anyway)
+
+    def lacks_among(self, job: JobRecord, guests: Collection[str], beside: Rooms) -> bool:
+        """As `surely_lacks`, where only these jobs (UIDs) may give room."""
+        jobs = self._givers_to(job)[1]
+        may = [jobs[uid] for uid in guests if uid in jobs]
+        return self._lacks(job, self._left_by(may) + self.anyway + beside)
+
+    def _is_bounded(self, job: JobRecord) -> bool:
+        """Whether it is known of everything that might give room to a quorum how much that is."""
+        return not (self._state.is_host(job.uid) or job.placements or job.valid_spec.whole_topology is not None)
+
+    def _amounts_of(self, job: JobRecord) -> Amounts:
+        """What the quorum of a job requests, before its workers are chosen."""
+        policy = self._placer.placing.policies.pod_policy(job, self._config)
+        return sum_by_group(job, pods_of(quorum_needs(job, policy)))
+
+    def _givers_to(self, job: JobRecord) -> tuple[Rooms, dict[str, JobRecord]]:
+        """What all candidates for the quorum of a job without nodes leave together, and UID → those. Equal quorums have
+        the same until a job gets nodes, or gives room."""
+        alike = (*self._candidates.standing_of(job), self._placer.alike(job))
+        key = (alike, self._moves)
+        found = self._givers.get(key)
+        if found is None:
+            asked = self._amounts_of(job)
+            _, jobs = self._candidates.every(job, asked, self._use)
+            found = self._givers[key] = (self._given_by_all(job, asked), {of.uid: of for of in jobs})
+        return found
+
+    def _lacks(self, job: JobRecord, given: Rooms) -> bool:
+        """Whether the quorum of a job without nodes surely doesn't fit the view with so much more, by row. Most ask for
+        more than all nodes have together."""
+        alike, view, alone = self._placer.alike(job), self._placer.view, self._placer.may_count_steps(job)
+        if not alone and not job.provided:
+            asked = self._asked.get(alike)
+            if asked is None:
+                asked = self._asked[alike] = view.amounts(tuple(least_requested(job.valid_spec).items()))
+            if (asked > np.maximum(view.free + given, 0).sum(axis=0)).any():
+                return True
+        bound = self._bounds.get(alike)
+        if bound is None:
+            bound = self._bounds[alike] = RoomBound(self._placer, job)
+        return bound.lacks(self._rows, given, alone=alone)
+
     def make_room(self, tried: PlacementTry, kept: Callable[[], Collection[str]]) -> PlacementTry | None:
         """The quorum of a failed try, placed where others give it room, after its guests; None if they don't. The view
         then has both on it, because the room is free only later. The jobs in `kept` (UIDs) give none. If a permit holds
@@ -133,7 +210,7 @@ class PreemptionSearch:
             return None
         own = job.uid if job.uid in self._state.reservations else job.valid_spec.preemptible  # may it be a guest
         key = (*self._candidates.standing_of(job), self._placer.alike(job), own)
-        if self._failed.get(key) == view.content:
+        if self._failed.get(key) == view.content or self.surely_lacks(job) or self._lacks_without(job, kept()):
             return None
         found = self._search(tried, lambda: self._from_candidates(tried, kept))
         if found is None:
@@ -230,6 +307,11 @@ class PreemptionSearch:
         outcome.tried.preempted = self._event(outcome, leaving)
         for unit in outcome.victims:
             self._give(unit)
+
+    @cached_property
+    def anyway(self) -> Rooms:
+        """What those leave who leave anyway, by row of the view."""
+        return self._vacating.in_all([self._vacating.of_pods(self._vacating.leaving), *self._left, *self._soon])
 
     @cached_property
     def _soon(self) -> list[Vacated]:
@@ -517,7 +599,7 @@ class PreemptionSearch:
         queue: a later decision can't name these pods as leaving.
         """
         of = unit.candidate.job
-        for name in ("_ending", "_soon"):  # pods of this job may have been a part of it
+        for name in ("_ending", "_soon", "anyway"):  # pods of this job may have been a part of it
             self.__dict__.pop(name, None)
         self._vacating.take_again(unit.vacated, use=False)
         unseen = [slot for slot in unit.slots if slot not in of.bound]
@@ -532,17 +614,24 @@ class PreemptionSearch:
     def _helpful(self, job: JobRecord, asked: Amounts, guests: Sequence[Candidate]) -> dict[str, None] | None:
         """The nodes on which a pod of a quorum may fit without all candidates and its guests; None if it surely doesn't
         fit even then. Quorums with the same candidates share what these leave."""
+        view, given = self._placer.view, self._given_by_all(job, asked)
+        if guests:
+            given = given + self._left_by({of.job.uid: of.job for of in guests}.values())
+        bound = RoomBound(self._placer, job)
+        if bound.lacks(self._rows, given):
+            return None
+        return {view.names[row]: None for row in np.flatnonzero(bound.helpful(self._rows, given)).tolist()}
+
+    def _left_by(self, jobs: Iterable[JobRecord]) -> Rooms:
+        return self._vacating.in_all(map(self._vacating.of_whole, jobs))
+
+    def _given_by_all(self, job: JobRecord, asked: Amounts) -> Rooms:
+        """What all candidates for a quorum leave together, by row of the view."""
         key, jobs = self._candidates.every(job, asked, self._use)
-        view = self._placer.view
         given = self._given.get(key)
         if given is None:
             given = self._given[key] = self._vacating.sum_of(jobs).astype(np.int64)
-        if guests:
-            given = given + self._vacating.sum_of({of.job.uid: of.job for of in guests}.values()).astype(np.int64)
-        bound, rows = RoomBound(self._placer, job), np.arange(len(view))
-        if bound.lacks(rows, given):
-            return None
-        return {view.names[row]: None for row in np.flatnonzero(bound.helpful(rows, given)).tolist()}
+        return given
 
     def _event(self, outcome: RoomOutcome, pods: list[PodSeen]) -> Preempted:
         job, tried = outcome.tried.job, outcome.tried

@@ -52,7 +52,7 @@ from arranger.scheduling.placing.placement_try import Piece, PlacementTry, Short
 from arranger.scheduling.queues.known_jobs import RowRooms
 from arranger.scheduling.queues.policies import Rank, seniority
 from arranger.scheduling.room.departures import Departures
-from arranger.scheduling.room.vacating import Departing, Vacated, Vacating, grace_ms, held_by
+from arranger.scheduling.room.vacating import Vacated, Vacating, grace_ms, held_by
 from arranger.scheduling.search.placer import Placer
 
 _WAITING = (Stage.PENDING, Stage.RESCHEDULING)
@@ -114,6 +114,16 @@ class HeldRoom(NamedTuple):
     def beside_lent(self) -> "HeldRoom":
         """Only what is held beside pods that were lent it."""
         return self._replace(rooms=RowRooms(self.rooms.rows, self.lent))
+
+
+class OpenRoom(NamedTuple):
+    """The reserved room that a job might use, by row of the view: of the jobs (UIDs) before which it comes, where any
+    job may give it more, and all of it, where at most these guests (UIDs) do."""
+
+    hosts: tuple[str, ...]
+    first: Amounts
+    every: Amounts
+    guests: Collection[str]
 
 
 class _Found(NamedTuple):
@@ -323,6 +333,35 @@ class Reservations:
     def may_reserve(self, job: JobRecord) -> bool:
         """Whether a job has a reservation or may get one."""
         return job.uid in self._state.reservations or self._left > 0 or self._goes_before(job)
+
+    def may_keep(self, job: JobRecord) -> bool:
+        """Whether room may be kept for a job that gets none: by a reservation, or where others leave."""
+        return self.may_reserve(job) or (self._comings < _COMINGS and self._somebody_leaves)
+
+    def open_to(self, job: JobRecord) -> OpenRoom | None:
+        """The reserved room that a job without nodes might use in its turn; None if its turn tells first. Who may start
+        without guests is asked as in its turn: once of each host."""
+        nothing = np.zeros_like(self._placer.view.free, np.int64)
+        if not self._held:
+            return OpenRoom((), nothing, nothing, {})
+        may, late = self._config.guests and not job.of_pods, not self._leaves_all_in_time(job)
+        if may and (late or not job.valid_spec.preemptible):
+            return None
+        end_ms = leaves_by_ms(self._state, job, self._config, self._time_ms)
+        free = self._open_to_guests(job) if may else {}
+        hosts, first, every = list[str](), nothing, nothing.copy()
+        for uid, of in self._held.items():
+            comes_first = self._others.comes_first(job, None, with_reservation(self._state, uid))
+            opens = comes_first or uid in free or (end_ms is not None and end_ms <= of.start_ms)
+            every[of.rooms.rows] += of.rooms.amounts if opens else of.lent
+            if comes_first:
+                hosts.append(uid)
+                first[of.rooms.rows] += of.rooms.amounts
+        guests = {of.uid: None for uid in free for of in self._guests.get(uid, ())}
+        return OpenRoom(tuple(hosts), first, every, guests)
+
+    def _leaves_all_in_time(self, job: JobRecord) -> bool:
+        return all(self.leaves_in_time(job, of.start_ms) for of in self._held.values())
 
     # --- jobs that get one ----------------------------------------------------------------------------------
 
@@ -822,11 +861,7 @@ class Reservations:
         return np.maximum(lent, 0)
 
     def _rooms_of(self, vacated: Iterable[Vacated]) -> Amounts:
-        departing = Departing()
-        departing.extend(vacated)
-        found = np.zeros_like(self._placer.view.free)
-        add_to(found, *departing.rooms(0, len(departing)))
-        return found.astype(np.int64)
+        return self._vacating.in_all(vacated)
 
     # --- jobs behind ----------------------------------------------------------------------------------------
 
@@ -991,7 +1026,7 @@ class Reservations:
             return
         if not job.valid_spec.preemptible:
             shortage.no_guest = self._would_fit(job, self._open_to_guests(job))
-        elif not all(self.leaves_in_time(job, of.start_ms) for of in self._held.values()):
+        elif not self._leaves_all_in_time(job):
             shortage.leaves_late = self._would_fit(job, self._open_to_guests(job, late=True))
 
     def _as_guest(self, job: JobRecord) -> PlacementTry | None:

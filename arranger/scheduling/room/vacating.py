@@ -23,7 +23,7 @@ from arranger.projections.state import State
 from arranger.projections.verdicts.ownership import awaits_own_pods, earlier_gone_ms, earlier_pods
 from arranger.projections.verdicts.preemption import leaves
 from arranger.scheduling.cluster.neighbours import Neighbour, neighbour_of, of_pod
-from arranger.scheduling.cluster.view import Levels, Mask, Rows
+from arranger.scheduling.cluster.view import Levels, Mask, Rows, add_to
 from arranger.scheduling.placing.placement_try import Piece
 from arranger.scheduling.placing.pods import Placing
 from arranger.scheduling.queues.dominant_shares import pods_by_group
@@ -217,6 +217,14 @@ class Vacating:
             self._placing.view.free.shape,
             lambda of: self._rooms_of(of.job, of.whole),
         )
+
+    def in_all(self, vacated: Iterable[Vacated]) -> Amounts:
+        """What all of these leave together, by row of the view and resource."""
+        departing = Departing()
+        departing.extend(vacated)
+        found = np.zeros_like(self._placing.view.free)
+        add_to(found, *departing.rooms(0, len(departing)))
+        return found.astype(np.int64)
 
     def _counts(self, job: JobRecord, slots: tuple[SlotKey, ...]) -> list[tuple[str, Requests, int]]:
         """Nodes and requests with the number of these pods. Most pods request what their group does, and are counted by

@@ -22,6 +22,7 @@ from arranger.model.config import SEARCHES
 from arranger.model.job import LEADER_GROUP, TopologyMode
 from arranger.model.pod import PodShape
 from arranger.model.reasons import REST_OF_QUORUM, ReasonKind
+from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.cluster.view import Mask, fitting
 from arranger.scheduling.filters.nodes import Filters
 from arranger.scheduling.filters.pods import domains_on, sums_of
@@ -63,6 +64,11 @@ class CompleteSearch:
             nodes = len(filters.rows) if filters.rows is not None else 0
             self.steps += STEPS_A_DOMAIN + nodes // NODES_A_STEP
         return True
+
+    def may_count(self, job: JobRecord) -> bool:
+        """Whether a search for a quorum for each of whose groups there is room, counted alone, may count steps."""
+        spec = job.valid_spec
+        return len(spec.groups) > 2 or spec.has_topology or self._placing.view.neighbours is not None
 
     def place(self, base: Filters, tried: PlacementTry, needs: Needs, shortage: Shortage, key: Hashable) -> bool:
         """Place the quorum on the nodes that these filters are for, if it fits. If not, `shortage.searched` says

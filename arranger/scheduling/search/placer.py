@@ -152,6 +152,10 @@ class Placer:
         tried.shortage = self._empty.shortage(tried, self._memory.alike(job, tried.groups))
         return tried
 
+    def never_fits(self, job: JobRecord) -> bool:
+        """Whether not even an empty cluster of these nodes could hold the quorum."""
+        return self.on_empty_nodes(job).shortage is not None
+
     def alike(self, job: JobRecord) -> Hashable:
         """Everything that determines whether a job's quorum fits now, but limits."""
         return self._memory.alike(job)
@@ -159,6 +163,22 @@ class Placer:
     def asks_the_same(self, job: JobRecord) -> Hashable:
         """As `alike`, whatever the job's priority; see `QuorumMemory.asks_the_same`."""
         return self._memory.asks_the_same(job)
+
+    def may_count_steps(self, job: JobRecord) -> bool:
+        """As `CompleteSearch.may_count`, of a quorum in one part of the cluster."""
+        return self._search.may_count(job)
+
+    def lacks_nodes_alone(self, job: JobRecord) -> bool:
+        """Whether a job without nodes would lack nothing but nodes if they had too little room for its quorum."""
+        quotas = self._placing.quotas
+        if self._consents.asks_checks or self._consents.asks_permits or job.valid_spec.min_resources:
+            return False
+        if not quotas.limits(job):
+            return True
+        policy = self._placing.policies.pod_policy(job, self._placing.config)
+        lack = quotas.full(job) or quotas.lack(job, pods_of(quorum_needs(job, policy)))
+        # Of several worker sets, others than the first may be within the limits.
+        return len(job.valid_spec.groups) <= 2 and (lack is None or quotas.of_guarantees(lack))
 
     def left_out(self, job: JobRecord, lack: QuotaLack, kept_by: tuple[str, ...] = ()) -> PlacementTry:
         """The try of a job that no nodes are sought for, because of its queue, or because a limit is kept for others

@@ -6,6 +6,7 @@ import numpy as np
 
 from arranger.model.job import LEADER_GROUP, JobSpec, Topology, TopologyMode
 from arranger.model.reasons import OTHER_DOMAIN
+from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.cluster.view import Mask
 from arranger.scheduling.filters.nodes import Filters
 from arranger.scheduling.filters.pods import domains_of
@@ -34,6 +35,10 @@ class QuorumSearch:
     def steps(self) -> int:
         """The steps of all complete searches so far."""
         return self._complete.steps
+
+    def may_count(self, job: JobRecord) -> bool:
+        """As `CompleteSearch.may_count`."""
+        return self._complete.may_count(job)
 
     def place(self, tried: PlacementTry, needs: Needs, key: Hashable = None) -> Shortage | None:
         """Place all of the needs, or as many workers in another split; returns the first shortage if neither fits.
