@@ -583,7 +583,7 @@ async def _nothing(*_: object) -> None:
 
 
 GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    "an observation's term": _without(fold._Fold, "current", True),
+    "an observation's term": _without(fold._Fold, "is_current", True),
     "a decision's version and attempt": _without(fold, "outdated", ""),
     "the whole quorum": _without(placements, "misplaced", ""),
     "whole worker groups": _without(judging, "placed_in_part", ""),
