@@ -10,7 +10,8 @@ the log shows one of these:
 - A node closes, goes or becomes smaller, or a pod of no TYJob comes to one (`NODES`).
 - A job before it in the order gets nodes or a reservation, in a cycle on the state before its entry (`BEFORE_IT`).
 - Somebody else than a cycle on the state before its entry gives nodes to a job (`STALE`).
-- The job is edited, suspended, deleted or kept out of its queue, or it backs off (`ITSELF`).
+- The job is edited, suspended, deleted or kept out of its queue, it backs off, or the API server refuses its pods
+  (`ITSELF`).
 - Queues, namespaces, priority classes, quotas or LimitRanges change (`RULES`).
 - A job of another queue gets nodes while it would lift its own queue above its share (`BEYOND`).
 - Room of a given-up slot is kept for a pod that may still come (`ASSUMED`).
@@ -26,6 +27,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.node import NodeFacts
+from arranger.projections.derived.awaited_room import refused_by_dry_run
 from arranger.projections.derived.deadlines import deadline_left_ms
 from arranger.projections.derived.departing import ends_by_itself
 from arranger.projections.derived.expected_ends import expected_end, expected_runtime_ms
@@ -175,6 +177,8 @@ class Promises:
                 continue  # nobody is asked to leave before its pods have been tried
             elif _takes_room(state, uid) and _some_finish(state):
                 continue  # nobody is asked to leave for what comes within seconds (decision 81)
+            elif uid not in served and refused_by_dry_run(state.jobs[uid]):
+                self._let_go(uid, ITSELF)
             elif uid not in served:
                 late_ms = state.time_ms - promise.start_ms
                 return uid, f"{promise.seen.name} was promised nodes {late_ms} ms ago, and a cycle gives it none"

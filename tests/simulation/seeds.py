@@ -46,6 +46,7 @@ _CHOSEN = (
     60135238,
     140826939,
     13468595,
+    689038857,
 )
 
 FIXED = extent(_CHOSEN, soak=tuple(range(500)))

@@ -2,7 +2,9 @@
 
 import pytest
 
+from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
+from arranger.model.job import Slot
 from arranger.model.queue import Preemption
 from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.room import vacating
@@ -17,6 +19,20 @@ def judged(of: World, job: JobRecord) -> str:
     promises = Promises(of.config, hit=lambda _: None)
     promises._open[job.uid] = Promise(of.now_ms, job.seen, {})
     return promises._judge(of.state)[1]
+
+
+def test_that_nobody_leaves_for_a_job_that_the_api_server_refuses_is_no_problem() -> None:
+    of = World(config=CycleConfig(preemption=Preemption(), reservations=1, reservation_refresh_ms=30_000, guests=True))
+    of.node("n0", gpus=4)
+    of.node("n1", gpus=4)
+    gang(of, "first", 2)
+    of.settle()
+    waits = gang(of, "waits", 2)
+    of.settle()
+    of.say(k.PodsTried(waits.uid, waits.seen.generation, Slot(1, 0), 403, "Forbidden", "violates PodSecurity"))
+    assert judged(of, waits) == ""
+    of.say(k.PodsTried(waits.uid, waits.seen.generation))
+    assert judged(of, waits) == "waits was promised nodes 0 ms ago, and a cycle gives it none"
 
 
 def test_that_no_guest_leaves_while_another_job_finishes_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
