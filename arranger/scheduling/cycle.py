@@ -392,8 +392,8 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room:
     pieces = tried.pieces[done:]
     if pieces:
         placer.shares.give(turn.job, pieces)
-        room.preemption.note(tried, pieces)
-        room.reservations.note(pieces)
+        room.preemption.got_nodes(tried, pieces)
+        room.reservations.count_used(pieces)
     return more, pieces
 
 
@@ -403,7 +403,7 @@ def _try_quorum(placer: Placer, job: JobRecord, room: Room) -> PlacementTry | No
     if room.surely_none(job, placer):
         return None
     room.reservations.begin(job)
-    if room.reservations.keep(job):
+    if room.reservations.waits_for_own_pods(job):
         return None
     barred = room.limits.beyond(job)
     if barred is None and room.in_vain(job, placer):
@@ -415,7 +415,7 @@ def _try_quorum(placer: Placer, job: JobRecord, room: Room) -> PlacementTry | No
     if tried.quorum_stands:
         room.reservations.served(job)
         if tried.preempted is None:
-            room.limits.note(tried)
+            room.limits.mark_as_guest(tried)
     else:
         room.reservations.reserve(tried)
         if (observer := placer.placing.observer) is not None:

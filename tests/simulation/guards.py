@@ -526,7 +526,10 @@ def _nothing_is_taken_back() -> Iterator[None]:
 @contextmanager
 def _limits_are_used() -> Iterator[None]:
     """Who uses a limit that is kept for another job is no guest of that one, and nobody waits for it."""
-    beyond, note = mock.patch.object(KeptLimits, "beyond", lambda *_: None), mock.patch.object(KeptLimits, "note")
+    beyond, note = (
+        mock.patch.object(KeptLimits, "beyond", lambda *_: None),
+        mock.patch.object(KeptLimits, "mark_as_guest"),
+    )
     with beyond, note:
         yield
 
@@ -682,10 +685,10 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     ),
     "that running jobs grow into reserved room": _without(Reservations, "lend", False),
     "that reserved room is kept": _without(Reservations, "hold", None),
-    "that room which comes by itself is kept": _without(Reservations, "_coming", None),
+    "that room which comes by itself is kept": _without(Reservations, "_fit_after_departures", None),
     "that a limit is kept for the job which lacks nothing else": _limits_are_used,
     "that room is kept for a job that waits for its own pods": lambda: mock.patch.object(
-        Reservations, "keep", lambda self, job: bool(self._vacating.own_gone_ms(job))
+        Reservations, "waits_for_own_pods", lambda self, job: bool(self._vacating.own_gone_ms(job))
     ),
     "that who takes room which is to be left to a job before it is its guest": _without(
         Reservations, "_note_terms", None

@@ -662,23 +662,23 @@ def hold_for_others(
     who leave anyway. With `left`, also what those are still to leave for
     them whose end they await: that isn't there for another job."""
     others = _preempting(state, placer, cycle)
-    reservations = Reservations(state, placer, [], others=others)
+    reservations = Reservations(state, placer, [], share_rules=others)
     coming = {}  # each as if it had its turn first: their order depends on what they get
     for other in waiting_jobs(state, cycle.time_ms):
         # Further pods have their turns after the quorums of other jobs.
         before = job.placements or name_of(state, other) != name_of(state, job) or seniority(other) < seniority(job)
         if other.uid != job.uid and not other.placements and (before or other.uid in state.reservations):
-            coming[other.uid] = reservations._coming(other)
+            coming[other.uid] = reservations._fit_after_departures(other)
     for uid, reservation in state.reservations.items():
         decided, other = reservation.decided, state.jobs[uid]
         present = decided.based_on == other.version and all(state.nodes.has(of.node) for of in decided.pods)
         if uid != job.uid and present:
             reservations.hold(other, decided, coming.get(uid))
-    reservations._comings = 0
+    reservations._departure_searches = 0
     for uid, found in coming.items():
         if uid not in reservations._held:  # or beside what was held before its turn
-            other, again = state.jobs[uid], reservations._coming(state.jobs[uid])
-            reservations._hold_coming(other, found or again)
+            other, again = state.jobs[uid], reservations._fit_after_departures(state.jobs[uid])
+            reservations._hold_after_departures(other, found or again)
             if found is not None and again is not None:
                 decided = k.Reserved(uid, other.version, cycle.time_ms, found.pods, found.awaits)
                 placer.view.hold(*reservations._held.pop(uid).rooms, sign=-1)

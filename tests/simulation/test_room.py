@@ -226,7 +226,7 @@ def taken_before(nodes: dict[str, int], rules: PodRules | None = None) -> list[s
 
 
 def test_who_takes_room_that_would_come_for_a_job_before_it_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Reservations, "_coming", lambda *_: None)
+    monkeypatch.setattr(Reservations, "_fit_after_departures", lambda *_: None)
     assert taken_before({}) == ["gets nodes that large would have got by itself, which comes before it"]
 
 

@@ -29,8 +29,8 @@ class Room(NamedTuple):
     def of(state: State, placer: Placer, jobs: list[JobRecord], sought: dict[str, int] | None = None) -> "Room":
         """For the waiting jobs of a cycle; `sought` as in `Reservations`."""
         preemption = PreemptionSearch(state, placer, jobs)
-        reservations = Reservations(state, placer, jobs, others=preemption, sought=sought)
-        limits = KeptLimits(state, placer, jobs, reservations=reservations, others=preemption)
+        reservations = Reservations(state, placer, jobs, share_rules=preemption, sought=sought)
+        limits = KeptLimits(state, placer, jobs, reservations=reservations, share_rules=preemption)
         return Room(state, preemption, reservations, limits)
 
     def make_room(self, tried: PlacementTry) -> PlacementTry | None:

@@ -28,7 +28,7 @@ from arranger.scheduling.placing.placement_try import PlacementTry
 from arranger.scheduling.placing.quotas import Use
 from arranger.scheduling.queues.dominant_shares import pods_by_group
 from arranger.scheduling.queues.policies import seniority
-from arranger.scheduling.room.reservations import Others, Reservations, may_be_guest, with_reservation
+from arranger.scheduling.room.reservations import Reservations, ShareRules, may_be_guest, with_reservation
 from arranger.scheduling.room.vacating import Vacating
 from arranger.scheduling.search.placer import Placer
 
@@ -60,7 +60,7 @@ class KeptLimits:
         waiting: list[JobRecord],
         *,
         reservations: Reservations,
-        others: Others,
+        share_rules: ShareRules,
     ) -> None:
         self._state = state
         self._config = placer.placing.config
@@ -69,13 +69,13 @@ class KeptLimits:
         self._waiting = waiting
         self._reservations = reservations
         self._vacating = Vacating(state, placer.placing)
-        self._others = others
+        self._share_rules = share_rules
         self._time_ms = placer.placing.time_ms
         #: UID → jobs that have had their turns.
         self._turned: dict[str, None] = {}
         #: UID → those of them whose quorums have nodes.
         self._served: dict[str, None] = {}
-        #: When the time from which a limit is kept is to be told although nothing changes, in milliseconds.
+        #: When another time until which a limit is kept is to be told although nothing changes, in milliseconds.
         self.due_ms = math.inf
         #: UID and which of its guests stay → whether that job can start without the others.
         self._may_starts: dict[tuple[str, frozenset[str]], bool] = {}
@@ -95,7 +95,7 @@ class KeptLimits:
         return found
 
     def _enter(self, first: dict[str, tuple[JobRecord, LimitName]], job: JobRecord, lack: QuotaLack) -> None:
-        if lack.limit in LEFT_BY_JOBS and not lack.never and self._reservations.may_have_one(job):
+        if lack.limit in LEFT_BY_JOBS and not lack.never and self._reservations.is_eligible(job):
             self._put(first, job, lack.name)
 
     def _put(self, first: dict[str, tuple[JobRecord, LimitName]], job: JobRecord, limit: LimitName) -> None:
@@ -196,7 +196,7 @@ class KeptLimits:
         guest = may_be_guest(job, self._config) and self._reservations.leaves_in_time(job, start.ms)
         return None if guest and job.uid not in host.job.slots.asked else start.left
 
-    def note(self, tried: PlacementTry) -> None:
+    def mark_as_guest(self, tried: PlacementTry) -> None:
         """A quorum that got nodes is the guest of those for whom what it uses of a limit is kept."""
         job = tried.job
         if not self._quotas.of_queues or job.placements or not (self._reservations.held or self._first):
@@ -219,14 +219,14 @@ class KeptLimits:
         for uid in [*self._reservations.held]:
             of, needs = with_reservation(self._state, uid)
             host = _Host(of, needs, reserved=True) if needs else self._host(of, reserved=True)
-            if of is not job and not self._others.comes_first(job, None, (of, host.needs)):
+            if of is not job and not self._share_rules.comes_first(job, None, (of, host.needs)):
                 yield host
         for name, (of, _) in [*self._first.items()]:
             behind = seniority(of) < seniority(job) if name == queue else of.uid in self._turned
             if not behind or of is job or of.uid in self._reservations.held:
                 continue
             host = self._host(of)
-            if not self._others.comes_first(job, None, (of, host.needs)):
+            if not self._share_rules.comes_first(job, None, (of, host.needs)):
                 yield host
 
     def _host(self, job: JobRecord, *, reserved: bool = False) -> _Host:
@@ -236,10 +236,10 @@ class KeptLimits:
     def _may_start(self, host: _Host) -> bool:
         if host.reserved:
             return self._reservations.may_start(host.job.uid)
-        key = (host.job.uid, self._others.staying(host.job))
+        key = (host.job.uid, self._share_rules.staying(host.job))
         known = self._may_starts.get(key)
         if known is None:
-            known = self._may_starts[key] = self._others.may_start(host.job)
+            known = self._may_starts[key] = self._share_rules.fits_without_guests(host.job)
         return known
 
     def _ends_in_time(self, job: JobRecord, start: _Start) -> bool:

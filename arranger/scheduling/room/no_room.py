@@ -208,7 +208,7 @@ def _comes(state: State, job: JobRecord, config: CycleConfig, time_ms: int, poli
     order = in_order(state, config, policies, time_ms=time_ms)
     before = list(takewhile(lambda of: of is not job, order))[:_BEFORE]
     preempting = Preempting(state, placer, order)
-    reservations = Reservations(state, placer, [], others=preempting)
+    reservations = Reservations(state, placer, [], share_rules=preempting)
     guest = may_be_guest(job, config)
 
     def hold(of: JobRecord) -> None:

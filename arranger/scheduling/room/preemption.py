@@ -102,7 +102,7 @@ class PreemptionSearch:
         before."""
         return min(self._candidates.due_ms, self._vacating.next_hanging_ms, self._comes_ms)
 
-    def note(self, tried: PlacementTry, pieces: Sequence[Piece]) -> None:
+    def got_nodes(self, tried: PlacementTry, pieces: Sequence[Piece]) -> None:
         """A job got these nodes in this cycle."""
         job = tried.job
         self._moves += 1
@@ -348,7 +348,7 @@ class PreemptionSearch:
         vacated = [self._vacating.of_pods(self._vacating.leaving), *map(self._vacating.of_whole, jobs)]
         return self._fits_without(job, vacated)
 
-    def may_start(self, job: JobRecord) -> bool:
+    def fits_without_guests(self, job: JobRecord) -> bool:
         """Whether the quorum of a job with a reservation fits once its guests have left, and those who leave anyway.
         Those of this cycle leave too, in the next one: what they got may be the reason that others needn't stay."""
         guests = self._guests(job, self._victims)

@@ -12,14 +12,14 @@ oldest, and it holds against all others, also if their turns come before.
 
 A job behind takes from the reserved nodes only what is left once the quorum is there (`backfill`). If its deadline ends
 it before the reservation begins, it may use all that is free now. Any other may use it as a guest: it leaves as soon as
-the job with the reservation can start with its room (`Preemption.ask_guests`). Pods of a job that has other nodes are
-lent such room by themselves (`lend`). So no room is idle because it is reserved, and no job behind delays the start,
-because nothing that a job only expects of itself counts here. (Without guests it does, as nobody else could use the
-room.)
+the job with the reservation can start with its room (`PreemptionSearch.ask_guests`). Pods of a job that has other nodes
+are lent such room by themselves (`lend`). So no room is idle because it is reserved, and no job behind delays the
+start, because nothing that a job only expects of itself counts here. (Without guests it does, as nobody else could use
+the room.)
 
 A job that waits for nothing but its own pods of an earlier attempt has a reservation too, without guests: it starts
-within seconds (`keep`). A guest that keeps its queue within its share stays, where its host would lift its own above it
-(`Others.stays`).
+within seconds (`waits_for_own_pods`). A guest that keeps its queue within its share stays, where its host would lift
+its own above it (`ShareRules.stays`).
 """
 
 import math
@@ -57,16 +57,16 @@ from arranger.scheduling.search.placer import Placer
 
 _WAITING = (Stage.PENDING, Stage.RESCHEDULING)
 #: How many quorums of a cycle are tried beside those who leave anyway.
-_COMINGS = 16
+_MOST_DEPARTURE_SEARCHES = 16
 
-#: `Preemption.make_room`.
+#: `PreemptionSearch.make_room`.
 MakeRoom = Callable[[PlacementTry, Callable[[], Collection[str]]], PlacementTry | None]
 
 
-class Others(Protocol):
+class ShareRules(Protocol):
     """What decides between a job behind and those with reservations."""
 
-    def may_start(self, job: JobRecord) -> bool:
+    def fits_without_guests(self, job: JobRecord) -> bool:
         """Whether a job with a reservation can start without its guests."""
 
     def comes_first(
@@ -85,7 +85,7 @@ class Others(Protocol):
 class _Alone:
     """No other job's shares and turns are looked at."""
 
-    def may_start(self, _: JobRecord) -> bool:
+    def fits_without_guests(self, _: JobRecord) -> bool:
         return False
 
     def comes_first(self, *_: object) -> bool:
@@ -99,15 +99,19 @@ class _Alone:
 
 
 class HeldRoom(NamedTuple):
-    """What one reservation takes out of the view, what others are still to leave for it on the same rows, its start and
-    the awaited jobs as in `Reserved`, all jobs that are to leave, and the part of what is held that pods use which were
-    lent it: it is held beside them, because it is free for nobody else once they have left."""
+    """What is held for one reservation."""
 
+    #: What is taken out of the view, by row.
     rooms: RowRooms
+    #: What others are still to leave for it on the same rows.
     left: Amounts
+    #: The start and the awaited jobs (UIDs), as in `Reserved`.
     start_ms: int
     awaits: tuple[str, ...]
+    #: UID → all jobs that are to leave.
     leave: dict[str, JobRecord]
+    #: The part of `rooms` that pods use which were lent it. It is held beside them, because it is free for nobody else
+    #: once they have left.
     lent: Amounts
 
     @property
@@ -165,14 +169,14 @@ class Reservations:
         placer: Placer,
         waiting: list[JobRecord],
         *,
-        others: Others | None = None,
+        share_rules: ShareRules | None = None,
         sought: dict[str, int] | None = None,
     ) -> None:
-        """`others` decides in a cycle between jobs behind and those with reservations. `sought` has the UIDs of the
+        """`share_rules` decide in a cycle between jobs behind and those with reservations. `sought` has the UIDs of the
         jobs whose starts this process sought in earlier cycles, each with the table's `changes` then."""
         self._sought = sought if sought is not None else {}
         self._state = state
-        self._others: Others = others if others is not None else _Alone()
+        self._share_rules: ShareRules = share_rules if share_rules is not None else _Alone()
         self._waiting = waiting
         self._config = config = placer.placing.config
         self._placer = placer
@@ -182,8 +186,8 @@ class Reservations:
         self._turned: dict[str, None] = {}
         #: How many jobs may still get their first reservation, and how many of those that go before others with one.
         of_others = [uid for uid in state.reservations if not self._vacating.own_gone_ms(state.jobs[uid])]
-        self._left = max(config.reservations - len(of_others), 0)
-        self._left_before = config.reservations
+        self._grants_left = max(config.reservations - len(of_others), 0)
+        self._grants_left_before = config.reservations
         #: UID → what is held for that job at the moment.
         self._held: dict[str, HeldRoom] = {}
         #: The content of the view, and of which jobs what is held is put back → the content without it.
@@ -194,18 +198,18 @@ class Reservations:
         self._moved: dict[str, None] = {}
         #: UID and which of its guests stay → whether that job can start with what is held for it, without the others.
         self._may_starts: dict[tuple[str, frozenset[str]], bool] = {}
-        #: UID → jobs that have a reservation after this cycle.
-        self._kept: dict[str, None] = {}
+        #: UID → jobs for which no end is to be recorded: the reservation goes on, or `Placed` ends it in the fold.
+        self._needs_no_end: dict[str, None] = {}
         #: The queues in which jobs got their first reservations in this cycle.
-        self._first: set[str] = set()
+        self._queues_granted: set[str] = set()
         #: UID → whether the quorum fits at all as others end.
         self._fits: dict[str, bool] = {}
         #: The rows of the pods that got nodes in this cycle. Only the next one knows when they leave.
         self._used: dict[int, None] = {}
         self._events: list[Reserved] = []
         #: How many quorums were tried beside those who leave anyway, and what determines which of them didn't fit.
-        self._comings = 0
-        self._not_coming: set[Hashable] = set()
+        self._departure_searches = 0
+        self._no_fit_after_departures: set[Hashable] = set()
         #: Whether a reservation was revised and is as before. The cycle is recorded, so that the next one knows it.
         self.confirmed = False
         #: When a reservation is to be revised although nothing changes, in milliseconds.
@@ -213,8 +217,8 @@ class Reservations:
 
     def events(self) -> tuple[list[Reserved], list[Reserved]]:
         """The new and changed reservations, and the end of those whose jobs don't lack room alone any more."""
-        over = [uid for uid in sorted(self._state.reservations) if uid not in self._kept]
-        for uid in [uid for uid in self._sought if uid not in self._kept]:
+        over = [uid for uid in sorted(self._state.reservations) if uid not in self._needs_no_end]
+        for uid in [uid for uid in self._sought if uid not in self._needs_no_end]:
             del self._sought[uid]
         return self._events, [Reserved(uid, self._state.jobs[uid].version, 0, ()) for uid in over]
 
@@ -224,10 +228,10 @@ class Reservations:
         return self._held
 
     def served(self, job: JobRecord) -> None:
-        """A job got its nodes, which ends its reservation."""
-        self._kept[job.uid] = None
+        """A job got its nodes, which ends its reservation by itself."""
+        self._needs_no_end[job.uid] = None
 
-    def note(self, pieces: Iterable[Piece]) -> None:
+    def count_used(self, pieces: Iterable[Piece]) -> None:
         """A job got these pods in this cycle."""
         self._used.update(dict.fromkeys(piece.row for piece in pieces))
 
@@ -306,7 +310,7 @@ class Reservations:
     def _held_against(self, tried: PlacementTry) -> dict[str, HeldRoom]:
         """What is held by those before which this quorum doesn't come by the shares of their queues."""
         known = ((uid, of, with_reservation(self._state, uid)) for uid, of in self._held.items())
-        return {uid: of for uid, of, reserved in known if not self._others.comes_first(tried.job, None, reserved)}
+        return {uid: of for uid, of, reserved in known if not self._share_rules.comes_first(tried.job, None, reserved)}
 
     @cached_property
     def _hosting(self) -> set[str]:
@@ -315,10 +319,12 @@ class Reservations:
         return {uid for job in every if job.placements for uid in chain(job.slots.hosts, *job.slots.lent.values())}
 
     def _is_guest(self, job: JobRecord, host: str) -> bool:
-        """Whether a job leaves as soon as this one can start without it. None does for a job that runs and has lost its
-        nodes: only one that waits doesn't start before the others have left."""
+        """Whether a job leaves as soon as this one can start without it. A guest leaves only for a host that waits: one
+        that runs and has lost its nodes could start before the guest is gone."""
         of = self._state.jobs.get(host)
-        return host in job.slots.hosts and (of is None or (of.stage in _WAITING and not self._others.stays(job, of)))
+        return host in job.slots.hosts and (
+            of is None or (of.stage in _WAITING and not self._share_rules.stays(job, of))
+        )
 
     @cached_property
     def _guests(self) -> dict[str, list[JobRecord]]:
@@ -332,11 +338,11 @@ class Reservations:
 
     def may_reserve(self, job: JobRecord) -> bool:
         """Whether a job has a reservation or may get one."""
-        return job.uid in self._state.reservations or self._left > 0 or self._goes_before(job)
+        return job.uid in self._state.reservations or self._grants_left > 0 or self._goes_before(job)
 
     def may_keep(self, job: JobRecord) -> bool:
         """Whether room may be kept for a job that gets none: by a reservation, or where others leave."""
-        return self.may_reserve(job) or (self._comings < _COMINGS and self._somebody_leaves)
+        return self.may_reserve(job) or (self._departure_searches < _MOST_DEPARTURE_SEARCHES and self._somebody_leaves)
 
     def open_to(self, job: JobRecord) -> OpenRoom | None:
         """The reserved room that a job without nodes might use in its turn; None if its turn tells first. Who may start
@@ -351,7 +357,7 @@ class Reservations:
         free = self._open_to_guests(job) if may else {}
         hosts, first, every = list[str](), nothing, nothing.copy()
         for uid, of in self._held.items():
-            comes_first = self._others.comes_first(job, None, with_reservation(self._state, uid))
+            comes_first = self._share_rules.comes_first(job, None, with_reservation(self._state, uid))
             opens = comes_first or uid in free or (end_ms is not None and end_ms <= of.start_ms)
             every[of.rooms.rows] += of.rooms.amounts if opens else of.lent
             if comes_first:
@@ -369,22 +375,22 @@ class Reservations:
         """Reserve room for a quorum that lacks nothing else, if its job may have a reservation."""
         job, shortage = tried.job, tried.shortage
         known = self._state.reservations.get(job.uid)
-        if shortage is None or not self._lacks_room(tried, shortage) or not self.may_have_one(job):
+        if shortage is None or not self._lacks_room(tried, shortage) or not self.is_eligible(job):
             return
-        coming = self._coming(job)
+        coming = self._fit_after_departures(job)
         decided = known.decided if known is not None else None
-        if not self._config.reservations or (known is None and not self._may_be_next(job)):
-            self._hold_coming(job, coming)
+        if not self._config.reservations or (known is None and not self._grant(job)):
+            self._hold_after_departures(job, coming)
             return
         if known is None or decided is None or self._outdated(job, known):
             found = self._search(job)
             self._fits[job.uid] = found is not None
             if found is None:
-                self._hold_coming(job, coming)
+                self._hold_after_departures(job, coming)
                 return
             self._sought[job.uid] = self._state.nodes.changes
             if known is None:
-                self._first.add(self._queue(job))
+                self._queues_granted.add(self._queue(job))
                 self._holders.setdefault(self._queue(job), []).append(seniority(job))
             decided = self._decide(Reserved(job.uid, job.version, *found.decided, self._outlived(known)), known)
             self._note_due(decided, self._time_ms)
@@ -395,7 +401,7 @@ class Reservations:
         else:
             self._note_due(decided, known.time_ms)
             self._note_changes(decided, known.time_ms)
-        self._kept[job.uid] = None
+        self._needs_no_end[job.uid] = None
         self.hold(job, decided, coming)
 
     def _lacks_room(self, tried: PlacementTry, shortage: Shortage) -> bool:
@@ -409,20 +415,20 @@ class Reservations:
         left = [self._vacating.use_of(of) for of in guests]
         return self._placer.placing.quotas.suffice_without(left, tried.job, tried.policy, shortage.quota)
 
-    def _coming(self, job: JobRecord) -> _Found | None:
+    def _fit_after_departures(self, job: JobRecord) -> _Found | None:
         """Where a quorum fits once those have left who leave anyway, but what they leave for jobs before it; None if it
         doesn't."""
         content = self._placer.view.content
-        if self._comings >= _COMINGS or not self._somebody_leaves:
+        if self._departure_searches >= _MOST_DEPARTURE_SEARCHES or not self._somebody_leaves:
             return None
-        if (key := (self._placer.alike(job), content)) in self._not_coming:
+        if (key := (self._placer.alike(job), content)) in self._no_fit_after_departures:
             return None
-        self._comings += 1
+        self._departure_searches += 1
         self._hold_all(1)
         found = self._search(job, self._ending)
         self._hold_all(-1, content)
         if found is None:
-            self._not_coming.add(key)
+            self._no_fit_after_departures.add(key)
         return found
 
     @cached_property
@@ -435,13 +441,13 @@ class Reservations:
         """Whether room is to come that nobody was asked for."""
         return bool(self._state.assumed or self._going or self._ending)
 
-    def _hold_coming(self, job: JobRecord, coming: _Found | None) -> None:
+    def _hold_after_departures(self, job: JobRecord, coming: _Found | None) -> None:
         """A job without a reservation keeps what it is to get as soon as those have left who leave anyway: who started
         there would be asked to leave at once."""
         if coming is not None:
             self.hold(job, Reserved(job.uid, job.version, self._time_ms, coming.pods, coming.awaits))
 
-    def keep(self, job: JobRecord) -> bool:
+    def waits_for_own_pods(self, job: JobRecord) -> bool:
         """Whether a job waits for its own pods of an earlier attempt. Then what its quorum would get in its turn
         without them and others that leave is reserved: who started there would soon give it up again."""
         gone_ms = self._vacating.own_gone_ms(job)
@@ -451,7 +457,7 @@ class Reservations:
             known = self._state.reservations.get(job.uid)
             if known is None or not self._is_as_before(decided, known.decided):
                 self._events.append(decided)
-            self._kept[job.uid] = None
+            self._needs_no_end[job.uid] = None
             self.hold(job, decided)
         return bool(gone_ms)
 
@@ -486,22 +492,23 @@ class Reservations:
     def _elsewhere(self, job: JobRecord, decided: Reserved) -> _Found | None:
         """As `_sooner`, or when and where the quorum fits if others got its reserved room; None if neither is so, or it
         fits nowhere."""
-        return self._sooner(job, decided) or (self._search(job) if self._lacks(job, decided) else None)
+        return self._sooner(job, decided) or (self._search(job) if self._reserved_room_is_gone(job, decided) else None)
 
-    def _may_be_next(self, job: JobRecord) -> bool:
-        """Whether a job may have a first reservation, as one of so many or before others that have one. Then one less
-        is left."""
-        one_more = self._left > 0
+    def _grant(self, job: JobRecord) -> bool:
+        """Give a job a first reservation if it may have one: as one of so many, or before others that have one."""
+        one_more = self._grants_left > 0
         if not (one_more or self._goes_before(job)) or self._leaves_it(job):
             return False
-        self._left -= one_more
-        self._left_before -= not one_more
+        if one_more:
+            self._grants_left -= 1
+        else:
+            self._grants_left_before -= 1
         return True
 
     def _goes_before(self, job: JobRecord) -> bool:
         """Whether a job is before one with a reservation in its queue, and not behind so many others: the first jobs
         have one, also if they came later. Those that had one keep it, with their guests."""
-        if not self._left_before:
+        if not self._grants_left_before:
             return False
         holders, rank = self._holders.get(self._queue(job), []), seniority(job)
         before = sum(other < rank for other in holders)
@@ -522,7 +529,7 @@ class Reservations:
         found: dict[str, JobRecord] = {}
         for job in sorted(self._waiting, key=seniority):
             shortage = job.waits.shortage if job.waits is not None else None
-            if shortage is None or not shortage.of_nodes or shortage.infeasible or not self.may_have_one(job):
+            if shortage is None or not shortage.of_nodes or shortage.infeasible or not self.is_eligible(job):
                 continue
             if job.uid not in self._state.reservations:
                 found.setdefault(self._queue(job), job)
@@ -538,7 +545,7 @@ class Reservations:
             self._fits[first.uid] = self._search(first) is not None
         return self._fits[first.uid]
 
-    def may_have_one(self, job: JobRecord) -> bool:
+    def is_eligible(self, job: JobRecord) -> bool:
         """Whether a job that lacks room may have a reservation: it has no nodes, and others would leave for it."""
         return not job.placements and not takes_none(job, self._config)
 
@@ -560,14 +567,14 @@ class Reservations:
             return True
         if closed_to_new(nodes, job.valid_spec, decided.pods):
             return True
-        if self._queue(job) in self._first:
+        if self._queue(job) in self._queues_granted:
             return True
         return self._is_old(known)
 
     def _is_old(self, known: Reservation) -> bool:
         return self._time_ms - known.time_ms >= self._config.reservation_refresh_ms
 
-    def _lacks(self, job: JobRecord, decided: Reserved) -> bool:
+    def _reserved_room_is_gone(self, job: JobRecord, decided: Reserved) -> bool:
         """Whether pods that stay have got room that was reserved for a quorum: it lacks some there, whoever else has a
         reservation, even once those have left for which it waits, those who leave now, and those who end by its start.
         A search counts no more, so it finds something else."""
@@ -1016,7 +1023,9 @@ class Reservations:
         whole = {uid for uid, of in self._held.items() if end_ms is not None and end_ms <= of.start_ms}
         if tried.shortage is not None and _is_in_the_way(tried.shortage):
             behind = [uid for uid in self._held if uid not in whole]
-            whole |= {uid for uid in behind if self._others.comes_first(job, pods, with_reservation(self._state, uid))}
+            whole |= {
+                uid for uid in behind if self._share_rules.comes_first(job, pods, with_reservation(self._state, uid))
+            }
         open_to_it = ((uid, of if uid in whole else of.beside_lent) for uid, of in self._held.items())
         return {uid: of for uid, of in open_to_it if uid in whole or of.rooms.amounts.any()}
 
@@ -1119,13 +1128,13 @@ class Reservations:
     def may_start(self, uid: str) -> bool:
         """Whether the job for which room is held can start with it without its guests. In a cycle, there is more room
         later on only where other guests stay, because queues have got more, so this is asked once of each."""
-        key = (uid, self._others.staying(self._state.jobs[uid]))
+        key = (uid, self._share_rules.staying(self._state.jobs[uid]))
         known = self._may_starts.get(key)
         if known is None:
             view, rooms = self._placer.view, self._held[uid].rooms
             before = view.content
             view.hold(*rooms, sign=-1)
-            known = self._may_starts[key] = self._others.may_start(self._state.jobs[uid])
+            known = self._may_starts[key] = self._share_rules.fits_without_guests(self._state.jobs[uid])
             view.hold(*rooms, before)
         return known
 
