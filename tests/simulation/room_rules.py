@@ -695,7 +695,7 @@ def limits_kept(state: State, placer: Placer, cycle: k.CycleTaken, reservations:
     """The limits that are kept for others once all jobs have had their turns: also for those that lack room by now,
     and have none reserved."""
     waiting, others = waiting_jobs(state, cycle.time_ms), _preempting(state, placer, cycle)
-    limits = KeptLimits(state, placer, waiting, reservations=reservations, others=others)
+    limits = KeptLimits(state, placer, waiting, reservations=reservations, share_rules=others)
     limits._turned.update(state.kept_limits)
     for job in waiting:
         known = state.kept_limits.get(job.uid)
