@@ -64,7 +64,7 @@ class Room(NamedTuple):
             return False
         if not self.preemption.lacks_beside(job, nothing) or not (placer.never_fits(job) or self._gets_none(job)):
             return False
-        self.limits.turned_in_vain(job)
+        self.limits.count_turn(job)
         return True
 
     def _gets_none(self, job: JobRecord) -> bool:

@@ -108,7 +108,7 @@ class KeptLimits:
         if not self._quotas.of_queues:
             return
         job, shortage = tried.job, tried.shortage
-        self.turned_in_vain(job)
+        self.count_turn(job)
         if tried.quorum_stands:
             self._served[job.uid] = None
         if shortage is None or tried.quorum_stands:
@@ -121,8 +121,9 @@ class KeptLimits:
         if known is not None and known.decided.limit is not None and room:
             self._put(self._first, job, known.decided.limit)  # it lacks room by now, and none is reserved for it
 
-    def turned_in_vain(self, job: JobRecord) -> None:
-        """A job had its turn, and lacks room alone."""
+    def count_turn(self, job: JobRecord) -> None:
+        """A job had its turn. If it lacks room alone, as one does that surely gets none, nothing else follows from it:
+        no limit is kept for it any more as for a job whose turn is still to come."""
         if not self._quotas.of_queues:
             return
         self._turned[job.uid] = None
