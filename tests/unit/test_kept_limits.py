@@ -17,10 +17,14 @@ FOUR = shape(gpus=4)
 GPUS = "nvidia.com/gpu"
 
 
-def at_its_limit(*, runners: int = 2, apart_s: int = 60, **limits: object) -> tuple[World, list[JobRecord], JobRecord]:
+def at_its_limit(
+    *, runners: int = 2, apart_s: int = 60, reservations: int = 1, **limits: object
+) -> tuple[World, list[JobRecord], JobRecord]:
     """Ten nodes of four GPUs. So many jobs run in a queue that is at its limit; a larger one waits in it for eight."""
     world = World(
-        config=CycleConfig(preemption=Preemption(), reservations=1, reservation_refresh_ms=30_000, guests=True)
+        config=CycleConfig(
+            preemption=Preemption(), reservations=reservations, reservation_refresh_ms=30_000, guests=reservations > 0
+        )
     )
     for number in range(10):
         world.node(f"n{number}", gpus=4)
@@ -74,6 +78,13 @@ def test_small_jobs_dont_pass_it_as_they_come_and_go() -> None:
     end(world, running[1])
     last = small(world, "last")
     assert len(large.placements) == 2 and not last.placements
+
+
+def test_without_reservations_no_limit_is_kept_and_whoever_fits_starts() -> None:
+    world, running, _ = at_its_limit(reservations=0)
+    end(world, running[0])
+    first = small(world, "first", preemptible=False)
+    assert first.placements and not world.state.kept_limits
 
 
 def test_so_with_the_number_of_running_jobs() -> None:

@@ -88,7 +88,7 @@ class KeptLimits:
     def _first(self) -> dict[str, tuple[JobRecord, LimitName]]:
         """Queue → the most senior of its waiting jobs that lack a limit alone, which jobs leave as they end."""
         found = dict[str, tuple[JobRecord, LimitName]]()
-        for job in self._waiting if self._config.reservations and self._quotas.of_queues else ():
+        for job in self._waiting if self._quotas.of_queues else ():
             shortage = job.waits.shortage if job.waits is not None else None
             if isinstance(shortage, BeyondLimit) and not shortage.kept_by:
                 self._enter(found, job, shortage.quota)
@@ -99,6 +99,8 @@ class KeptLimits:
             self._put(first, job, lack.name)
 
     def _put(self, first: dict[str, tuple[JobRecord, LimitName]], job: JobRecord, limit: LimitName) -> None:
+        if not self._config.reservations:
+            return  # whoever fits may start before others
         before = first.get(queue := queue_of(self._state, job))
         if before is None or seniority(job) < seniority(before[0]):
             first[queue] = job, limit
