@@ -249,13 +249,13 @@ class RoomRecord:
         shut = [node for node, since_ms in of.shut.items() if state.time_ms - since_ms > _KNOWN_SHUT_MS]
         if shut and reason == StageReason.ROOM_NOT_FREED:
             return f"a job says that others didn't leave its nodes in time, and {shut} are gone or closed"
-        if job is None or of.excuses or reason in (StageReason.DEADLINE_EXCEEDED, StageReason.INVALID_SPEC):
-            if reason == StageReason.ROOM_NOT_FREED:
-                self._world.faults.hit(NOT_FREED)
-            return ""
         if reason == StageReason.PREEMPTED:  # others leave for somebody else now, and `room_rules` says who may be that
             self._world.faults.hit(PASSED_ON)
             self.took.pop(of.event.placed.job_uid, None)
+            return ""
+        if job is None or of.excuses or reason in (StageReason.DEADLINE_EXCEEDED, StageReason.INVALID_SPEC):
+            if reason == StageReason.ROOM_NOT_FREED:
+                self._world.faults.hit(NOT_FREED)
             return ""
         facts = job.decided.facts if job.decided is not None else None
         if isinstance(facts, NodeClosed) and isinstance(facts.how, OutOfReach):

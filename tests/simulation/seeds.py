@@ -47,6 +47,7 @@ _CHOSEN = (
     140826939,
     13468595,
     689038857,
+    910003,
 )
 
 FIXED = extent(_CHOSEN, soak=tuple(range(500)))
