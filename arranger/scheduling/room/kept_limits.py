@@ -28,8 +28,9 @@ from arranger.scheduling.placing.placement_try import PlacementTry
 from arranger.scheduling.placing.quotas import Use
 from arranger.scheduling.queues.dominant_shares import pods_by_group
 from arranger.scheduling.queues.policies import seniority
-from arranger.scheduling.room.reservations import Reservations, ShareRules, may_be_guest, with_reservation
-from arranger.scheduling.room.vacating import Vacating
+from arranger.scheduling.room.backfill import Backfill
+from arranger.scheduling.room.guests import leaves_in_time, may_be_guest, with_reservation
+from arranger.scheduling.room.reservations import Reservations, may_have_reservation
 from arranger.scheduling.search.placer import Placer
 
 
@@ -60,16 +61,18 @@ class KeptLimits:
         waiting: list[JobRecord],
         *,
         reservations: Reservations,
-        share_rules: ShareRules,
+        backfill: Backfill,
     ) -> None:
         self._state = state
         self._config = placer.placing.config
         self._placer = placer
         self._quotas = placer.placing.quotas
         self._waiting = waiting
-        self._reservations = reservations
-        self._vacating = Vacating(state, placer.placing)
-        self._share_rules = share_rules
+        self._held = reservations.held
+        self._ends = reservations.ends
+        self._backfill = backfill
+        self._vacating = reservations.vacating
+        self._share_rules = reservations.guests.share_rules
         self._time_ms = placer.placing.time_ms
         #: UID → jobs that have had their turns.
         self._turned: dict[str, None] = {}
@@ -95,7 +98,7 @@ class KeptLimits:
         return found
 
     def _enter(self, first: dict[str, tuple[JobRecord, LimitName]], job: JobRecord, lack: QuotaLack) -> None:
-        if lack.limit in LEFT_BY_JOBS and not lack.never and self._reservations.is_eligible(job):
+        if lack.limit in LEFT_BY_JOBS and not lack.never and may_have_reservation(job, self._config):
             self._put(first, job, lack.name)
 
     def _put(self, first: dict[str, tuple[JobRecord, LimitName]], job: JobRecord, limit: LimitName) -> None:
@@ -117,7 +120,7 @@ class KeptLimits:
         if shortage.quota is not None and not shortage.kept_by:
             self._enter(self._first, job, shortage.quota)
             return
-        room = shortage.of_nodes and not shortage.infeasible and job.uid not in self._reservations.held
+        room = shortage.of_nodes and not shortage.infeasible and job.uid not in self._held
         if known is not None and known.decided.limit is not None and room:
             self._put(self._first, job, known.decided.limit)  # it lacks room by now, and none is reserved for it
 
@@ -174,7 +177,7 @@ class KeptLimits:
     def beyond(self, job: JobRecord) -> PlacementTry | None:
         """The try of a quorum that may not use a limit because it is kept for a job in front; None if it may, or has
         too little left anyway."""
-        if not self._quotas.of_queues or job.placements or not (self._reservations.held or self._first):
+        if not self._quotas.of_queues or job.placements or not (self._held or self._first):
             return None
         policy = self._placer.placing.policies.pod_policy(job, self._config)
         if not self._suffices(job, pods_of(quorum_needs(job, policy))):
@@ -194,13 +197,13 @@ class KeptLimits:
         start = self._start(host)
         if start is None or self._ends_in_time(job, start):
             return None
-        guest = may_be_guest(job, self._config) and self._reservations.leaves_in_time(job, start.ms)
+        guest = may_be_guest(job, self._config) and leaves_in_time(job, start.ms, self._time_ms)
         return None if guest and job.uid not in host.job.slots.asked else start.left
 
     def mark_as_guest(self, tried: PlacementTry) -> None:
         """A quorum that got nodes is the guest of those for whom what it uses of a limit is kept."""
         job = tried.job
-        if not self._quotas.of_queues or job.placements or not (self._reservations.held or self._first):
+        if not self._quotas.of_queues or job.placements or not (self._held or self._first):
             return
         if not may_be_guest(job, self._config):
             return
@@ -217,14 +220,14 @@ class KeptLimits:
     def _before(self, job: JobRecord) -> Iterator[_Host]:
         """Those in front of a job for whom limits of its queue may be kept."""
         queue = queue_of(self._state, job)
-        for uid in [*self._reservations.held]:
+        for uid in [*self._held]:
             of, needs = with_reservation(self._state, uid)
             host = _Host(of, needs, reserved=True) if needs else self._host(of, reserved=True)
             if of is not job and not self._share_rules.comes_first(job, None, (of, host.needs)):
                 yield host
         for name, (of, _) in [*self._first.items()]:
             behind = seniority(of) < seniority(job) if name == queue else of.uid in self._turned
-            if not behind or of is job or of.uid in self._reservations.held:
+            if not behind or of is job or of.uid in self._held:
                 continue
             host = self._host(of)
             if not self._share_rules.comes_first(job, None, (of, host.needs)):
@@ -236,7 +239,7 @@ class KeptLimits:
 
     def _may_start(self, host: _Host) -> bool:
         if host.reserved:
-            return self._reservations.may_start(host.job.uid)
+            return self._backfill.may_start(host.job.uid)
         key = (host.job.uid, self._share_rules.staying(host.job))
         known = self._may_starts.get(key)
         if known is None:
@@ -254,13 +257,13 @@ class KeptLimits:
         return self._starts[uid]
 
     def _reserved_start(self, uid: str) -> _Start:
-        start_ms, leave = self._reservations.held[uid].start_ms, self._reservations.held[uid].leave.values()
+        start_ms, leave = self._held[uid].start_ms, self._held[uid].leave.values()
         return _Start(start_ms, tuple([self._use(of) for of in leave if of.placements]))
 
     def _enough(self, host: _Host) -> _Start | None:
         """When a limit is enough for a host that waits for nothing else, as others end; None if it never is. Jobs of
         queues that share nothing with the host's but what nodes offer beside guarantees are needed least often."""
-        ends, paths = self._reservations.ends(host.job), self._state.queue_tree.paths
+        ends, paths = self._ends.before(host.job), self._state.queue_tree.paths
         way = paths.get(queue_of(self._state, host.job), ())
         near = {name for name, path in paths.items() if not set(way).isdisjoint(path)}
         sharing = [of for of in ends if queue_of(self._state, of[1]) in near]
