@@ -51,6 +51,7 @@ from arranger.scheduling.room.backfill import Backfill
 from arranger.scheduling.room.candidates import Candidates
 from arranger.scheduling.room.held_room import HeldRooms
 from arranger.scheduling.room.kept_limits import KeptLimits
+from arranger.scheduling.room.preemption import LeavingAnyway
 from arranger.scheduling.room.preemption import PreemptionSearch as Preempting
 from arranger.scheduling.room.reservation_search import ReservationSearch
 from arranger.scheduling.room.reservations import Reservations
@@ -667,7 +668,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that only queues above their share give room": _reclaims_from_anyone,
     "that whoever isn't needed is spared": _without(RoomSearch, "_may_spare", False),
     "that nobody gives room that comes by itself": lambda: mock.patch.object(
-        Preempting, "_ending", property(lambda _: []), create=True
+        LeavingAnyway, "ending", property(lambda _: [])
     ),
     "that a job whose pods show its end leaves by itself": lambda: mock.patch.object(
         known_jobs, "ends_by_itself", lambda _, job, time_ms: job.stands_still or not job.active

@@ -704,7 +704,7 @@ def limits_kept(state: State, placer: Placer, cycle: k.CycleTaken, reservations:
         shortage = job.waits.shortage if job.waits is not None else None
         lacks_room = isinstance(shortage, LackOfNodes) and not shortage.infeasible
         if limit is not None and lacks_room and job.uid not in reservations.held:
-            limits._put(limits._first, job, limit)
+            limits._enter(job, limit)
     return limits
 
 

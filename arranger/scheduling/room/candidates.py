@@ -281,11 +281,11 @@ class Candidates:
         nodes: dict[str, None] | None,
         units: Callable[[_Begun], Units],
     ) -> Iterator[Candidate]:
-        """The first candidates below each queue on a quorum's way, the nearest first, with which no jobs of others are
+        """The first candidates below each queue on a quorum's path, the nearest first, with which no jobs of others are
         closed to the quorum any more because that queue would be above its share; the line knows what they give."""
         own, queue = self.standing_of(job)
         done: set[tuple[str, PreemptionKind]] = set()
-        for name in line.way:
+        for name in line.path:
             if not line.closes(name, self._lowest):
                 continue
             below = {
@@ -326,8 +326,10 @@ class Candidates:
         leaves as a whole. With `nodes`, their surplus is what they have there."""
         if host.uid not in self._hosts or takes_none(host, self._config) or not self._state.is_host(host.uid):
             return []
-        known, found = self._state.reservations.get(host.uid), list[Candidate]()
-        reserved = {of.node: None for of in known.decided.pods} if known is not None and nodes is None else nodes
+        reservation, found = self._state.reservations.get(host.uid), list[Candidate]()
+        reserved = nodes
+        if nodes is None and reservation is not None:
+            reserved = {placed.node: None for placed in reservation.decided.pods}
         for job in self._state.jobs.values():
             if job.stage in _BEGUN and job.slots.nodes and job.uid not in taken:
                 lent = {slot for slot in job.slots.lent_by(host.uid) if nodes is None or job.placements[slot] in nodes}
@@ -531,7 +533,7 @@ class ShareLine:
 
     A queue gives surplus while it is above its share, and whole jobs only while it would be without any surplus.
     Otherwise surplus that came into free room would cost a job its quorum, and two queues could take turns for ever.
-    The own jobs of a queue with others below it are one more child of it, as in `own_jobs`: among the names on ways,
+    The own jobs of a queue with others below it are one more child of it, as in `own_jobs`: among the names on paths,
     and with a line of their own.
     """
 
@@ -550,13 +552,13 @@ class ShareLine:
         this cycle gave to the own jobs of queues, and `spare` what their surplus requests."""
         self._paths = parts.paths
         self._specs = specs
-        self._way = self._paths.get(queue, ())
+        self._path = self._paths.get(queue, ())
         self._shares = parts.shares
         self._asked = resources
         more: Use = {name: {one: -amount for one, amount in of.items()} for name, of in placed.items()}
         #: What queues and those below them use, with what this cycle placed.
         self._used = less(parts.used(), more, self._paths)
-        #: What of that candidates have given: of queues on the quorum's way those whose giving opens others to it.
+        #: What of that candidates have given: of queues on the quorum's path those whose giving opens others to it.
         self._given: Use = {}
         self._spare = spare
         #: What whole jobs have given, without their surplus.
@@ -566,11 +568,11 @@ class ShareLine:
         #: Other queue → as in `_reclaimed_from`.
         self._others: dict[str, list[str]] = {}
         self._amounts = asked
-        self._above = self._ways_above()
+        self._above = self._path_above()
 
-    def _ways_above(self) -> list[str]:
-        """The queues on the way that would be above their share with the quorum."""
-        return [name for name in self._way if any(self._over(name, one, self._amounts[one]) for one in self._asked)]
+    def _path_above(self) -> list[str]:
+        """The queues on the path that would be above their share with the quorum."""
+        return [name for name in self._path if any(self._over(name, one, self._amounts[one]) for one in self._asked)]
 
     def _over(self, name: str, resource: str, more: int = 0) -> bool:
         used = self._used.get(name, _NOTHING).get(resource, 0) - self._given.get(name, _NOTHING).get(resource, 0)
@@ -583,7 +585,7 @@ class ShareLine:
 
     @property
     def above(self) -> Use:
-        """The queues on the way that would be above their share with the quorum, with what they would use of that. Own
+        """The queues on the path that would be above their share with the quorum, with what they would use of that. Own
         jobs aren't among them: no field of a queue gives them more."""
         would: Use = {}
         for name in [of for of in self._above if not is_of_own_jobs(of)]:
@@ -593,12 +595,13 @@ class ShareLine:
         return would
 
     @property
-    def way(self) -> tuple[str, ...]:
-        """The quorum's queue and those above it."""
-        return self._way
+    def path(self) -> tuple[str, ...]:
+        """The quorum's queue and those above it, up to the root."""
+        return self._path
 
     def closes(self, name: str, queues: Iterable[str]) -> bool:
-        """Whether one of these queues is closed to the quorum because another, on its way, would be above its share."""
+        """Whether one of these queues is closed to the quorum because another one, on its path, would be above its
+        share."""
         return name in self._above and any(not self.is_below(queue, name) for queue in queues)
 
     def is_below(self, queue: str, name: str) -> bool:
@@ -606,7 +609,7 @@ class ShareLine:
         return name in self._paths.get(queue, ())
 
     def gives(self, candidate: Candidate) -> None:
-        """A candidate gives its room, and so brings down all queues that are on its way and on the quorum's."""
+        """A candidate gives its room, and so brings down all queues that are on its path and on the quorum's."""
         self.near_give(candidate.queue, self._net(candidate))
         if not candidate.kind.whole:
             self._given_surplus[candidate.job.uid] = candidate.amounts
@@ -614,14 +617,14 @@ class ShareLine:
     def near_give(self, queue: str, amounts: Amounts) -> None:
         """As `gives`, for so much of a queue."""
         for name in self._paths.get(queue, ()):
-            if name in self._way:
+            if name in self._path:
                 _add(self._given, name, amounts, 1)
-        self._above = self._ways_above()
+        self._above = self._path_above()
         self._others.clear()
 
     def forget_others(self) -> None:
-        """Forget what candidates have given of queues that aren't on the quorum's way."""
-        self._given = {name: self._given[name] for name in self._way if name in self._given}
+        """Forget what candidates have given of queues that aren't on the quorum's path."""
+        self._given = {name: self._given[name] for name in self._path if name in self._given}
         self._given_whole.clear()
         self._given_surplus.clear()
 
@@ -631,29 +634,29 @@ class ShareLine:
         return {of: amount - before.get(of, 0) for of, amount in candidate.amounts.items()}
 
     def keeps_below(self, queue: str) -> bool:
-        """Whether no queue on the quorum's way alone, of which there are some, would be above its share with it. The
-        other way is that of `queue`."""
-        return any(name not in self._paths.get(queue, ()) for name in self._way) and not self.own_above(queue)
+        """Whether no queue on the quorum's path alone, of which there are some, would be above its share with it. The
+        other path is that of `queue`."""
+        return any(name not in self._paths.get(queue, ()) for name in self._path) and not self.own_above(queue)
 
     def exceeds(self, queue: str) -> bool:
-        """Whether every queue on the quorum's way alone, of which there are some, would be above its share with it."""
-        own = [name for name in self._way if name not in self._paths.get(queue, ())]
+        """Whether every queue on the quorum's path alone, of which there are some, would be above its share with it."""
+        own = [name for name in self._path if name not in self._paths.get(queue, ())]
         return bool(own) and all(name in self._above for name in own)
 
     def own_above(self, queue: str) -> bool:
-        """Whether a queue on the quorum's way, but not on that of another queue, would be above its share with it."""
-        way = self._paths.get(queue, ())
-        return any(name not in way for name in self._above)
+        """Whether a queue on the quorum's path, but not on that of another queue, would be above its share with it."""
+        other_path = self._paths.get(queue, ())
+        return any(name not in other_path for name in self._above)
 
     def first_above(self, queue: str) -> str:
         """The first such queue, from the quorum's own on; empty if there is none, or only the quorum's queue with its
         own jobs, as one more child of it."""
-        way = self._paths.get(queue, ())
-        return next((name for name in self._above if name not in way and not is_of_own_jobs(name)), "")
+        other_path = self._paths.get(queue, ())
+        return next((name for name in self._above if name not in other_path and not is_of_own_jobs(name)), "")
 
     def may_reclaim(self, queue: str) -> bool:
-        """Whether jobs of a queue may give room: below the first queue that both ways share, every queue on its way is
-        above its share of something that is asked, and none on the quorum's way would be."""
+        """Whether jobs of a queue may give room: below the first queue that both paths share, every queue on its path
+        is above its share of something that is asked, and none on the quorum's path would be."""
         if queue not in self._others:
             self._others[queue] = self._reclaimed_from(queue)
         others = self._others[queue]
@@ -662,17 +665,17 @@ class ShareLine:
         return any([all([self._over(name, resource) for name in others]) for resource in self._asked])
 
     def _reclaimed_from(self, queue: str) -> list[str]:
-        """The queues on another queue's way alone, if jobs of it may give room while these are above their shares."""
-        way = self._paths.get(queue, ())
-        own = [name for name in self._way if name not in way]
-        others = [name for name in way if name not in self._way]
+        """The queues on another queue's path alone, if jobs of it may give room while these are above their shares."""
+        other_path = self._paths.get(queue, ())
+        own = [name for name in self._path if name not in other_path]
+        others = [name for name in other_path if name not in self._path]
         if not own or any(name in self._above for name in own):
             return []
         return others if all(self._specs[queue_itself(name)].reclaimable for name in others) else []
 
     def spared_by_own(self, queue: str) -> bool:
         """Whether jobs of a queue, which has others below it, give no room because its own jobs have no more than their
-        part of its share, though it has more than its own, or isn't on that way alone."""
+        part of its share, though it has more than its own, or isn't on that path alone."""
         own, *others = self._reclaimed_from(queue) or [""]
         above = [one for one in self._asked if all(self._over(name, one) for name in others)]
         return is_of_own_jobs(own) and bool(above) and not any(self._over(own, one) for one in above)

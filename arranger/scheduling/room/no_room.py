@@ -88,7 +88,7 @@ class NoRoom(msgspec.Struct, frozen=True):
 
 
 class Bars(NamedTuple):
-    """What keeps room of others from a quorum and might be changed: the queues on its way that would be `above` their
+    """What keeps room of others from a quorum and might be changed: the queues on its path that would be `above` their
     shares with it, each with what it would use of these resources, and the jobs (UIDs) that aren't preemptible."""
 
     above: Mapping[str, Amounts] = {}

@@ -125,14 +125,14 @@ class _Units:
 
     def without(self, left_out: list[Unit]) -> Iterator[Unit]:
         """All units but these."""
-        at, left = 0, [unit.at for unit in left_out]
+        at, skipped = 0, [unit.at for unit in left_out]
         while True:
             if at == len(self._known):
                 unit = next(self._more, None)
                 if unit is None:
                     return
                 self._known.append(unit)
-            if at not in left:
+            if at not in skipped:
                 yield self._known[at]
             at += 1
 
