@@ -665,7 +665,7 @@ def hold_for_others(
     them whose end they await: that isn't there for another job."""
     others = _preempting(state, placer, cycle)
     reservations = Reservations(state, placer, [], share_rules=others)
-    held, search = reservations.held, reservations.search
+    held, search = reservations.held, reservations._search
     coming = {}  # each as if it had its turn first: their order depends on what they get
     for other in waiting_jobs(state, cycle.time_ms):
         # Further pods have their turns after the quorums of other jobs.

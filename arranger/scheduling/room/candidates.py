@@ -115,9 +115,9 @@ class Candidates:
     @cached_property
     def _begun(self) -> list[_Begun]:
         """The jobs that may give room at all, in order."""
-        found = [(of.priority, -of.known.began_ms, of.job.seen.uid, of) for of in self._givers]
+        found = [(giver.priority, -giver.known.began_ms, giver.job.seen.uid, giver) for giver in self._givers]
         found.sort()  # no two have the same UID
-        return [of for *_, of in found]
+        return [giver for *_, giver in found]
 
     @cached_property
     def _givers(self) -> list[_Begun]:
@@ -157,17 +157,17 @@ class Candidates:
     def _lowest(self) -> dict[str, int]:
         """Queue → the lowest priority of its jobs that may give room."""
         found: dict[str, int] = {}
-        for of in self._givers:
-            found[of.queue] = min(of.priority, found.get(of.queue, of.priority))
+        for giver in self._givers:
+            found[giver.queue] = min(giver.priority, found.get(giver.queue, giver.priority))
         return found
 
     @cached_property
     def _spare(self) -> Use:
         """What the surplus of the jobs of each queue requests that may give room."""
         found: Use = {}
-        for of in self._givers:
-            for resource, amount in self._surplus_amounts(of).items():
-                amounts = found.setdefault(of.queue, {})
+        for giver in self._givers:
+            for resource, amount in self._surplus_amounts(giver).items():
+                amounts = found.setdefault(giver.queue, {})
                 amounts[resource] = amounts.get(resource, 0) + amount
         return found
 
@@ -242,9 +242,9 @@ class Candidates:
             first += self._down_to_shares(job, rules, line, taken, nodes=nodes, units=units)
         self.kept_by_shares = bool(first)
         yield from first
-        done = {(of.job.uid, of.kind) for of in first}
-        givers = self._queues(queue, line)
-        may = self._on_nodes(queue, own, givers, taken, nodes)
+        done = {(candidate.job.uid, candidate.kind) for candidate in first}
+        queues = self._queues(queue, line)
+        may = self._on_nodes(queue, own, queues, taken, nodes)
         yield from self._in_order(may, rules, queue, line, units=units, done=done)
 
     def _in_order(
@@ -260,16 +260,17 @@ class Candidates:
         """The candidates among these jobs for a quorum of a queue, as in `of`, without those that are done. `units` are
         what a job may give as surplus."""
         if rules.surplus == _ALLOWED:
-            for of in may:
-                if (of.job.uid, PreemptionKind.SURPLUS) not in done and (found := units(of)):
-                    yield from self._within(line, self._candidate(of, PreemptionKind.SURPLUS, found, queue))
-        own = [of for of in may if of.queue == queue]
+            for giver in may:
+                if (giver.job.uid, PreemptionKind.SURPLUS) not in done and (found := units(giver)):
+                    yield from self._within(line, self._candidate(giver, PreemptionKind.SURPLUS, found, queue))
+        own = [giver for giver in may if giver.queue == queue]
         for kind, allowed, jobs in (
-            (PreemptionKind.RECLAIM, line is not None, [of for of in may if of.queue != queue]),
+            (PreemptionKind.RECLAIM, line is not None, [giver for giver in may if giver.queue != queue]),
             (PreemptionKind.PRIORITY, rules.priority == _ALLOWED, own),
         ):
             if allowed:
-                yield from self._whole([of for of in jobs if (of.job.uid, kind) not in done], kind, queue, line)
+                more = [giver for giver in jobs if (giver.job.uid, kind) not in done]
+                yield from self._whole(more, kind, queue, line)
 
     def _down_to_shares(
         self,
@@ -289,9 +290,11 @@ class Candidates:
             if not line.closes(name, self._lowest):
                 continue
             below = {
-                of: None for of in self._lowest if of == queue or (line.is_below(of, name) and line.may_reclaim(of))
+                other: None
+                for other in self._lowest
+                if other == queue or (line.is_below(other, name) and line.may_reclaim(other))
             }
-            may = [of for of in self._on_nodes(queue, own, below, taken, nodes) if of.queue in below]
+            may = [giver for giver in self._on_nodes(queue, own, below, taken, nodes) if giver.queue in below]
             candidates = self._in_order(may, rules, queue, line, units=units, done=done)
             while line.closes(name, self._lowest) and (candidate := next(candidates, None)) is not None:
                 line.gives(candidate)
@@ -308,10 +311,10 @@ class Candidates:
     ) -> list[_Begun]:
         """The jobs that may give room to a quorum of a queue and have pods on these nodes, None for any: those of its
         own queue with a lower priority, and those of the other queues."""
-        may = [of for of in self._begun if _gives(of, queue, own, others) and of.job.uid not in taken]
+        may = [giver for giver in self._begun if _gives(giver, queue, own, others) and giver.job.uid not in taken]
         if nodes is None:
             return may
-        return [of for of in may if not nodes.keys().isdisjoint(of.job.placements.values())]
+        return [giver for giver in may if not nodes.keys().isdisjoint(giver.job.placements.values())]
 
     def near_helps(self, job: JobRecord, asked: Amounts, placed: Use) -> bool:
         """Whether jobs of other queues are candidates only once some that are nearer in the tree have given room."""
@@ -334,7 +337,7 @@ class Candidates:
             if job.stage in _BEGUN and job.slots.nodes and job.uid not in taken:
                 lent = {slot for slot in job.slots.lent_by(host.uid) if nodes is None or job.placements[slot] in nodes}
                 found += self._guest(job, host, reserved, lent)
-        return sorted(found, key=lambda of: (of.kind.whole, of.lost_ms, of.priority, of.job.uid))
+        return sorted(found, key=lambda guest: (guest.kind.whole, guest.lost_ms, guest.priority, guest.job.uid))
 
     @cached_property
     def _hosts(self) -> set[str]:
@@ -363,8 +366,8 @@ class Candidates:
     def jobs_of_others(self, job: JobRecord, asked: Amounts, placed: Use, taken: Collection[str]) -> list[JobRecord]:
         """The jobs of other queues that may give room at all, the lowest priority first; the rest as in `of`."""
         queue = queue_of(self._state, job)
-        givers = self._queues(queue, self.line_beyond(job, asked, placed))
-        return [of.job for of in self._begun if of.queue in givers and of.job.uid not in taken]
+        queues = self._queues(queue, self.line_beyond(job, asked, placed))
+        return [giver.job for giver in self._begun if giver.queue in queues and giver.job.uid not in taken]
 
     def every(self, job: JobRecord, asked: Amounts, placed: Use) -> tuple[Hashable, list[JobRecord]]:
         """All jobs that are among the candidates for a quorum as in `of`, before any of them has given room, and what
@@ -373,8 +376,8 @@ class Candidates:
         rules = self.rules(queue)
         if rules is None:
             return (), []
-        givers = self._queues(queue, self.line_beyond(job, asked, placed) if self._reclaims(rules, queue) else None)
-        return (own, queue, *givers), [of.job for of in self._begun if _gives(of, queue, own, givers)]
+        queues = self._queues(queue, self.line_beyond(job, asked, placed) if self._reclaims(rules, queue) else None)
+        return (own, queue, *queues), [giver.job for giver in self._begun if _gives(giver, queue, own, queues)]
 
     def _queues(self, queue: str, line: "ShareLine | None") -> dict[str, None]:
         """The other queues that may give room to a quorum of this one."""
@@ -406,14 +409,14 @@ class Candidates:
         if found is None:
             found, rules = {}, self.rules(queue)
             some = rules is not None and self._lowest.get(queue, own) < own
-            for of in self._givers if some else ():
-                if of.queue != queue or of.priority >= own:
+            for giver in self._givers if some else ():
+                if giver.queue != queue or giver.priority >= own:
                     continue
                 assert rules is not None
-                whole = rules.priority == _ALLOWED and not of.young
-                amounts = of.known.whole.amounts if whole else _NOTHING
+                whole = rules.priority == _ALLOWED and not giver.young
+                amounts = giver.known.whole.amounts if whole else _NOTHING
                 if not whole and rules.surplus == _ALLOWED:
-                    amounts = self._surplus_amounts(of)
+                    amounts = self._surplus_amounts(giver)
                 for resource, amount in amounts.items():
                     found[resource] = found.get(resource, 0) + amount
             self._own_amounts[own, queue] = found
@@ -426,8 +429,8 @@ class Candidates:
         self, jobs: list[_Begun], kind: PreemptionKind, queue: str, line: "ShareLine | None"
     ) -> Iterator[Candidate]:
         """Whole jobs, the lowest priority first, then those that lose the least work; equals stay in their order."""
-        for _, of_priority in groupby([of for of in jobs if not of.young], key=attrgetter("priority")):
-            found = [self._candidate(of, kind, (of.known.slots,), queue) for of in of_priority]
+        for _, of_priority in groupby([giver for giver in jobs if not giver.young], key=attrgetter("priority")):
+            found = [self._candidate(giver, kind, (giver.known.slots,), queue) for giver in of_priority]
             for candidate in sorted(found, key=attrgetter("lost_ms")):
                 yield from self._within(line, candidate)
 
@@ -447,44 +450,46 @@ class Candidates:
         rules = self.rules(queue)
         if rules is None or rules.surplus != _ALLOWED:
             return {}
-        givers = self._queues(queue, self.line_beyond(job, asked, placed) if self._reclaims(rules, queue) else None)
-        some = (of for of in self._on_nodes(queue, own, givers, taken, None) if self._surplus(of))
+        queues = self._queues(queue, self.line_beyond(job, asked, placed) if self._reclaims(rules, queue) else None)
+        some = (giver for giver in self._on_nodes(queue, own, queues, taken, None) if self._surplus(giver))
         may = list(islice(some, _SPARE_JOBS))
         found: dict[str, list[JobSlots]] = {}
-        for of in may:
-            found.update({node: [] for node in self._spare_of(of).more})
-        for of in may if found else ():
-            for node, units in self._spare_of(of).units.items():
+        for giver in may:
+            found.update({node: [] for node in self._spare_of(giver).more})
+        for giver in may if found else ():
+            for node, units in self._spare_of(giver).units.items():
                 if node in found:
-                    found[node].append((of.job, tuple(chain.from_iterable(units))))
+                    found[node].append((giver.job, tuple(chain.from_iterable(units))))
         return found
 
     def can_spare(self, job: JobRecord, nodes: Collection[str]) -> bool:
         """Whether a job that may give room can spare all of its pods on these nodes."""
-        of = _Begun(0, "", job, self._jobs.of(job), young=False)
+        giver = _Begun(0, "", job, self._jobs.of(job), young=False)
         there = sum([node in nodes for node in job.placements.values()])
-        return 0 < there == sum(map(len, self._units_on(dict.fromkeys(nodes), True, of)))
+        return 0 < there == sum(map(len, self._units_on(dict.fromkeys(nodes), True, giver)))
 
-    def _spare_of(self, of: _Begun) -> Spare:
+    def _spare_of(self, giver: _Begun) -> Spare:
         """What a job can spare on each node."""
-        if of.known.spare is None:
-            of.known.spare = spare_of(of.job, self._surplus(of))
-        return of.known.spare
+        if giver.known.spare is None:
+            giver.known.spare = spare_of(giver.job, self._surplus(giver))
+        return giver.known.spare
 
-    def _units_on(self, nodes: dict[str, None] | None, spare: bool, of: _Begun) -> Units:
+    def _units_on(self, nodes: dict[str, None] | None, spare: bool, giver: _Begun) -> Units:
         """What a job may give as surplus, as in `of`."""
-        return spared_on(of.job, self._spare_of(of), nodes or ()) if spare else _on(nodes, of.job, self._surplus(of))
+        if spare:
+            return spared_on(giver.job, self._spare_of(giver), nodes or ())
+        return _on(nodes, giver.job, self._surplus(giver))
 
-    def _surplus(self, of: _Begun) -> Units:
+    def _surplus(self, giver: _Begun) -> Units:
         """The workers above the quorum, one by one or in their worker groups, the highest index first."""
-        if of.known.surplus is None:
-            of.known.surplus = self._spared(of.job, units_of(of.job)) if not of.job.awaits_room else ()
-        return of.known.surplus
+        if giver.known.surplus is None:
+            giver.known.surplus = self._spared(giver.job, units_of(giver.job)) if not giver.job.awaits_room else ()
+        return giver.known.surplus
 
-    def _surplus_amounts(self, of: _Begun) -> Amounts:
+    def _surplus_amounts(self, giver: _Begun) -> Amounts:
         """What the surplus of a job requests."""
-        slots = tuple([slot for unit in self._surplus(of) for slot in unit])
-        return of.known.part(slots).amounts if slots else _NOTHING
+        slots = tuple([slot for unit in self._surplus(giver) for slot in unit])
+        return giver.known.part(slots).amounts if slots else _NOTHING
 
     def _spared(self, job: JobRecord, units: Iterable[tuple[SlotKey, ...]]) -> Units:
         return () if self._policy(job).whole else spared(job, units)
@@ -492,12 +497,13 @@ class Candidates:
     def _policy(self, job: JobRecord) -> PodPolicy:
         return self._policies.pod_policy(job, self._config)
 
-    def _candidate(self, of: _Begun, kind: PreemptionKind, units: Units, queue: str) -> Candidate:
+    def _candidate(self, giver: _Begun, kind: PreemptionKind, units: Units, queue: str) -> Candidate:
         slots = units[0] if len(units) == 1 else tuple([slot for unit in units for slot in unit])
-        part = of.known.part(slots)
-        lost_ms = of.known.lost_ms(part, self._time_ms)
-        surplus = self._surplus_amounts(of) if kind == PreemptionKind.RECLAIM else _NOTHING
-        return Candidate(of.job, kind, of.priority, units, lost_ms, of.queue, part.amounts, surplus, of.queue != queue)
+        part = giver.known.part(slots)
+        lost_ms = giver.known.lost_ms(part, self._time_ms)
+        surplus = self._surplus_amounts(giver) if kind == PreemptionKind.RECLAIM else _NOTHING
+        reclaimed = giver.queue != queue
+        return Candidate(giver.job, kind, giver.priority, units, lost_ms, giver.queue, part.amounts, surplus, reclaimed)
 
     def lost_ms(self, job: JobRecord, slots: Iterable[SlotKey]) -> int:
         """GPU-milliseconds of work that are lost with these pods of a job."""
@@ -523,9 +529,9 @@ def _on(nodes: dict[str, None] | None, job: JobRecord, units: Units) -> Units:
     return tuple([unit for unit in units if any([job.placements[slot] in nodes for slot in unit])])
 
 
-def _gives(of: _Begun, queue: str, priority: int, others: Collection[str]) -> bool:
+def _gives(giver: _Begun, queue: str, priority: int, others: Collection[str]) -> bool:
     """Whether a job may give room to one of a queue with this priority, and of these other queues."""
-    return of.priority < priority if of.queue == queue else of.queue in others
+    return giver.priority < priority if giver.queue == queue else giver.queue in others
 
 
 class ShareLine:
@@ -555,7 +561,7 @@ class ShareLine:
         self._path = self._paths.get(queue, ())
         self._shares = parts.shares
         self._asked = resources
-        more: Use = {name: {one: -amount for one, amount in of.items()} for name, of in placed.items()}
+        more: Use = {name: {one: -amount for one, amount in got.items()} for name, got in placed.items()}
         #: What queues and those below them use, with what this cycle placed.
         self._used = less(parts.used(), more, self._paths)
         #: What of that candidates have given: of queues on the quorum's path those whose giving opens others to it.
@@ -588,7 +594,7 @@ class ShareLine:
         """The queues on the path that would be above their share with the quorum, with what they would use of that. Own
         jobs aren't among them: no field of a queue gives them more."""
         would: Use = {}
-        for name in [of for of in self._above if not is_of_own_jobs(of)]:
+        for name in [above for above in self._above if not is_of_own_jobs(above)]:
             used = self._used.get(name, _NOTHING)
             over = [one for one in self._asked if self._over(name, one, self._amounts[one])]
             would[name] = {one: used.get(one, 0) + self._amounts[one] for one in over}
@@ -631,7 +637,7 @@ class ShareLine:
     def _net(self, candidate: Candidate) -> Amounts:
         """What a candidate gives beside what its job has given as surplus."""
         before = self._given_surplus.get(candidate.job.uid, _NOTHING) if candidate.kind.whole else _NOTHING
-        return {of: amount - before.get(of, 0) for of, amount in candidate.amounts.items()}
+        return {one: amount - before.get(one, 0) for one, amount in candidate.amounts.items()}
 
     def keeps_below(self, queue: str) -> bool:
         """Whether no queue on the quorum's path alone, of which there are some, would be above its share with it. The

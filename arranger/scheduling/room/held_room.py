@@ -144,7 +144,7 @@ class HeldRooms(Mapping[str, HeldRoom]):
 
     def leave_for(self, job: JobRecord, awaits: Iterable[str], *, ended: bool = False) -> dict[str, JobRecord]:
         """UID → the jobs that leave for a job: those whose ends it awaits, and its guests."""
-        gone = {of.uid for of in self._vacating.ending} if ended else ()
+        gone = {other.uid for other in self._vacating.ending} if ended else ()
         leave = {uid: self._state.jobs[uid] for uid in awaits if uid in self._state.jobs and uid not in gone}
         return leave | {guest.uid: guest for guest in self._guests.of(job.uid)}
 
@@ -152,9 +152,9 @@ class HeldRooms(Mapping[str, HeldRoom]):
         """What these pods of a job need, by row of the view."""
         rows, needed = self._view.node_index.rows(), np.zeros_like(self._view.free)
         each = [self._view.amounts(group.shape.requests) for group in job.valid_spec.groups]
-        amounts = [(rows[of.node], each[of.group] * sum(b - a + 1 for a, b in of.indices)) for of in pods]
-        if amounts:
-            add_to(needed, np.array([row for row, _ in amounts], np.int64), np.array([of for _, of in amounts]))
+        placed = [(rows[some.node], each[some.group] * sum(b - a + 1 for a, b in some.indices)) for some in pods]
+        if placed:
+            add_to(needed, np.array([row for row, _ in placed], np.int64), np.array([amounts for _, amounts in placed]))
         return needed.astype(np.int64)
 
     def _come_from(self, leave: dict[str, JobRecord]) -> Amounts:

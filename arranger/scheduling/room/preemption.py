@@ -10,7 +10,7 @@ and those of jobs that gave room earlier in the cycle.
 
 import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, islice
 
@@ -100,6 +100,18 @@ class LeavingAnyway:
         return self._vacating.in_all([*self.gone, *self.soon])
 
 
+@dataclass
+class _SinceMove:
+    """What was found since a job gave room or got nodes: what their queues use is the same until the next one does."""
+
+    #: What determines the candidates for a quorum without looking at them → what all of them leave, and UID → these.
+    givers: dict[Hashable, tuple[Rooms, dict[str, JobRecord]]] = field(default_factory=dict)
+    #: Whether pods come before a reservation: what determines that → the answer.
+    comes_first: dict[Hashable, bool] = field(default_factory=dict)
+    #: Host (UID) → `PreemptionSearch.staying`.
+    staying: dict[str, frozenset[str]] = field(default_factory=dict)
+
+
 class PreemptionSearch:
     """The searches of one cycle. `waiting` are its waiting jobs."""
 
@@ -117,22 +129,15 @@ class PreemptionSearch:
         self._failed: dict[Hashable, int] = {}
         #: What determines the candidates for a quorum → what all of them leave, nodes × resources.
         self._given: dict[Hashable, Rooms] = {}
-        #: What determines the candidates for a quorum without looking at them → the same, and UID → these jobs.
-        self._givers: dict[Hashable, tuple[Rooms, dict[str, JobRecord]]] = {}
         #: What determines whether a quorum surely gets no room → the content of the view, and whether it did.
         self._lacking: dict[Hashable, tuple[int, bool]] = {}
         self._bounds: dict[Hashable, RoomBound] = {}
         #: What determines a quorum → what it requests at least.
         self._asked: dict[Hashable, Rooms] = {}
         self._rows = np.arange(len(placer.view))
-        #: Whether pods come before a reservation: what determines that → the answer.
-        self._first: dict[Hashable, bool] = {}
-        #: How many times jobs gave room or got nodes in this cycle: what their queues use changes only then.
-        self._moves = 0
+        self._since_move = _SinceMove()
         #: Host (UID) → its guests, those together that stay or leave together.
         self._alike: dict[str, list[list[JobRecord]]] = {}
-        #: Host (UID) → `_moves` then, and `staying`.
-        self._staying: dict[str, tuple[int, frozenset[str]]] = {}
         #: UID → jobs that got nodes in this cycle. They give none up in it.
         self._placed: dict[str, None] = {}
         #: UID → jobs that gave room in this cycle. They get none in it.
@@ -158,7 +163,7 @@ class PreemptionSearch:
     def got_nodes(self, tried: PlacementTry, pieces: Sequence[Piece]) -> None:
         """A job got these nodes in this cycle."""
         job = tried.job
-        self._moves += 1
+        self._since_move = _SinceMove()
         self._placed[job.uid] = None
         self._got.append((job, pieces))
         for uid in tried.hosts if tried.preempted is None else ():  # who waits for room gives none yet
@@ -230,14 +235,12 @@ class PreemptionSearch:
     def _givers_to(self, job: JobRecord) -> tuple[Rooms, dict[str, JobRecord]]:
         """What all candidates for the quorum of a job without nodes leave together, and UID → those. Equal quorums have
         the same until a job gets nodes, or gives room."""
-        alike = (*self._candidates.standing_of(job), self._placer.alike(job))
-        key = (alike, self._moves)
-        found = self._givers.get(key)
-        if found is None:
+        givers, alike = self._since_move.givers, (*self._candidates.standing_of(job), self._placer.alike(job))
+        if alike not in givers:
             asked = self._amounts_of(job)
             _, jobs = self._candidates.every(job, asked, self._use)
-            found = self._givers[key] = (self._given_by_all(job, asked), {giver.uid: giver for giver in jobs})
-        return found
+            givers[alike] = (self._given_by_all(job, asked), {giver.uid: giver for giver in jobs})
+        return givers[alike]
 
     def _lacks(self, job: JobRecord, given: Rooms) -> bool:
         """Whether the quorum of a job without nodes surely doesn't fit the view with so much more, by row. Most ask for
@@ -353,6 +356,7 @@ class PreemptionSearch:
         outcome.tried.preempted = self._event(outcome, self._anyway.pods)
         for unit in outcome.victims:
             self._give(unit)
+        self._since_move = _SinceMove()
         self._anyway = LeavingAnyway(  # the victims' pods may have been a part of it
             self._state,
             self._vacating,
@@ -407,11 +411,11 @@ class PreemptionSearch:
             return False
         policy = self._placer.placing.policies.pod_policy(job, self._config)
         amounts = sum_by_group(job, pods_of(quorum_needs(job, policy)) if pods is None else dict(pods))
-        key = (queue, tuple(sorted(amounts.items())), host.uid, self._moves)
-        if key not in self._first:
+        found, key = self._since_move.comes_first, (queue, tuple(sorted(amounts.items())), host.uid)
+        if key not in found:
             keeps = self._candidates.line(job, amounts, self._use).keeps_below(other)
-            self._first[key] = keeps and self._borrows(host, of_host, queue)
-        return self._first[key]
+            found[key] = keeps and self._borrows(host, of_host, queue)
+        return found[key]
 
     def _borrows(self, host: JobRecord, pods: Mapping[int, int], other: str) -> bool:
         """Whether so many pods of a host's groups would lift its queue above its share, apart from another one."""
@@ -433,12 +437,11 @@ class PreemptionSearch:
 
     def staying(self, host: JobRecord) -> frozenset[str]:
         """The guests of a job (UIDs) that needn't leave for it by now."""
-        moves, staying = self._staying.get(host.uid, (-1, frozenset[str]()))
-        if moves != self._moves:
+        found = self._since_move.staying
+        if host.uid not in found:
             stay = [alike for alike in self._alike_guests(host) if self.stays(alike[0], host)]
-            staying = frozenset([guest.uid for guest in chain.from_iterable(stay)])
-            self._staying[host.uid] = (self._moves, staying)
-        return staying
+            found[host.uid] = frozenset([guest.uid for guest in chain.from_iterable(stay)])
+        return found[host.uid]
 
     def _alike_guests(self, host: JobRecord) -> list[list[JobRecord]]:
         """The guests of a job, those together that have the same queue and resources: `stays` compares what all of the
@@ -632,7 +635,6 @@ class PreemptionSearch:
         pods = held_by(self._state, victim, unit.slots)
         self._left += [self._vacating.of_pods(pods), self._vacating.of_job(victim, empty, whole=False)._replace(use=())]
         self._departing += pods
-        self._moves += 1
         self._victims[victim.uid] = None
         self._add(self._counted, victim, sum_of(victim, unit.slots), -1)
 

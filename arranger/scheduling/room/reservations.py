@@ -65,7 +65,7 @@ class Reservations:
         self.guests = Guests(state, config, share_rules)
         self.held = HeldRooms(state, placer.view, self.vacating, self.guests)
         self.ends = JobEnds(state, config, self._time_ms, self.vacating, self.guests)
-        self.search = ReservationSearch(
+        self._search = ReservationSearch(
             state, placer, self.vacating, held=self.held, ends=self.ends, guests=self.guests
         )
         #: UID → jobs that have had their turns.
@@ -159,7 +159,7 @@ class Reservations:
 
     def may_keep(self, job: JobRecord) -> bool:
         """Whether room may be kept for a job that gets none: by a reservation, or where others leave."""
-        return self.may_reserve(job) or self.search.may_find_after_departures
+        return self.may_reserve(job) or self._search.may_find_after_departures
 
     def reserve(self, tried: PlacementTry) -> None:
         """Reserve room for a quorum that lacks nothing else, if its job may have a reservation. A job without one keeps
@@ -168,7 +168,7 @@ class Reservations:
         job, shortage = tried.job, tried.shortage
         if shortage is None or not self._lacks_room(tried, shortage) or not may_have_reservation(job, self._config):
             return
-        coming = self.search.after_departures(job)
+        coming = self._search.after_departures(job)
         decided = self._revised(job, self._state.reservations.get(job.uid))
         if decided is not None:
             self._needs_no_end[job.uid] = None
@@ -191,7 +191,7 @@ class Reservations:
         """Whether a job waits for its own pods of an earlier attempt. Then what its quorum would get in its turn
         without them and others that leave is reserved: who started there would soon give it up again."""
         gone_ms = self.vacating.own_gone_ms(job)
-        found = self.search.without_own_pods(job) if gone_ms and self._config.reservations else None
+        found = self._search.without_own_pods(job) if gone_ms and self._config.reservations else None
         if found is not None:
             decided = Reserved(job.uid, job.version, max(found.start_ms, gone_ms), found.pods)
             known = self._state.reservations.get(job.uid)
@@ -249,7 +249,7 @@ class Reservations:
         if first is None or seniority(first) >= seniority(job):
             return False
         if first.uid not in self._fits:
-            self._fits[first.uid] = self.search.find(first) is not None
+            self._fits[first.uid] = self._search.find(first) is not None
         return self._fits[first.uid]
 
     # --- when they are revised ------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class Reservations:
         if not self._config.reservations or (known is None and not self._grant(job)):
             return None
         if known is None or self._outdated(job, known):
-            found = self.search.find(job)
+            found = self._search.find(job)
             self._fits[job.uid] = found is not None
             if found is None:
                 return None
@@ -301,11 +301,11 @@ class Reservations:
             sooner = self._after_news(job, decided)
             if sooner is not None:
                 return sooner
-        return self.search.find(job) if self.search.is_room_gone(job, decided, self._used) else None
+        return self._search.find(job) if self._search.is_room_gone(job, decided, self._used) else None
 
     def _after_news(self, job: JobRecord, decided: Reserved) -> FutureFit | None:
         """Where the quorum fits sooner than was known, after news of room; None if it doesn't."""
-        found = self.search.find(job) if self._state.room_news else None
+        found = self._search.find(job) if self._state.room_news else None
         sooner = found is not None and found.start_ms and not 0 < decided.start_ms <= found.start_ms
         return found if sooner else None
 
