@@ -19,7 +19,7 @@ from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling import NoRoom, NoRoomKind, why_no_room
 from arranger.scheduling.cluster import view
 from arranger.scheduling.cycle import Cycles, take_cycle
-from arranger.scheduling.room.reservations import Reservations
+from arranger.scheduling.room.reservation_search import ReservationSearch
 from tests.unit.replay_worlds import explained
 from tests.unit.test_preemption import CONFIG, GPU, running
 from tests.world import World, shape
@@ -265,8 +265,8 @@ def test_an_unchanged_reservation_is_not_written_again_and_is_not_searched_for_i
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     of, searches = world(), []
-    search = Reservations._search
-    monkeypatch.setattr(Reservations, "_search", lambda self, job: searches.append(job) or search(self, job))
+    search = ReservationSearch.find
+    monkeypatch.setattr(ReservationSearch, "find", lambda self, job: searches.append(job) or search(self, job))
     written: list[k.Event] = []
     for number in range(180):  # half an hour in which something changes every ten seconds
         of.pass_time(10)
