@@ -168,7 +168,9 @@ class PreemptionSearch:
     def _use(self) -> dict[str, dict[str, int]]:
         """Queue → what its own jobs got in this cycle, less what they gave."""
         for job, pieces in self._got:
-            self._add(self._counted, job, sum_by_group(job, pods_by_group(pieces)))
+            amounts = sum_by_group(job, pods_by_group(pieces))
+            self._add(self._counted, job, amounts)
+            self._candidates.submitters.count(job, amounts)
         self._got.clear()
         return self._counted
 
@@ -400,18 +402,25 @@ class PreemptionSearch:
         self, job: JobRecord, pods: Mapping[int, int] | None, reserved: tuple[JobRecord, Mapping[int, int]]
     ) -> bool:
         """Whether so many pods of a job's groups, None for its quorum, keep its queue within its share, and a job for
-        whose pods room is reserved would lift its own above: once that has started, others could take the room back."""
+        whose pods room is reserved would lift its own above: once that has started, others could take the room back.
+        Within a queue with `userFairness`, its submitters decide instead."""
         host, of_host = reserved
         queue, other = queue_of(self._state, job), queue_of(self._state, host)
-        if queue == other or not of_host:
+        if not of_host or (queue == other and queue not in self._candidates.submitters.queues):
             return False
         policy = self._placer.placing.policies.pod_policy(job, self._config)
         amounts = sum_by_group(job, pods_of(quorum_needs(job, policy)) if pods is None else dict(pods))
+        if queue == other:
+            return self._comes_first_in_queue(job, amounts, host)
         key = (queue, tuple(sorted(amounts.items())), host.uid, self._moves)
         if key not in self._first:
             keeps = self._candidates.line(job, amounts, self._use).keeps_below(other)
             self._first[key] = keeps and self._borrows(host, of_host, queue)
         return self._first[key]
+
+    def _comes_first_in_queue(self, job: JobRecord, amounts: Amounts, host: JobRecord) -> bool:
+        _ = self._use  # counts what was placed last
+        return self._candidates.submitters.comes_first(job, amounts, host)
 
     def _borrows(self, host: JobRecord, pods: Mapping[int, int], other: str) -> bool:
         """Whether so many pods of a host's groups would lift its queue above its share, apart from another one."""
@@ -634,7 +643,9 @@ class PreemptionSearch:
         self._departing += pods
         self._moves += 1
         self._victims[victim.uid] = None
-        self._add(self._counted, victim, sum_of(victim, unit.slots), -1)
+        amounts = sum_of(victim, unit.slots)
+        self._add(self._counted, victim, amounts, -1)
+        self._candidates.submitters.count(victim, amounts, -1)
 
     def _helpful(self, job: JobRecord, asked: Amounts, guests: Sequence[Candidate]) -> dict[str, None] | None:
         """The nodes on which a pod of a quorum may fit without all candidates and its guests; None if it surely doesn't
