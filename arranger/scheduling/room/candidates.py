@@ -35,6 +35,7 @@ from arranger.scheduling.queues.known_jobs import KnownJob, KnownJobs, Spare, Un
 from arranger.scheduling.queues.own_jobs import ShareParts, is_of_own_jobs, queue_itself
 from arranger.scheduling.queues.registry import Policies
 from arranger.scheduling.queues.standing import QueueStanding
+from arranger.scheduling.queues.submitters import SubmittersInCycle
 from arranger.scheduling.room.surplus import spare_of, spared, spared_on, units_of
 
 _BEGUN = (Stage.STARTING, Stage.RUNNING)
@@ -100,6 +101,7 @@ class Candidates:
             jobs = KnownJobs()
             jobs.renew(state, time_ms)
         self._jobs = jobs
+        self.submitters = SubmittersInCycle(state, time_ms)
         #: Queue → the highest priority that counts there, None for any.
         self._most: dict[str, int | None] = {}
         #: A priority and a queue → whether its jobs may take room from anybody.

@@ -173,7 +173,9 @@ class PreemptionSearch:
     def _use(self) -> dict[str, dict[str, int]]:
         """Queue → what its own jobs got in this cycle, less what they gave."""
         for job, pieces in self._got:
-            self._add(self._counted, job, sum_by_group(job, pods_by_group(pieces)))
+            amounts = sum_by_group(job, pods_by_group(pieces))
+            self._add(self._counted, job, amounts)
+            self._candidates.submitters.count(job, amounts)
         self._got.clear()
         return self._counted
 
@@ -404,18 +406,25 @@ class PreemptionSearch:
         self, job: JobRecord, pods: Mapping[int, int] | None, reserved: tuple[JobRecord, Mapping[int, int]]
     ) -> bool:
         """Whether so many pods of a job's groups, None for its quorum, keep its queue within its share, and a job for
-        whose pods room is reserved would lift its own above: once that has started, others could take the room back."""
+        whose pods room is reserved would lift its own above: once that has started, others could take the room back.
+        Within a queue with `userFairness`, its submitters decide instead."""
         host, of_host = reserved
         queue, other = queue_of(self._state, job), queue_of(self._state, host)
-        if queue == other or not of_host:
+        if not of_host or (queue == other and queue not in self._candidates.submitters.queues):
             return False
         policy = self._placer.placing.policies.pod_policy(job, self._config)
         amounts = sum_by_group(job, pods_of(quorum_needs(job, policy)) if pods is None else dict(pods))
+        if queue == other:
+            return self._comes_first_in_queue(job, amounts, host)
         found, key = self._since_move.comes_first, (queue, tuple(sorted(amounts.items())), host.uid)
         if key not in found:
             keeps = self._candidates.line(job, amounts, self._use).keeps_below(other)
             found[key] = keeps and self._borrows(host, of_host, queue)
         return found[key]
+
+    def _comes_first_in_queue(self, job: JobRecord, amounts: Amounts, host: JobRecord) -> bool:
+        _ = self._use  # counts what was placed last
+        return self._candidates.submitters.comes_first(job, amounts, host)
 
     def _borrows(self, host: JobRecord, pods: Mapping[int, int], other: str) -> bool:
         """Whether so many pods of a host's groups would lift its queue above its share, apart from another one."""
@@ -636,7 +645,9 @@ class PreemptionSearch:
         self._left += [self._vacating.of_pods(pods), self._vacating.of_job(victim, empty, whole=False)._replace(use=())]
         self._departing += pods
         self._victims[victim.uid] = None
-        self._add(self._counted, victim, sum_of(victim, unit.slots), -1)
+        amounts = sum_of(victim, unit.slots)
+        self._add(self._counted, victim, amounts, -1)
+        self._candidates.submitters.count(victim, amounts, -1)
 
     def _helpful(self, job: JobRecord, asked: Amounts, guests: Sequence[Candidate]) -> dict[str, None] | None:
         """The nodes on which a pod of a quorum may fit without all candidates and its guests; None if it surely doesn't
