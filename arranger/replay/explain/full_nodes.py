@@ -2,7 +2,8 @@
 are closed, and whether these would be enough.
 
 A recorded reason counts a node as lacking resources whatever uses these: others, or the pods of the job itself, which
-the cycle had placed there in its plan before it found no node for the next one. And some nodes are too small for the
+the cycle had placed there in its plan before it found no node for the next one, or for whose pods of slots that it gave
+up room is still kept. And some nodes are too small for the
 pod if they are empty. Neither is room that others held.
 """
 
@@ -84,9 +85,11 @@ def shape_of(job: JobRecord, group: str) -> PodShape | None:
 def _lacks(state: State, job: JobRecord, shape: PodShape, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """On which of these rows others leave too little for such a pod."""
     nodes = state.nodes
-    held = nodes.used.copy() if job.placements else nodes.used
-    for slot, node in job.placements.items():
-        held[nodes.rows[node]] -= nodes.vector(requests_of(job, slot))
+    own = [(node, requests_of(job, slot)) for slot, node in job.placements.items()]
+    own += [(pod.node, pod.requests) for pod in state.assumed.values() if pod.owner.job_uid == job.uid]
+    held = nodes.used.copy() if own else nodes.used
+    for node, requests in own:
+        held[nodes.rows[node]] -= nodes.vector(requests)
     asked, short = nodes.vector(shape.requests), np.zeros(len(held), np.bool_)
     for column in np.flatnonzero(asked).tolist():
         short |= held[:, column] + asked[column] > nodes.allocatable[:, column]

@@ -16,6 +16,7 @@ from arranger.replay.explain.candidate_changes.job import (
     shorter_runs,
     without_selectors,
 )
+from arranger.replay.explain.candidate_changes.late_pods import once_lapsed
 from arranger.replay.explain.candidate_changes.nodes import more_nodes, node_families, refusals
 from arranger.replay.explain.candidate_changes.occupants import (
     capacity,
@@ -70,6 +71,7 @@ def families(case: WaitingCase) -> Iterator[Family]:
     yield Family(list(shorter_runs(case)), least=True)
     yield Family(list(as_guest(case)))
     yield Family(list(leaving(case)))
+    yield Family(list(once_lapsed(case)), least=True)
     yield from node_families(case)
     yield Family(list(own_edits(case)))
     yield Family(reverted(case))
@@ -98,6 +100,7 @@ def _nodes(case: WaitingCase) -> Family:
 def _beyond_quota(case: WaitingCase) -> Iterator[Family]:
     """Where a quota or a queue is short, nodes don't help: raise its limit, free some of it, or request less."""
     yield Family(list(as_preemptible(case)) or list(as_guest(case)))
+    yield Family(list(once_lapsed(case)), least=True)
     yield Family(list(raised_quotas(case)))
     yield raised_queues(case)
     yield Family(list(borrowing(case)))
