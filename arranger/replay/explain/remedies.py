@@ -227,7 +227,7 @@ class _Search:
         of, (last, found) = family, self._least(family.alone, family.early)
         while found and of.then is not None:
             of = of.then(last)
-            last, less = self._least(of.alone)
+            last, less = self._least(of.alone, of.early, known=found if of.goes_on else ())
             found = less or found
         if found and found[0].room_from and family.whole:
             whole = self._tried(family.alone[-1])
@@ -314,7 +314,9 @@ class _Search:
         changes: Sequence[Change],
         early: Sequence[int] = (),
         helping: Callable[[Change], list[_Helps]] | None = None,
+        known: Sequence[_Helps] = (),
     ) -> tuple[int, list[_Helps]]:
+        """The first change that helps, and where it is. `known` is what the last one does, where that is known."""
         helping = helping or self._tried
         low, high, best = 0, len(changes) - 1, list[_Helps]()
         for at in [at for at in early if at < high]:
@@ -322,7 +324,7 @@ class _Search:
                 high = at
                 break
             low = at + 1
-        best = best or (helping(changes[-1]) if changes else [])
+        best = best or list(known) or (helping(changes[-1]) if changes else [])
         if not best:
             return 0, []
         self._left = max(self._left, high.bit_length())  # a search that has begun is finished: else it isn't the least
