@@ -10,6 +10,7 @@ from arranger.events.facts import ShortageFacts
 from arranger.messages.provisioning import request_text
 from arranger.messages.shortages import (
     beside_text,
+    counted_of,
     domains_text,
     fits_text,
     never_text,
@@ -274,7 +275,8 @@ def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | Non
             lack = beside_text(own, others) + quota_text(shortfall.quota, kept=bool(shortfall.kept_by))
         else:
             lack = beside_text(own, others) + lack
-        head = fits_text(shortfall.found, shortfall.asked, further=further, searched=shortfall.searched)
+        of = counted_of(shortfall.group, shortfall.quota)
+        head = fits_text(shortfall.found, shortfall.asked, further=further, of=of, searched=shortfall.searched)
         head = f"{never_text(infeasible=shortfall.infeasible)}{head}"
         tail = no_guest_text(no_guest=shortfall.no_guest, leaves_late=shortfall.leaves_late)
         return f"{_room(job, gets) if gets else head}; {lack}{tail}"
