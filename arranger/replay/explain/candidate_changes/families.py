@@ -47,6 +47,7 @@ from arranger.replay.explain.candidate_changes.queue_objects import (
 from arranger.replay.explain.candidate_changes.quorum import smaller_quorums
 from arranger.replay.explain.candidate_changes.requests import smaller_requests
 from arranger.replay.explain.candidate_changes.shares import deserving, heavier, way_of
+from arranger.replay.explain.candidate_changes.taking import allowed, reclaimable
 from arranger.replay.explain.candidate_changes.unknown_resources import respelt
 from arranger.scheduling import Bars, bars
 
@@ -120,6 +121,8 @@ def _by_rules(case: WaitingCase) -> Iterator[Family]:
     """Let others give room to the job, or let it have its turn before them."""
     kept = bars(case.state, case.job, case.config, case.state.time_ms, policies=case.policies)
     yield Family(list(preemptible(case, kept.non_preemptible)), join_all("occupant", "preemptible true of "))
+    yield Family(list(allowed(case)))
+    yield Family(list(reclaimable(case)), join_all("queue", "reclaimable true of queues "))
     yield from _in_turn(case, kept)
 
 
