@@ -7,6 +7,8 @@ up room is still kept. And some nodes are too small for the
 pod if they are empty. Neither is room that others held.
 """
 
+import dataclasses
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +17,11 @@ from arranger.model.config import CycleConfig
 from arranger.model.pod import PodShape
 from arranger.model.taints import kept_off_by_cordon, untolerated
 from arranger.projections.cluster.nodes import NodeTable
-from arranger.projections.cluster.openness import open_to
+from arranger.projections.cluster.openness import open_to, open_to_all
 from arranger.projections.cluster.remembered import remembered
 from arranger.projections.jobs.records import JobRecord, requests_of
 from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.node_labels import may_run_on
-from arranger.replay.what_if import hypothesis
 from arranger.scheduling import Policies, try_empty_cluster
 
 
@@ -58,14 +59,14 @@ def selects_closed(state: State, job: JobRecord, group: str) -> bool:
 
 def too_few_if_open(state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> bool:
     """Whether not even an empty cluster would hold the quorum in which the closed nodes are open too."""
-    nodes, opened = state.nodes, []
+    nodes = state.nodes.copy()
     for row in nodes.by_name().tolist():
         facts = nodes.facts[row]
-        if not facts.ready or facts.cordoned or facts.taints:
+        if not open_to_all(facts):
             facts = msgspec.structs.replace(facts, ready=True, cordoned=False, taints=())
-            opened.append(hypothesis.node_seen(state, nodes.names[row], facts))
-    fork = hypothesis.supposed(state, opened)
-    return try_empty_cluster(fork, fork.jobs[job.uid], config, policies).shortage is not None
+            nodes.see(nodes.names[row], nodes.uids[row], nodes.versions[row], facts, time_ms=state.time_ms)
+    opened = dataclasses.replace(state, nodes=nodes)  # nothing else matters to an empty cluster
+    return try_empty_cluster(opened, job, config, policies).shortage is not None
 
 
 def open_names(nodes: NodeTable, shape: PodShape) -> frozenset[str]:

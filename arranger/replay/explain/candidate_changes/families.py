@@ -9,8 +9,7 @@ from arranger.replay.explain.candidate_changes.job import (
     as_guest,
     as_preemptible,
     looser_topologies,
-    meant_levels,
-    meant_selectors,
+    meant_labels,
     own_edits,
     raised_quotas,
     shorter_runs,
@@ -67,7 +66,7 @@ def families(case: WaitingCase) -> Iterator[Family]:
     misspelt = bool(respelt(case)[1])
     if misspelt:
         yield _nodes(case)
-    yield Family([*meant_selectors(case), *meant_levels(case)])
+    yield Family(list(meant_labels(case)))
     yield Family(list(refusals(case)), least=True)
     yield Family(list(shorter_runs(case)), least=True)
     yield Family(list(as_guest(case)))
