@@ -48,6 +48,8 @@ _CHOSEN = (
     13468595,
     689038857,
     910003,
+    14,
+    9118,
 )
 
 FIXED = extent(_CHOSEN, soak=tuple(range(500)))

@@ -707,6 +707,23 @@ def test_nobody_becomes_a_guest_once_workers_let_the_host_start_because_guests_n
     assert (preempted.placed.job_uid, [victim.job_uid for victim in preempted.victims]) == (gang.uid, [guest.uid])
 
 
+def test_what_a_guest_gets_in_a_cycle_counts_as_leaving_with_it() -> None:
+    """Else the host seems to lack what its guest has just got, and another job becomes its guest for a moment."""
+    of = world(dry_run=True)
+    running(of, "more", 1, priority=10, preemptible=False)
+    guest = of.job("guest", workers=31, worker=GPU, min_workers=1, equals=True, priority=8)
+    of.settle()
+    later = small(of, "later", priority=1)
+    assert guest.slots.hosts == ("uid-big",) and len(guest.placements) == 30 and not later.placements
+    guest = of.job("guest", workers=31, worker=GPU, min_workers=1, equals=True, priority=10)  # now it is in front
+    for name in ("runs", "more"):
+        job = of.state.jobs[f"uid-{name}"]
+        of.say(k.StageDecided(job.uid, job.version, job.attempt, Stage.SUCCEEDED, StageReason.TERMINATED))
+    of.apply()
+    of.cycle()
+    assert len(guest.placements) == 31 and not later.placements
+
+
 @pytest.mark.parametrize("both", [False, True], ids=["one reservation", "two"])
 def test_nobody_starts_first_where_a_job_with_a_reservation_can_by_news_of_room(both: bool) -> None:
     """The turn of the other comes before, and the reservation is for another node."""

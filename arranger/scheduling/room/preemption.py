@@ -166,7 +166,8 @@ class PreemptionSearch:
         self._since_move = _SinceMove()
         self._placed[job.uid] = None
         self._got.append((job, pieces))
-        for uid in tried.hosts if tried.preempted is None else ():  # who waits for room gives none yet
+        # Who waits for room gives none yet. What a guest gets leaves with it.
+        for uid in dict.fromkeys((*tried.hosts, *job.slots.hosts)) if tried.preempted is None else ():
             self._lent.setdefault(uid, {}).setdefault(job.uid, (job, []))[1].extend(pieces)
 
     @property
