@@ -22,10 +22,12 @@ from tests.simulation.room_rules import folded
 
 def passed_at_limits(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -> Iterator[tuple[str, str]]:
     """(UID, the problem) of each job that gets its first nodes in a cycle and uses what a job before it in its queue
-    needs of a limit that is kept for it, though it is no guest of that one, and not expected to leave in time. `state`
-    is that on which the cycle was taken."""
+    needs of a limit that is kept for it, though it is no guest of that one, and not expected to leave in time; and of
+    each job that has a limit kept for it without reservations. `state` is that on which the cycle was taken."""
     placed = [of for of in events if isinstance(of, k.Placed)]
     kept = {of.job_uid: of.limit is not None for of in events if isinstance(of, k.LimitKept)}
+    if not cycle.config.reservations:
+        yield from ((uid, "has a limit kept for it, and nothing is to be") for uid, keeps in kept.items() if keeps)
     if any(isinstance(of, k.Preempted) for of in events):
         return
     for uid in state.kept_limits:

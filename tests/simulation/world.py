@@ -101,6 +101,8 @@ SETTINGS = Settings(
 _SETTLES_WITHIN_S = 1100.0
 #: How long jobs keep nodes that they took from others in the worlds, in seconds.
 _LEAST_S = (0, 0, 0, 10)
+#: In such a part of the runs nothing is kept for jobs in front.
+_WITHOUT = 0.05
 #: The part of the runs in calm worlds.
 _CALM = 0.05
 #: The number of changes of a resource that a watch may lag behind.
@@ -423,6 +425,7 @@ class World:
             volumes=self.claims.comes,
             provisioning=self.autoscaler.way.value,
             min_runtime_s=_LEAST_S[seed % len(_LEAST_S)],
+            backfill="Off" if random.Random(f"{seed} has no reservations").random() < _WITHOUT else SETTINGS.backfill,
         )
         self.cycle_config = self.settings.cycle_config(VERSIONS)
         self.forecasts = Forecasts(self)
