@@ -77,6 +77,8 @@ class Family:
     early: tuple[int, ...] = ()
     #: With `least`: what is sought next, with the change at that place.
     then: Callable[[int], "Family"] | None = None
+    #: With `least`: what is tried instead if none of the changes is enough.
+    otherwise: Callable[[], Change | None] | None = None
     #: With `least`: the last change is wanted too where it takes room from fewer jobs.
     whole: bool = False
     #: With `least`: where the first one that is enough takes room from others, the first one that takes none is desired
