@@ -277,7 +277,10 @@ _THEN = {
 
 
 def given_up_text(job: JobRecord) -> str:
-    """How many workers of a job that goes on without them are given up, by set; empty for none."""
+    """How many workers of a job that goes on without them are given up, by set; empty for none. Slots of others' pods
+    are given up only until the next pod comes."""
+    if job.of_pods:
+        return ""
     groups, gone = job.valid_spec.groups, Counter(group for group, _ in job.slots.given_up)
     told = [
         f"{gone[group]} of {counted(groups[group].count, 'worker')} of {groups[group].name}" for group in sorted(gone)
