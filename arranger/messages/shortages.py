@@ -24,11 +24,21 @@ def waits_text(job: JobRecord) -> str:
     if job.waits is None:
         return ""
     shortage, groups = job.waits.shortage, job.spec.groups if job.spec is not None else ()
-    lacking = job.pods_desired() - len(job.placements)
-    if shortage.further and lacking < shortage.asked - shortage.found:  # some of them got nodes since, the rest didn't
-        shortage = msgspec.structs.replace(shortage, found=0, asked=lacking)
     group = shortage.group if isinstance(shortage, LackOfNodes) else ""
+    if shortage.further:
+        lacking = _lacking(job, group)
+        if 0 < lacking < shortage.asked - shortage.found:  # some of them got nodes since, the rest didn't
+            shortage = msgspec.structs.replace(shortage, found=0, asked=lacking)
     return shortage_text(shortage, next((of.shape for of in groups if of.name == group), None))
+
+
+def _lacking(job: JobRecord, worker_set: str) -> int:
+    """How many pods of a worker set have no node; of the whole job if no set is named."""
+    left = job.provided | job.slots.given_up.keys()
+    if not worker_set:
+        return sum(group.count for group in job.valid_spec.groups) - len(left)
+    sets = [(number, group.count) for number, group in enumerate(job.valid_spec.groups) if group.name == worker_set]
+    return sum(count - sum(of == number for of, _ in left) for number, count in sets)
 
 
 def selector_text(shape: PodShape) -> str:
@@ -54,7 +64,8 @@ def _few(parts: Sequence[str], joint: str) -> str:
 
 def shortage_text(facts: ShortageFacts, shape: PodShape | None = None) -> str:
     """Why pods have no nodes; `shape` is that of the next one if known."""
-    head = fits_text(facts.found, facts.asked, further=facts.further, searched=facts.searched)
+    of = facts.group if isinstance(facts, LackOfNodes) else ""
+    head = fits_text(facts.found, facts.asked, further=facts.further, of=of, searched=facts.searched)
     head = f"{never_text(infeasible=facts.infeasible)}{head}"
     match facts:
         case Objected(objection=objection):
@@ -98,12 +109,21 @@ def objection_text(objection: Objection) -> str:
     return f"{held}; {'its room is kept' if objection.pods else 'no room is kept'} meanwhile"
 
 
-def fits_text(found: int, asked: int, *, further: bool, searched: int = 0) -> str:
-    """How many of the pods fit. A search that ended after `searched` steps proves nothing about the others."""
+def fits_text(found: int, asked: int, *, further: bool, of: str = "", searched: int = 0) -> str:
+    """How many of the pods fit; further ones are counted by worker set, and are `of` that one. A search that ended
+    after `searched` steps proves nothing about the others."""
     if searched:
         steps = counted(searched, "step")
         return f"{found} of {asked} required pods found nodes; nodes for all of them were not found within {steps}"
-    return f"{found} of {asked} {'further' if further else 'required'} pods fit"
+    if not further:
+        return f"{found} of {asked} required pods fit"
+    return f"{found} of {asked} further pods {f'of {of} ' if of else ''}fit"
+
+
+def counted_of(worker_set: str, quota: QuotaLack | None) -> str:
+    """The worker set whose further pods are counted where one of it finds no node; empty for all of the job: none gets
+    nodes in a queue with as many running jobs as it may have."""
+    return "" if quota is not None and quota.limit == LimitKind.MAX_RUNNING else worker_set
 
 
 def nodes_text(worker_set: str, reasons: ReasonCounts, *, alone: bool = False, shape: PodShape | None = None) -> str:

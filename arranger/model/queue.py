@@ -105,6 +105,7 @@ class QueueSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
             Whole(1, MAX_WEIGHT),
             "What nobody is entitled to is divided by weight among the queues with the same parent that want more; 1 "
             "to 65535, 1 if unset.",
+            stored=True,
         ),
     ] = 1
     #: A resource without an amount here has none.

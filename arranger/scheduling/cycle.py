@@ -410,8 +410,7 @@ def _try_quorum(placer: Placer, job: JobRecord, room: Room) -> PlacementTry | No
         return None
     tried = barred or placer.quorum(job)
     if not tried.quorum_stands and barred is None:
-        backfilled = room.reservations.backfill(tried)
-        tried = backfilled or room.make_room(tried) or tried
+        tried = room.backfill.quorum(tried) or room.make_room(tried) or tried
     if tried.quorum_stands:
         room.reservations.served(job)
         if tried.preempted is None:
@@ -431,7 +430,7 @@ def _further(placer: Placer, tried: PlacementTry, pods: int | None, room: Room) 
     more = not (lent and tried.job.placements) and placer.further(tried, pods)
     if more or (tried.pieces and not lent):
         return more
-    return room.reservations.lend(tried, pods)
+    return room.backfill.lend(tried, pods)
 
 
 def _decisions(placer: Placer, tried: PlacementTry, reasons: _Reasons) -> list[Event]:

@@ -149,7 +149,7 @@ function Why({ life, at }: { life: Life; at: string }) {
             <dt>Submitted</dt>
             <dd>
               {stamp(life.submitted)}, {duration(until(life.time) - life.submitted)} ago; in queue {shown(life.queue)} with priority{" "}
-              {life.priority}
+              {life.priority ?? "unknown"}
               {(life.ownPriority ?? life.priority) !== life.priority && `, because of maxPriority of its queue: the job has ${life.ownPriority}`}
             </dd>
           </>

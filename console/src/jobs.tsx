@@ -192,8 +192,8 @@ function waitsFor(job: Row): string {
   return [shown(job.trouble ?? ""), further].filter(Boolean).join("; ") || "–";
 }
 
-/** The priority that counts in its queue, and that of the job if it has another. */
-export function priority(job: { priority?: number; ownPriority?: number }): string {
+/** The priority that counts in its queue, and that of the job if it has another. It may be unknown, as its message says. */
+export function priority(job: { priority?: number | null; ownPriority?: number | null }): string {
   const { priority: counts, ownPriority: own = counts } = job;
-  return counts === undefined ? "–" : own === counts ? String(counts) : `${counts} (job: ${own})`;
+  return counts === null ? "unknown" : counts === undefined ? "–" : own === counts ? String(counts) : `${counts} (job: ${own})`;
 }

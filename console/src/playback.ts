@@ -41,8 +41,8 @@ export interface Step {
   gpus: number;
   queue: string;
   /** The one that counts in its queue. */
-  priority: number;
-  ownPriority: number;
+  priority: number | null;
+  ownPriority: number | null;
 }
 
 export interface Happening {

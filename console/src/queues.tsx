@@ -73,7 +73,7 @@ function Detail({ name, at }: { name: string; at: number }) {
         columns={[
           { name: "Position", cell: (one) => one.position, number: true },
           { name: "Job", cell: (one) => <JobLink job={one.job} /> },
-          { name: "Priority", cell: (one) => one.priority, number: true },
+          { name: "Priority", cell: (one) => one.priority ?? "unknown", number: true },
           { name: "Why it waits", cell: (one) => shown(one.message) },
         ]}
       />

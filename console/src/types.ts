@@ -27,9 +27,9 @@ export interface Job {
   job: string;
   queue: string;
   /** The one that counts in its queue. */
-  priority: number;
+  priority: number | null;
   /** The job's own, if it may be another. */
-  ownPriority?: number;
+  ownPriority?: number | null;
   stage: string;
   since: number;
   submitted: number;
@@ -140,9 +140,9 @@ export interface Life {
   job: string;
   queue: string;
   /** The one that counts in its queue. */
-  priority: number;
+  priority: number | null;
   /** The job's own, if it may be another. */
-  ownPriority?: number;
+  ownPriority?: number | null;
   /** Null: the job is gone. */
   stage: string | null;
   submitted: number | null;
@@ -396,7 +396,7 @@ export interface Preemptions {
 }
 export interface QueueDetail {
   holders: { name: string; amounts: Record<string, number>; pods: number }[];
-  waiting: { position: number; job: string; priority: number; message: string }[];
+  waiting: { position: number; job: string; priority: number | null; message: string }[];
 }
 export interface WhatIf {
   cycle: number;

@@ -119,7 +119,7 @@ def test_vllms_engines_meet_begin_again_and_scale_as_a_whole(kube: KubeServer, t
         assert [pod for pod, uid in engines().items() if before[pod] == uid] == [*second]
         kube.kubectl("scale", "tyj", name, "--replicas=3")
         eventually("half an engine gets no node", lambda: (
-            "1 of 2 further pods fit; beside it, engine:" in (told := status_of(kube, name))["message"]
+            "1 of 2 further pods of engine fit; beside it, engine:" in (told := status_of(kube, name))["message"]
             and told["replicas"] == 2
         ))  # fmt: skip
         kube.kubectl("scale", "tyj", name, "--replicas=1")

@@ -760,7 +760,7 @@ def a_worker_is_out_of_memory_too_often(stage: Stage) -> None:
     stage.apply(tyjob(leader=template(), workers=once, restartLimit=0))
 
 
-@also(r"0 of 2 further pods fit", *pool("wider", gpus=8))
+@also(r"0 of 2 further pods of \w+ fit", *pool("wider", gpus=8))
 def it_is_scaled_beyond_the_room(stage: Stage) -> None:
     stage.apply(tyjob(workers=template(4, spec=on("wider")), count=2, of_set={"minCount": 1}))
     stage.ready("job", 2)

@@ -60,6 +60,7 @@ TICKS = ("tick lost", "tick doubled", "tick late")
 TIME = ("clock differs", "clock jumps", "clock off by hours", "clock off by hours from the start")
 #: In a run that is about this, queues limit jobs that can't be preempted to what they deserve, and there are many.
 LIMITED = "a queue has room for few jobs"
+SUBMITTERS = "the submitters of a queue take turns"
 WITHIN_DESERVED = "a queue keeps jobs that can't be preempted from borrowing"
 WORLD = (
     "user edits counts", "user scales", "user edits priority", "user edits minWorkersNum", "user edits minCount",
@@ -68,7 +69,8 @@ WORLD = (
     "a pod group comes", "a pod group changes", "a pod group goes",
     "a queue comes", "a queue changes", "a queue goes", "a namespace changes", "user moves a job to another queue",
     "a queue goes under running jobs", "a queue closes under running jobs", "a queue's name is used again at once",
-    "a queue's limit falls below what is used", LIMITED, WITHIN_DESERVED, "user edits whether a job can be preempted",
+    "a queue's limit falls below what is used", LIMITED, SUBMITTERS, WITHIN_DESERVED,
+    "user edits whether a job can be preempted",
     "two writers: a job that can't use its queue", "two writers: more than a queue may have",
     "a job waits for others", "user edits for whom a job waits", "two writers: a job that waits for another",
     "a worker leaves a node on which it failed repeatedly", "a leader's restarts count within a window",

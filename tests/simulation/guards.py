@@ -46,10 +46,14 @@ from arranger.scheduling.queues import offer as queue_offer
 from arranger.scheduling.queues import waiting as queue
 from arranger.scheduling.queues.known_jobs import KnownJob
 from arranger.scheduling.queues.limits import QueueRoom
-from arranger.scheduling.room import candidates, reservations, vacating
+from arranger.scheduling.room import backfill, candidates, vacating
+from arranger.scheduling.room.backfill import Backfill
 from arranger.scheduling.room.candidates import Candidates
+from arranger.scheduling.room.held_room import HeldRooms
 from arranger.scheduling.room.kept_limits import KeptLimits
+from arranger.scheduling.room.preemption import LeavingAnyway
 from arranger.scheduling.room.preemption import PreemptionSearch as Preempting
+from arranger.scheduling.room.reservation_search import ReservationSearch
 from arranger.scheduling.room.reservations import Reservations
 from arranger.scheduling.room.victims import RoomSearch
 from arranger.scheduling.search import placer
@@ -664,7 +668,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that only queues above their share give room": _reclaims_from_anyone,
     "that whoever isn't needed is spared": _without(RoomSearch, "_may_spare", False),
     "that nobody gives room that comes by itself": lambda: mock.patch.object(
-        Preempting, "_ending", property(lambda _: []), create=True
+        LeavingAnyway, "ending", property(lambda _: [])
     ),
     "that a job whose pods show its end leaves by itself": lambda: mock.patch.object(
         known_jobs, "ends_by_itself", lambda _, job, time_ms: job.stands_still or not job.active
@@ -678,22 +682,20 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that a job is pardoned once": lambda: mock.patch.object(taken_room, "_pardon", _pardons_for_ever),
     "that only victims' pods leave": _another_pod_goes_too,
     "how long jobs keep what they have just got": _without(candidates, "least_runtime_ms", (0, 0)),
-    "that reserved room has guests": _without(Reservations, "_as_guest", None),
-    "that nobody becomes a guest where the job in front can start": _without(Reservations, "may_start", False),
+    "that reserved room has guests": _without(Backfill, "_as_guest", None),
+    "that nobody becomes a guest where the job in front can start": _without(Backfill, "may_start", False),
     "that who has no reservation any more has no guests": lambda: mock.patch.object(
         forecasts, "end_reservation", lambda state, uid, _: state.reservations.pop(uid, None)
     ),
-    "that running jobs grow into reserved room": _without(Reservations, "lend", False),
-    "that reserved room is kept": _without(Reservations, "hold", None),
-    "that room which comes by itself is kept": _without(Reservations, "_fit_after_departures", None),
+    "that running jobs grow into reserved room": _without(Backfill, "lend", False),
+    "that reserved room is kept": _without(HeldRooms, "hold", None),
+    "that room which comes by itself is kept": _without(ReservationSearch, "after_departures", None),
     "that a limit is kept for the job which lacks nothing else": _limits_are_used,
     "that room is kept for a job that waits for its own pods": lambda: mock.patch.object(
-        Reservations, "waits_for_own_pods", lambda self, job: bool(self._vacating.own_gone_ms(job))
+        Reservations, "waits_for_own_pods", lambda self, job: bool(self.vacating.own_gone_ms(job))
     ),
-    "that who takes room which is to be left to a job before it is its guest": _without(
-        Reservations, "_note_terms", None
-    ),
-    "that only who ends in time goes before a reservation": _without(reservations, "leaves_by_ms", 1),
+    "that who takes room which is to be left to a job before it is its guest": _without(Backfill, "_note_terms", None),
+    "that only who ends in time goes before a reservation": _without(backfill, "leaves_by_ms", 1),
     "that no cycle looks at forecasts": _waits_for_its_forecast,
     "the version of a job that was forecast": _without(fold, "no_forecast", ""),
     "that a deadline fails a job in a forecast, too": _without(ends, "reaches_deadline", False),

@@ -61,6 +61,7 @@ from tests.simulation.others import SCHEDULER, record_of_pod
 from tests.simulation.promises import Promises
 from tests.simulation.queue_rules import Limits, outdated_reason, unusable
 from tests.simulation.retaking import ROGUE, retaken
+from tests.simulation.submitter_rules import passed_by_submitters
 from tests.simulation.topologies import joins_nobody, scattered
 from tests.tyjob_schema import wrong_status
 
@@ -278,8 +279,9 @@ class Oracle:
         if cycle is not None and cycle.base == entry.first - 1 and entry.batch.writer.startswith("scheduler@"):
             for uid, problem in room_rules.taken_before(self.state, cycle, entry.batch.events):
                 raise Violation(problem, job=uid)
-            for uid, problem in passed_at_limits(self.state, cycle, entry.batch.events):
-                raise Violation(problem, job=uid)
+            for rule in (passed_at_limits, passed_by_submitters):
+                for uid, problem in rule(self.state, cycle, entry.batch.events):
+                    raise Violation(problem, job=uid)
         takes_room = any(isinstance(event, k.Preempted) for event in entry.batch.events)
         if not takes_room and not any(isinstance(event, k.Placed) and event.hosts for event in entry.batch.events):
             return None

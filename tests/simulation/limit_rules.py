@@ -13,7 +13,8 @@ from arranger.scheduling.placing.needs import pods_of, quorum_needs
 from arranger.scheduling.placing.quotas import Quotas
 from arranger.scheduling.queues.policies import seniority
 from arranger.scheduling.queues.registry import BUILT_IN
-from arranger.scheduling.room.reservations import Reservations, may_be_guest
+from arranger.scheduling.room.guests import may_be_guest
+from arranger.scheduling.room.reservations import Reservations
 from arranger.scheduling.room.vacating import Vacating
 from arranger.scheduling.search.placer import Placer
 from tests.simulation.room_rules import folded
@@ -49,7 +50,7 @@ def _delays(state: State, cycle: k.CycleTaken, events: Sequence[k.Event], placed
     job, left = after.jobs[placed.job_uid], [after.jobs[placed.job_uid]]
     _leave(quotas, vacating, left)
     start_ms = 0.0 if _lack(quotas, host, cycle) is None else None
-    for end_ms, of in Reservations(after, placer, []).ends(after.jobs[host.uid]):
+    for end_ms, of in Reservations(after, placer, []).ends.before(after.jobs[host.uid]):
         if start_ms is not None and end_ms > max(start_ms, cycle.time_ms):
             break
         if of is not job:

@@ -17,7 +17,7 @@ from arranger.sandbox.status import ApiRefusal
 from arranger.scheduling import queues_view
 from arranger.workers.applying.statuses.queue_status import queue_status
 from tests.servers import QUEUE_CRD, definition_of
-from tests.simulation.faults import LIMITED, WITHIN_DESERVED
+from tests.simulation.faults import LIMITED, SUBMITTERS, WITHIN_DESERVED
 from tests.simulation.rogue import Rogue
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ _VALUES: dict[str, tuple[Any, ...]] = {
 }
 #: In a run that is about this, there are queues in any case, and most forbid a way in which room may be taken.
 MODES = "preempted: reclaim"
+#: Runs about one of these have queues.
+_ABOUT = (MODES, LIMITED, SUBMITTERS, WITHIN_DESERVED)
 _PACE_S = 5.0
 _HISTORY = 100
 
@@ -84,7 +86,7 @@ class Queues:
         self._world = world
         self._chance = chance = random.Random(f"{world.seed} queues")
         self._modes = world.faults.often(MODES)
-        self.comes = chance.random() < 0.5 or any(map(world.faults.often, (MODES, LIMITED, WITHIN_DESERVED)))
+        self.comes = chance.random() < 0.5 or any(map(world.faults.often, _ABOUT))
         self._stays = chance.random() < 0.5
         self._odds = _ODDS | (_OF_AUTOSCALERS if world.autoscaler.comes else {})
         #: What concerns jobs that can't be preempted, in some runs.
@@ -93,6 +95,9 @@ class Queues:
         #: Limits for which jobs wait, in some runs.
         self._tight = random.Random(f"{world.seed} limits")
         self._tightens = self._tight.random() < 0.25 or world.faults.often(LIMITED)
+        #: In some runs all jobs name one of two submitters, who take turns in every queue.
+        self._users = random.Random(f"{world.seed} submitters")
+        self._in_turn = self._users.random() < 0.1 or world.faults.often(SUBMITTERS)
         self._open = False
         if self.comes:
             world.store.collections[_kind().key] = Collection([_kind()], _HISTORY)
@@ -109,6 +114,8 @@ class Queues:
 
     def labels(self) -> dict[str, Any]:
         """A part of a new job's metadata: its submitter, for some."""
+        if self._in_turn:
+            return {"labels": {"arranger.dev/user": self._users.choice("ab")}}
         return {"labels": {"arranger.dev/user": self._chance.choice("ab")}} if self._chance.random() < 0.2 else {}
 
     async def run(self) -> None:
@@ -169,6 +176,7 @@ class Queues:
         for field, odds in self._odds.items():
             if self._chance.random() < odds or (self._modes and field == "preemption"):
                 spec[field] = self._value(field, name)
+        spec |= self._turns()
         old = self._world.store.collection(QUEUES).objects.get(("", name))
         if old is None:
             self._world.store.create(QUEUES, "", queue(name, spec))
@@ -204,13 +212,19 @@ class Queues:
     def _tighten(self) -> None:
         """Limit a queue in which most jobs are to what a few of them use."""
         name, most = self._tight.choice((DEFAULT_QUEUE, DEFAULT_QUEUE, "rl")), self._tight.randrange(1, 5)
-        fields = self._tight.choice(({"capability": {"cpu": most}}, {"maxRunning": most}))
+        fields = self._tight.choice(({"capability": {"cpu": most}}, {"maxRunning": most})) | self._turns()
         if ("", name) in self._world.store.collection(QUEUES).objects:
             self._patch(name, {"parent": None, "state": None, **fields})
         else:
             self._world.store.create(QUEUES, "", queue(name, fields))
             self._did("a queue comes", f"queue {name} is {fields}")
         self._world.faults.hit(LIMITED)
+
+    def _turns(self) -> dict[str, Any]:
+        """What lets the submitters of a queue take turns, in a run where they do."""
+        if self._in_turn:
+            self._world.faults.hit(SUBMITTERS)
+        return {"userFairness": True} if self._in_turn else {}
 
     def _let_go(self) -> None:
         """Edit whether a job can be preempted."""

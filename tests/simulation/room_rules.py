@@ -33,9 +33,11 @@ from arranger.scheduling.queues.policies import seniority
 from arranger.scheduling.queues.registry import BUILT_IN
 from arranger.scheduling.queues.standing import QueueStanding
 from arranger.scheduling.queues.waiting import considered, waiting_jobs
+from arranger.scheduling.room.backfill import Backfill
+from arranger.scheduling.room.guests import may_be_guest
 from arranger.scheduling.room.kept_limits import KeptLimits
 from arranger.scheduling.room.preemption import PreemptionSearch
-from arranger.scheduling.room.reservations import Reservations, may_be_guest
+from arranger.scheduling.room.reservations import Reservations
 from arranger.scheduling.room.vacating import Vacating, leaving
 from arranger.scheduling.search.placer import Placer
 from tests.simulation.queue_rules import KEPT, beyond_limits, name_of, way_of
@@ -663,39 +665,38 @@ def hold_for_others(
     them whose end they await: that isn't there for another job."""
     others = _preempting(state, placer, cycle)
     reservations = Reservations(state, placer, [], share_rules=others)
+    held, search = reservations.held, reservations._search
     coming = {}  # each as if it had its turn first: their order depends on what they get
     for other in waiting_jobs(state, cycle.time_ms):
         # Further pods have their turns after the quorums of other jobs.
         before = job.placements or name_of(state, other) != name_of(state, job) or seniority(other) < seniority(job)
         if other.uid != job.uid and not other.placements and (before or other.uid in state.reservations):
-            coming[other.uid] = reservations._fit_after_departures(other)
+            coming[other.uid] = search.after_departures(other)
     for uid, reservation in state.reservations.items():
         decided, other = reservation.decided, state.jobs[uid]
         present = decided.based_on == other.version and all(state.nodes.has(of.node) for of in decided.pods)
         if uid != job.uid and present:
-            reservations.hold(other, decided, coming.get(uid))
-    reservations._departure_searches = 0
+            held.hold(other, decided, coming.get(uid))
+    search._tried_after_departures = 0
     for uid, found in coming.items():
-        if uid not in reservations._held:  # or beside what was held before its turn
-            other, again = state.jobs[uid], reservations._fit_after_departures(state.jobs[uid])
-            reservations._hold_after_departures(other, found or again)
-            if found is not None and again is not None:
-                decided = k.Reserved(uid, other.version, cycle.time_ms, found.pods, found.awaits)
-                placer.view.hold(*reservations._held.pop(uid).rooms, sign=-1)
-                reservations.hold(other, decided, again)
-    for uid in [*reservations._held] if due else ():
+        if uid not in held:  # or beside what was held before its turn
+            other, again = state.jobs[uid], search.after_departures(state.jobs[uid])
+            first = found or again
+            if first is not None:
+                held.hold(other, first, again if found is not None else None)
+    for uid in [*held] if due else ():
         if uid in state.reservations and not coming.get(uid) and not _is_closed(state, cycle, job, state.jobs[uid]):
-            placer.view.hold(*reservations._held.pop(uid).rooms, sign=-1)
-    for held in reservations._held.values() if left else ():
-        placer.view.hold(held.rooms.rows, held.left)
+            held.release(uid)
+    for each in held.values() if left else ():
+        placer.view.hold(each.rooms.rows, each.to_come)
     return reservations
 
 
 def limits_kept(state: State, placer: Placer, cycle: k.CycleTaken, reservations: Reservations) -> KeptLimits:
     """The limits that are kept for others once all jobs have had their turns: also for those that lack room by now,
     and have none reserved."""
-    waiting, others = waiting_jobs(state, cycle.time_ms), _preempting(state, placer, cycle)
-    limits = KeptLimits(state, placer, waiting, reservations=reservations, share_rules=others)
+    waiting, backfill = waiting_jobs(state, cycle.time_ms), Backfill(state, placer, reservations)
+    limits = KeptLimits(state, placer, waiting, reservations=reservations, backfill=backfill)
     limits._turned.update(state.kept_limits)
     for job in waiting:
         known = state.kept_limits.get(job.uid)
@@ -703,7 +704,7 @@ def limits_kept(state: State, placer: Placer, cycle: k.CycleTaken, reservations:
         shortage = job.waits.shortage if job.waits is not None else None
         lacks_room = isinstance(shortage, LackOfNodes) and not shortage.infeasible
         if limit is not None and lacks_room and job.uid not in reservations.held:
-            limits._put(limits._first, job, limit)
+            limits._enter(job, limit)
     return limits
 
 

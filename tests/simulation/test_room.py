@@ -13,7 +13,8 @@ from arranger.model.pod import PodRules
 from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.queues import known_jobs
-from arranger.scheduling.room.reservations import Reservations
+from arranger.scheduling.room.backfill import Backfill
+from arranger.scheduling.room.reservation_search import ReservationSearch
 from tests.simulation import room_rules
 from tests.simulation.conservation import needless
 from tests.simulation.room_record import TIMES, RoomRecord
@@ -198,7 +199,7 @@ def test_that_a_job_waits_which_would_use_a_quota_that_the_job_in_front_needs_is
 
 
 def test_a_guest_that_uses_a_quota_which_its_host_needs_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Reservations, "_needs_its_quota", lambda *_: False)
+    monkeypatch.setattr(Backfill, "_needs_its_quota", lambda *_: False)
     for pods, problems in ((9, 1), (10, 0)):
         of, gang, small = behind(quota={"count/pods": pods}, settled=False)
         cycle, *events = take_cycle(of.state, of.config, of.now_ms)
@@ -226,7 +227,7 @@ def taken_before(nodes: dict[str, int], rules: PodRules | None = None) -> list[s
 
 
 def test_who_takes_room_that_would_come_for_a_job_before_it_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Reservations, "_fit_after_departures", lambda *_: None)
+    monkeypatch.setattr(ReservationSearch, "after_departures", lambda *_: None)
     assert taken_before({}) == ["gets nodes that large would have got by itself, which comes before it"]
 
 

@@ -11,6 +11,7 @@ from arranger.projections import snapshot
 from arranger.projections.consistency import validate
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import ASSUMED_MS
+from arranger.replay.explain.in_queue import KeptBy
 from arranger.replay.explain.waiting import explain_waiting
 from arranger.replay.what_if.hypothesis import say
 from arranger.scheduling.cycle import Cycles
@@ -209,19 +210,110 @@ def test_explain_names_them_among_those_who_have_the_room() -> None:
     assert holder.nodes == ("n1",)
 
 
-def test_room_whose_time_is_over_is_no_reason_to_leave_a_change_untried() -> None:
-    """For half a minute after a drain, nobody was told that an uncordoned node would do."""
+def offered(world: World, name: str, later_ms: int = 0) -> list[tuple[str, int]]:
+    """What explain offers a job, with the pods that get nodes."""
+    histories = histories_of(world.entries, name)
+    histories.finish(lambda last_ms: last_ms + later_ms)
+    story = histories.stories[f"uid-{name}"]
+    waiting = explain_waiting(story, story.state.jobs[f"uid-{name}"])
+    assert waiting is not None
+    return [(one.text, one.pods) for one in waiting.remedies]
+
+
+UNTIL = "when no room is kept there any more for pods of default/ppo that may still appear"
+
+
+def test_a_node_to_be_uncordoned_is_offered_with_the_end_of_what_is_kept_there() -> None:
+    """For ten seconds after a drain, nobody was told that an uncordoned node would do, nor for whom its room is."""
     world, job = scheduled_again()
     world.node("n1", cpu=2, cordoned=True)
     world.cycle()
     assert world.state.assumed and not job.placements
+    assert offered(world, "ppo", 1_000)[0] == (f"uncordon n1, in 9 s, {UNTIL}", 1)
+    assert offered(world, "ppo", ASSUMED_MS + 1_000)[0] == ("uncordon n1", 1)
 
-    def offered(later_ms: int) -> list[str]:
-        histories = histories_of(world.entries, "ppo")
-        histories.finish(lambda last_ms: last_ms + later_ms)
-        story = histories.stories[job.uid]
-        waiting = explain_waiting(story, story.state.jobs[job.uid])
-        assert waiting is not None
-        return [one.text for one in waiting.remedies]
 
-    assert "uncordon n1" not in offered(1_000) and "uncordon n1" in offered(ASSUMED_MS + 1_000)
+def drained(*, nodes: int = 1) -> tuple[World, JobRecord]:
+    """A running job with workers on nodes that were drained, beside a full node; they have no other nodes yet."""
+    world, cpu = World(), 4 // nodes
+    names = [f"n{number}" for number in range(1, nodes + 1)]
+    for name in names:
+        world.node(name, cpu=cpu)
+    world.node("z", cpu=1)
+    job = world.job("ppo", workers=4)
+    world.settle()
+    assert job.placements[LEADER] == "z" and len(job.placements) == 5
+    for name in names:
+        world.node(name, cpu=cpu, cordoned=True)
+    for slot in sorted(job.bound)[1:]:
+        world.pod_gone(job.bound[slot])
+    world.control()
+    world.cycle()
+    assert len(world.state.assumed) == 4 and len(job.placements) == 1
+    return world, job
+
+
+def test_after_a_drain_the_job_is_kept_by_closed_nodes_and_the_cordon_is_no_event_without_which_it_had_nodes() -> None:
+    world, _ = drained()
+    assert offered(world, "ppo", 4_000)[0] == (f"uncordon n1, in 6 s, {UNTIL}", 4)
+    waiting = explained(world.entries, "ppo").waiting
+    assert waiting is not None and waiting.in_queue is not None
+    assert waiting.in_queue.kept_by == KeptBy.CLOSED_NODES
+    [remedy] = [one for one in waiting.remedies if one.kind == "uncordon"]
+    assert remedy.undone == "n1 was cordoned" and remedy.several
+    assert not waiting.blockers and not waiting.earlier
+
+
+def test_several_drained_nodes_that_are_needed_together_are_offered_so() -> None:
+    world, _ = drained(nodes=2)
+    world.job("other", workers=4, worker=shape(cpu=1), min_workers=4, equals=True, priority=9)
+    world.cycle()
+    assert offered(world, "other", 1_000)[0] == (f"uncordon n2 and n1, in 9 s, {UNTIL}", 4)
+
+
+def test_the_end_of_what_is_kept_on_an_open_node_is_offered_too() -> None:
+    world, _ = rescheduled()
+    world.job("other", leader=shape(cpu=2), priority=9)
+    world.cycle()
+    said = "in 9 s, when no room is kept any more for pods of default/ppo that may still appear"
+    assert offered(world, "other", 1_000)[0] == (said, 1)
+    [job] = [of for of in world.state.jobs.values() if of.seen.name == "ppo"]
+    world.job_gone(job)
+    assert offered(world, "other", 1_000)[0] == (said.replace("default/ppo", "a deleted job"), 1)
+
+
+def test_no_later_end_is_awaited_than_is_enough() -> None:
+    world = World()
+    world.node("n1", cpu=6)
+    elastic = Edited(world, workers=5, min_workers=1)
+    world.settle()
+    elastic.edit(workers=1)
+    world.apply()
+    elastic.edit(workers=5)
+    world.cycle()
+    for workers in (4, 3):
+        elastic.edit(workers=workers)
+        world.pass_time(2)
+    world.job("other", leader=shape(cpu=2), priority=9)
+    world.cycle()
+    assert len({of.until_ms for of in world.state.assumed.values()}) == 2
+    world.say(k.ListingBegun(k.Watched.NODE, world.terms[k.Watched.NODE]))
+    assert offered(world, "other")[0][0].startswith("in 8 s, when no room is kept any more for pods of default/ppo")
+    world.job("small", leader=shape(cpu=1), priority=9)
+    world.job_gone(world.state.jobs["uid-other"])
+    world.cycle()
+    assert offered(world, "small")[0][0].startswith("in 6 s, when no room is kept any more")
+
+
+def test_the_end_of_what_a_quota_counts_is_offered() -> None:
+    world = World(config=CycleConfig())
+    world.node("n1", cpu=4)
+    world.quota("q", {"pods": 1})
+    job = world.job("ppo", leader=shape(cpu=2))
+    world.cycle()
+    world.control()
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.AS_RECORDED))
+    world.cycle()
+    assert not job.placements
+    said = "in 9 s, when no room is kept any more for pods of default/ppo that may still appear"
+    assert (said, 1) in offered(world, "ppo", 1_000)

@@ -310,6 +310,21 @@ def test_what_waits_for_a_job_that_will_reach_its_deadline_has_no_start_anywhere
     assert after.stage == Stage.FAILED
 
 
+@pytest.mark.parametrize("deadline_s", [100, None])
+def test_jobs_that_may_never_end_are_named_only_where_a_start_waits_for_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], deadline_s: int | None
+) -> None:
+    """Behind a job with a deadline, the start of the only other job was called a guess because of its own end."""
+    of = with_room_rules(preemption=None)
+    gpu_job(of, "first", 4, deadline_s=deadline_s)
+    of.settle()
+    of.pass_time(5)
+    gpu_job(of, "second", 4)
+    of.settle()
+    told = run(capsys, *to_file(of.entries, tmp_path / "run.log"))
+    assert ("nothing is known of the end of" in told) == (deadline_s is None)
+
+
 def test_a_number_without_an_upper_bound_and_an_unknown_node_are_said_so(
     log: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,7 +19,7 @@ from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling import NoRoom, NoRoomKind, why_no_room
 from arranger.scheduling.cluster import view
 from arranger.scheduling.cycle import Cycles, take_cycle
-from arranger.scheduling.room.reservations import Reservations
+from arranger.scheduling.room.reservation_search import ReservationSearch
 from tests.unit.replay_worlds import explained
 from tests.unit.test_preemption import CONFIG, GPU, running
 from tests.world import World, shape
@@ -265,8 +265,8 @@ def test_an_unchanged_reservation_is_not_written_again_and_is_not_searched_for_i
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     of, searches = world(), []
-    search = Reservations._search
-    monkeypatch.setattr(Reservations, "_search", lambda self, job: searches.append(job) or search(self, job))
+    search = ReservationSearch.find
+    monkeypatch.setattr(ReservationSearch, "find", lambda self, job: searches.append(job) or search(self, job))
     written: list[k.Event] = []
     for number in range(180):  # half an hour in which something changes every ten seconds
         of.pass_time(10)
@@ -708,15 +708,12 @@ def test_nobody_becomes_a_guest_once_workers_let_the_host_start_because_guests_n
 
 
 @pytest.mark.parametrize("both", [False, True], ids=["one reservation", "two"])
-@pytest.mark.parametrize("how", [{"queue_policy": "DRF"}, {"user_fairness": True}])
-def test_nobody_starts_first_where_a_job_with_a_reservation_can_by_news_of_room(
-    how: dict[str, Any], both: bool
-) -> None:
+def test_nobody_starts_first_where_a_job_with_a_reservation_can_by_news_of_room(both: bool) -> None:
     """The turn of the other comes before, and the reservation is for another node."""
     of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
     for number in range(3):
         of.node(f"n{number}", cpu=64, gpus=8)
-    of.queue("q", **how)
+    of.queue("q", queue_policy="DRF")
 
     def submit(name: str, priority: int, gpus: int = 8, user: str = "") -> JobRecord:
         worker = shape(cpu=1, gpus=gpus)

@@ -43,6 +43,15 @@ def test_an_evicted_leader_is_said_to_be_evicted_before_the_cordon_is_known() ->
     ]
 
 
+def test_a_job_whose_leader_is_gone_is_not_said_to_wait_for_a_dry_run() -> None:
+    """Before a controller has decided on it, a job that has lost its leader gets no further pods."""
+    world, job = running(nodes=1, workers=4)
+    leaves(world, job)
+    waiting = explained(world.entries, "ppo").waiting
+    assert waiting is not None and not waiting.gets
+    assert waiting.why == "its pods show that it is about to end, so it gets no more nodes"
+
+
 def test_a_known_cordon_is_said_too() -> None:
     world, job = running()
     world.node("n1", cpu=3, cordoned=True)

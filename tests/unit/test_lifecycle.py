@@ -11,14 +11,16 @@ from arranger.kube.times import parse_time_ms
 from arranger.lifecycle.desired import MESSAGE_LIMIT, desired_pods, desired_status, orphans
 from arranger.messages.decisions import stage_text
 from arranger.messages.departures import deleted_pods_text
-from arranger.messages.shortages import shortage_text, waits_text
+from arranger.messages.shortages import counted_of, shortage_text, waits_text
 from arranger.model.allocations import decode_allocations, runs_of
 from arranger.model.job import ENDED, CleanPodPolicy, JobStatusSeen, PlacedPods, ScheduleState, Stage
 from arranger.model.node import Taint
 from arranger.model.pod import STOPPED, PodOwner
+from arranger.model.quota import LimitKind, QuotaLack
 from arranger.projections.consistency import validate
 from arranger.projections.jobs.records import JobRecord, compact
 from tests.random_worlds import LONG, Step, calm_down, live_through, steps
+from tests.unit.replay_worlds import explained
 from tests.world import World, shape, starting
 
 LEADER = (0, 0)
@@ -125,6 +127,27 @@ def test_an_invalid_job_fails_with_its_message_and_holds_nothing() -> None:
     assert other.stage == Stage.RUNNING
 
 
+def test_the_further_pods_that_fit_are_said_to_be_of_their_worker_set() -> None:
+    """Of a job with several sets, those of one were said to be all."""
+    world = World()
+    world.node("n1", cpu=4)
+    sets = [("actors", 4, shape(cpu=1)), ("critics", 3, shape(cpu=1))]
+    job = world.job("ppo", workers=sets, minimums={"actors": 1})
+    world.settle()
+    assert len(job.placements) == 4 and job.waits is not None
+    assert waits_text(job).startswith("2 of 3 further pods of actors fit; ") and job.pods_desired() == 8
+    waiting = explained(world.entries, "ppo").waiting
+    assert waiting is not None and waiting.why.startswith("0 of 1 further pods of actors fit; ")
+    world.node("n0", cpu=2)
+    world.settle()
+    assert waits_text(job).startswith("1 of 3 further pods of critics fit; ")
+
+
+def test_a_limit_of_jobs_counts_the_further_pods_of_all_sets() -> None:
+    quota = QuotaLack("", "jobs", 1, 0, 1, "q", LimitKind.MAX_RUNNING)
+    assert (counted_of("actors", quota), counted_of("actors", None)) == ("", "actors")
+
+
 def test_a_partly_scheduled_job_runs_and_fills_up_later() -> None:
     world = World()
     world.node("n1", cpu=3)
@@ -132,11 +155,13 @@ def test_a_partly_scheduled_job_runs_and_fills_up_later() -> None:
     world.settle()
     assert (job.schedule_state, job.stage, len(job.placements)) == (ScheduleState.PARTLY, Stage.RUNNING, 3)
     assert job.waits is not None
-    assert shortage_text(job.waits.shortage).startswith("0 of 2 further pods fit; actors: ")
+    assert shortage_text(job.waits.shortage).startswith("0 of 2 further pods of actors fit; actors: ")
     world.node("n0", cpu=1)
     world.settle()
     assert len(job.placements) == 4
-    assert waits_text(job).startswith("0 of 1 further pods fit; actors: "), "the reason is of before the fourth"
+    assert waits_text(job).startswith("0 of 1 further pods of actors fit; actors: "), (
+        "the reason is of before the fourth"
+    )
     world.node("n2", cpu=8)
     world.settle()
     assert (job.schedule_state, len(job.bound)) == (ScheduleState.SUCCEED, 5)

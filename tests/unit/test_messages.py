@@ -364,7 +364,9 @@ def test_a_shortage_says_how_many_pods_fit_of_which_set_the_next_is_and_what_kee
     lack = "0 of 4 nodes fit: 4 insufficient nvidia.com/gpu (needs 8, at most 0 free)"
     assert shortage_text(facts) == f"2 of 3 required pods fit; beside them, actors: {lack}"
     further = LackOfNodes(1, 2, ((Reason(K.CORDONED), 1),), further=True, group="actors")
-    assert shortage_text(further) == "1 of 2 further pods fit; beside it, actors: 0 of 1 nodes fit: 1 cordoned"
+    assert (
+        shortage_text(further) == "1 of 2 further pods of actors fit; beside it, actors: 0 of 1 nodes fit: 1 cordoned"
+    )
     never = LackOfNodes(0, 1, group="learner", infeasible=True)
     assert shortage_text(never) == (
         "even an empty cluster of these nodes can't hold it: 0 of 1 required pods fit; learner: there are no nodes"

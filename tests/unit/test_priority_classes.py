@@ -1,5 +1,8 @@
 """Jobs that name a PriorityClass: its value when they are first seen with it, and the wait for one that isn't there."""
 
+from pathlib import Path
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -12,7 +15,11 @@ from arranger.model.tyjob import job_spec
 from arranger.model.validation import TYJOB
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
+from arranger.replay.bisect.job_conditions import facts_of_job
+from arranger.replay.console.moment import moment
 from arranger.workers.watching.observed import Translation, projected
+from tests.commands import Run, to_file
+from tests.unit.replay_worlds import explained
 from tests.unit.tyjob_table import tyjob_with
 from tests.world import Edited, World, shape
 
@@ -115,3 +122,35 @@ def test_classes_are_observed_once_and_their_deletion_too() -> None:
     assert told("MODIFIED", {**item, "value": 7}) == [k.PriorityClassSeen(term, "high", "uid-high", "9", 7)]
     gone = k.ObjectGone(k.Watched.PRIORITY_CLASS, term, "", "high", "uid-high")
     assert told("DELETED", item) == [gone] and projected(there.state, kind, term) == [("uid-high", gone)]
+
+
+def answered(capsys: pytest.CaptureFixture[str], *log: str) -> Any:
+    """The only job, as `arranger replay` tells programs of it."""
+    [job] = msgspec.json.decode(Run(capsys, "replay", *log, "--output", "json").out)["jobs"]
+    return job
+
+
+def test_a_priority_that_is_not_known_is_never_shown_as_a_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job whose PriorityClass doesn't exist was shown with priority 0."""
+    world = World()
+    world.watch_classes()
+    world.queue("q", max_priority=3)
+    world.node("n1", cpu=4)
+    job = world.job("ppo", priority_class="gone", of_queue="q")
+    world.settle()
+    log = to_file(world.entries, tmp_path / "run.log")
+    for command in (["replay"], ["queue", "q"]):
+        [row] = [line for line in Run(capsys, *command, *log).out.splitlines() if "default/ppo " in line]
+        assert " unknown " in row and "PriorityClass gone, which doesn't exist" in row
+    told = answered(capsys, *log)
+    assert (told["priority"], told["own_priority"]) == (None, None)
+    assert explained(world.entries, "ppo").standing.priority is None
+    assert "priority unknown" in facts_of_job(world.state, job.uid)["spec"]
+    [line] = moment(world.state).jobs
+    assert (line.priority, line.own_priority) == (None, None)
+    world.priority_class("gone", 7)
+    log = to_file(world.entries, tmp_path / "known.log")
+    told = answered(capsys, *log)
+    assert (told["priority"], told["own_priority"]) == (3, 7)

@@ -13,7 +13,7 @@ from arranger.model.queue import NamespaceRule, NonPreemptible, QueueState
 from arranger.replay.explain.in_queue import KeptBy
 from tests.commands import Run, to_file
 from tests.unit.replay_worlds import explained, with_room_rules
-from tests.world import World, shape
+from tests.world import GIB, World, shape
 
 GPU = "nvidia.com/gpu"
 _RL = NamespaceRule(selector=(Requirement("team", "In", ("rl",)),))
@@ -449,3 +449,56 @@ def test_a_suspended_job_is_not_tried_in_other_queues() -> None:
     waiting = explained(world.entries, "victim").waiting
     assert waiting is not None and [one.text for one in waiting.remedies] == ["spec.suspend false"]
     assert waiting.tried == 1
+
+
+def helped_by(world: World, name: str = "j") -> list[str]:
+    """The changes of queues that give a job nodes."""
+    waiting = explained(world.entries, name).waiting
+    assert waiting is not None
+    return [one.text for one in waiting.remedies if one.kind == "queue" and one.pods]
+
+
+@pytest.mark.parametrize(
+    ("guaranteed", "given_up"),
+    [
+        ({"b": {"cpu": 6000}}, ["2 cpu of the guarantee of queue b"]),
+        ({"b": {"memory": 6 * GIB}}, ["2Gi memory of the guarantee of queue b"]),
+        ({"b": {"cpu": 3000}, "c": {"cpu": 5000}}, ["4 cpu of the guarantee of queue c"]),
+        ({"b": {"cpu": 4000}, "c": {"cpu": 4000}}, ["4 cpu of the guarantee of queue b"]),
+        ({"b": {"cpu": 2000}, "c": {"cpu": 2000}}, []),
+    ],
+)
+def test_a_capability_is_offered_with_the_guarantees_that_come_next(
+    guaranteed: dict[str, dict[str, int]], given_up: list[str]
+) -> None:
+    """The raised capability alone gave nobody nodes, and nothing was offered."""
+    world = World()
+    world.node("n1", cpu=8, memory=8 * GIB)
+    world.queue("a", capability=(("cpu", 2000),))
+    for name, amounts in guaranteed.items():
+        world.queue(name, guarantee=tuple(amounts.items()))
+    world.job("j", leader=shape(cpu=4, memory=4 * GIB), of_queue="a")
+    world.cycle()
+    parts = [f"give up {of}, which it doesn't use" for of in given_up]
+    assert helped_by(world) == [" and ".join(["raise cpu of the capability of queue a to 4", *parts])]
+
+
+def test_guarantees_are_offered_with_the_capability_that_comes_next() -> None:
+    world = World()
+    world.node("n1", cpu=8)
+    world.queue("a", capability=(("cpu", 3000),))
+    world.queue("b", guarantee=(("cpu", 7000),))
+    world.job("j", leader=shape(cpu=4), of_queue="a")
+    world.cycle()
+    lowered = "give up 3 cpu of the guarantee of queue b, which it doesn't use"
+    assert helped_by(world) == [f"raise cpu of the capability of queue a to 4 and {lowered}"]
+
+
+def test_a_capability_is_offered_with_the_quota_that_is_short_too() -> None:
+    world = World()
+    world.node("n1", cpu=8)
+    world.quota("q", {"pods": 0})
+    world.queue("a", capability=(("cpu", 2000),))
+    world.job("j", leader=shape(cpu=4), of_queue="a")
+    world.cycle()
+    assert helped_by(world) == ["raise pods of quota q by 1 to 1 and raise cpu of the capability of queue a to 4"]

@@ -84,6 +84,48 @@ def test_further_sets_are_lowered_where_one_is_not_enough() -> None:
     ]
 
 
+OF_POOL = shape(cpu=40, selector={"pool": "m"})
+
+
+def test_no_set_is_lowered_further_than_to_what_fits_beside_the_others() -> None:
+    """Of a job whose two sets both lack nodes, the first one was lowered to nothing before the second was looked at."""
+    world = cluster(3)
+    for number in range(1, 4):
+        world.node(f"m{number}", cpu=64, labels={"pool": "m"})
+    sets = [("actors", 5, WHOLE), ("critics", 5, OF_POOL)]
+    world.job("j", workers=sets, equals=True, minimums={"actors": 5, "critics": 5})
+    world.cycle()
+    said = (
+        "minCount 3 instead of 5 of worker set actors and minCount 3 instead of 5 of worker set critics (and "
+        "minWorkersNum 6, if that is set)"
+    )
+    assert told(world) == [(said, 6)]
+
+
+def test_many_sets_take_few_cycles() -> None:
+    world = cluster(12)
+    sets = [(f"s{number}", 4, shape(cpu=1) if number else WHOLE) for number in range(30)]
+    sets[3] = ("s3", 64, WHOLE)
+    world.job("j", workers=sets, equals=True, minimums={name: count for name, count, _ in sets})
+    world.cycle()
+    said = "minCount 8 instead of 64 of worker set s3 (and minWorkersNum 124, if that is set)"
+    assert said in [text for text, _ in told(world)]
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None and waiting.tried < 80
+
+
+def test_minWorkersNum_stays_where_a_minCount_alone_is_too_large() -> None:
+    world = cluster()
+    sets = [("actors", 5, WHOLE), ("critics", 5, shape(cpu=1))]
+    spec = {"leader": WHOLE, "workers": sets, "minimums": {"actors": 4}}
+    world.job("j", min_workers=6, **spec)
+    world.cycle()
+    assert told(world)[1:] == [("minCount 3 instead of 4 of worker set actors", 9)]
+    job = world.job("j", min_workers=6, **{**spec, "minimums": {"actors": 3}})
+    world.cycle()
+    assert len(job.placements) == 9, "it does what it says"
+
+
 def test_as_many_of_any_set_may_be_enough() -> None:
     world = cluster()
     world.node("n5", cpu=64, gpus=4)
@@ -98,6 +140,10 @@ def test_a_gang_may_need_another_policy_and_fewer_workers(min_workers: int) -> N
     fewer = "" if min_workers == 3 else " and minWorkersNum 3 instead of 5"
     found = few(cluster(), min_workers=min_workers, policy=GANG)
     assert found == [(f"pod policy BinPack instead of Gang{fewer}", 4)]
+
+
+def test_a_gang_that_needs_no_workers_may_need_another_policy_alone() -> None:
+    assert few(cluster(), policy=GANG) == [("pod policy BinPack instead of Gang", 4)]
 
 
 def test_a_gang_with_minCounts_needs_fewer_of_them() -> None:

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from arranger.model.queue import Preemption, PreemptionMode
 from arranger.projections.jobs.records import JobRecord
 from tests.unit.replay_worlds import explained, gpu_job, with_room_rules
 from tests.world import World, shape
@@ -246,3 +248,63 @@ def test_a_job_that_would_give_no_room_either_way_is_not_named() -> None:
     runs(world, "equal", ALL, "a", preemptible=False)
     waits(world, "a1", 4, "a")
     assert not any("preemptible" in of for of in helps(world, "a1"))
+
+
+# --- what forbids it -------------------------------------------------------------------------------------------------
+
+
+NEVER = PreemptionMode.NEVER
+
+
+def forbidden(*, asked: int = 6, reclaimable: bool = True, of_all: Preemption | None = None, **spec: Any) -> World:
+    """Another queue has the whole node, and its jobs give no room to a job within its share."""
+    world = cluster()
+    if of_all is not None:
+        world.config = msgspec.structs.replace(world.config, preemption=of_all)
+    world.queue("b", **spec)
+    world.queue("c", reclaimable=reclaimable)
+    runs(world, "c1", ALL, "c")
+    waits(world, "b1", asked, "b")
+    return world
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ({"preemption": Preemption(reclaim=NEVER)}, "preemption.reclaim Allowed of queue b"),
+        ({"of_all": Preemption(reclaim=NEVER)}, "reclaim Allowed in the setting preemption"),
+        (
+            {"preemption": Preemption(reclaim=NEVER), "of_all": Preemption(reclaim=NEVER)},
+            "preemption.reclaim Allowed of queue b and reclaim Allowed in the setting preemption",
+        ),
+        ({"reclaimable": False}, "reclaimable true of queue c"),
+    ],
+)
+def test_the_rule_is_told_that_forbids_to_take_room_back(rules: dict[str, Any], said: str) -> None:
+    taking = [of for of in helps(forbidden(**rules), "b1") if "llowed" in of or "reclaimable" in of]
+    assert len(taking) == 1 and taking[0].startswith(f"{said} would let it take room from default/c1 (")
+
+
+def test_no_rule_is_told_whose_change_would_not_help() -> None:
+    told = helps(forbidden(asked=8, preemption=Preemption(reclaim=NEVER, priority=NEVER)), "b1")
+    assert not [of for of in told if "llowed" in of]
+
+
+def test_a_queue_that_takes_nothing_by_priority_is_told_so() -> None:
+    world = cluster()
+    world.queue("b", preemption=Preemption(surplus=NEVER, priority=NEVER))
+    runs(world, "low", ALL, "b", priority=1)
+    waits(world, "high", ALL, "b", priority=9)
+    told = [of for of in helps(world, "high") if "llowed" in of]
+    assert len(told) == 1 and told[0].startswith("preemption.priority Allowed of queue b would let it take room from")
+
+
+def test_queues_that_are_not_reclaimable_are_told_together_if_none_is_enough() -> None:
+    world = cluster()
+    world.queue("b", deserved=((GPU, ALL),))
+    for name in ("c", "d"):
+        world.queue(name, reclaimable=False)
+        runs(world, f"{name}1", ALL // 2, name)
+    waits(world, "b1", ALL, "b")
+    told = [of for of in helps(world, "b1") if "reclaimable" in of]
+    assert len(told) == 1 and told[0].startswith("reclaimable true of queues c; d; it would take room from ")

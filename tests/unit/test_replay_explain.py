@@ -482,7 +482,7 @@ def test_a_job_with_its_quorum_says_how_many_of_the_further_pods_find_room() -> 
     waiting = explained(world.entries, "j").waiting
     assert waiting is not None
     lack = f"1 insufficient {GPU} (needs 1, at most 0 free)"
-    assert waiting.why == f"0 of 5 further pods fit; actors: 0 of 1 nodes fit: {lack}"
+    assert waiting.why == f"0 of 5 further pods of actors fit; actors: 0 of 1 nodes fit: {lack}"
     world.node("n2", gpus=2)
     waiting = explained(world.entries, "j").waiting
     assert waiting is not None

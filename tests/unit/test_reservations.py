@@ -21,7 +21,7 @@ from arranger.scheduling.cycle import VERSIONS, Cycles
 from arranger.scheduling.queues.registry import BUILT_IN
 from arranger.scheduling.room.bound import RoomBound
 from arranger.scheduling.room.no_room import NoRoomKind, why_no_room
-from arranger.scheduling.room.reservations import Reservations
+from arranger.scheduling.room.reservation_search import ReservationSearch
 from arranger.scheduling.search.placer import Placer
 from tests.world import World, shape
 
@@ -503,13 +503,13 @@ def test_the_known_end_of_a_job_counts_that_got_nodes_in_the_same_cycle(how: dic
 
 
 def test_a_reservation_is_sought_again_only_when_something_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    searches, search = [], Reservations._search
+    searches, search = [], ReservationSearch.find
 
-    def counted(self: Reservations, job: JobRecord, *given: Any) -> object:
+    def counted(self: ReservationSearch, job: JobRecord, *given: Any) -> object:
         searches.extend([job.uid] if not given else [])  # else as others leave anyway, without their ends
         return search(self, job, *given)
 
-    monkeypatch.setattr(Reservations, "_search", counted)
+    monkeypatch.setattr(ReservationSearch, "find", counted)
     of, gang, large = _gang_beside_a_known_end()
     pods = [pod.uid for pod in of.pods_of(gang).values()]
     assert searches == [large.uid]
@@ -553,9 +553,9 @@ def test_a_reservation_whose_room_was_taken_is_sought_once(
     monkeypatch: pytest.MonkeyPatch, spec: dict[str, int]
 ) -> None:
     """And not for those before it that are to leave its room by its start, nor for its guests."""
-    searches, search = [], Reservations._search
+    searches, search = [], ReservationSearch.find
 
-    def counted(self: Reservations, job: JobRecord, *given: Any) -> object:
+    def counted(self: ReservationSearch, job: JobRecord, *given: Any) -> object:
         searches.extend([job.uid] if not given else [])
         return search(self, job, *given)
 
@@ -570,7 +570,7 @@ def test_a_reservation_whose_room_was_taken_is_sought_once(
     large = submit(of, "large", 12, priority=5)
     of.settle()
     known = of.state.reservations[large.uid].decided
-    monkeypatch.setattr(Reservations, "_search", counted)
+    monkeypatch.setattr(ReservationSearch, "find", counted)
     short = submit(of, "short", 2, priority=9, deadline_s=50)
     cycles()
     searches.clear()  # a known end is news

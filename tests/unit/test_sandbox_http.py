@@ -18,7 +18,8 @@ from arranger.sandbox.http import REQUEST_LIMIT_BYTES
 from arranger.sandbox.tables import duration
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-CRD = Path(__file__).resolve().parents[2] / "crds" / "tyjob.yaml"
+CRDS = Path(__file__).resolve().parents[2] / "crds"
+CRD = CRDS / "tyjob.yaml"
 PODS = "/api/v1/namespaces/default/pods"
 
 
@@ -48,8 +49,8 @@ class Client:
 
 
 @contextlib.asynccontextmanager
-async def serving() -> AsyncIterator[Client]:
-    async with EmbeddedCluster(crds=[CRD]) as cluster, aiohttp.ClientSession() as session:
+async def serving(crd: Path = CRD) -> AsyncIterator[Client]:
+    async with EmbeddedCluster(crds=[crd]) as cluster, aiohttp.ClientSession() as session:
         yield Client(cluster, session)
 
 
@@ -193,6 +194,16 @@ async def test_a_table_of_custom_resources_has_the_columns_of_their_definition()
         assert columns == ["Name", "Stage", "Ready", "GPUs", "Position", "Started", "Age"]
         assert table["rows"][0]["cells"][0] == "j"
         assert table["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
+
+
+async def test_the_table_of_queues_has_the_weight_that_applies_where_none_is_set() -> None:
+    async with serving(CRDS / "queue.yaml") as client:
+        path = "/apis/arranger.dev/v1/queues"
+        made = {"apiVersion": "arranger.dev/v1", "kind": "Queue", "metadata": {"name": "q"}, "spec": {}}
+        assert (await client.call("POST", path, made))[0] == 201
+        _, table = await client.call("GET", path, accept=TABLE)
+        columns = [column["name"] for column in table["columnDefinitions"]]
+        assert table["rows"][0]["cells"][columns.index("Weight")] == 1
 
 
 async def test_a_watched_table_has_its_head_once() -> None:

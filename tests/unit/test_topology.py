@@ -279,7 +279,7 @@ def test_further_pods_join_the_others_in_their_rack_then_in_their_block(within: 
     pods, there = ("actors", 5) if within == SET else ("the job", 6)
     lack = f"3 pods of {pods} must join the {there} pods that have nodes: 0 in their block fit"
     alone = "beside them, for one pod of actors alone, 4 of 64 nodes fit"
-    assert waits(job).startswith(f"2 of 5 further pods fit; {lack}; {alone}")
+    assert waits(job).startswith(f"2 of 5 further pods of actors fit; {lack}; {alone}")
     world.pod_gone("uid-s10")
     world.cycle()
     assert sorted(numbers(job)) == [0, 1, 2, 8, 9, 10]

@@ -92,8 +92,8 @@ def test_worker_groups_get_nodes_whole_or_not_at_all(gpus: int, found: int) -> N
     assert placed(job) == list(range(found)) and job.stage == (Stage.RUNNING if found else Stage.PENDING)
     status = desired_status(world.state, job)
     if found in (2, 4) and gpus > found:
-        one = "1 of 4 further pods fit; beside it, serve: 0 of 3 nodes fit"
-        three = "3 of 4 further pods fit; beside them, serve: 0 of 5 nodes fit"
+        one = "1 of 4 further pods of serve fit; beside it, serve: 0 of 3 nodes fit"
+        three = "3 of 4 further pods of serve fit; beside them, serve: 0 of 5 nodes fit"
         assert status["message"].startswith(one if found == 2 else three)
 
 

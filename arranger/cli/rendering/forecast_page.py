@@ -83,7 +83,7 @@ class ForecastAnswer(msgspec.Struct):
         if len(found.jobs) < found.waiting:
             left = found.waiting - len(found.jobs)
             print_text(f"{counted(left, 'job')} behind them left out: --first looks at more")
-        if found.endless:
+        if found.endless and any(one.why == Unknown.ENDLESS for one in self.jobs):  # nothing else may wait for them
             print_text(
                 f"nothing is known of the end of {few(found.endless, _NAMED)}: {GUESSED}, and a start after such a job "
                 "is a guess"

@@ -45,6 +45,16 @@ def submitter_of(job: JobRecord) -> str:
     return job.seen.user or job.seen.namespace
 
 
+def own_priority(job: JobRecord) -> int | None:
+    """The priority of a job; None if it isn't known: the value of its PriorityClass isn't, or the job is invalid."""
+    return job.spec.priority if job.spec is not None and job.spec.priority_known else None
+
+
+def known_priority(state: State, job: JobRecord) -> int | None:
+    """The priority that counts in a job's queue; None if the job's own isn't known."""
+    return counted_priority(state, job) if own_priority(job) is not None else None
+
+
 def counted_priority(state: State, job: JobRecord) -> int:
     """The job's priority as it counts in its queue: at most that which each queue on the way to the root allows."""
     priority, most = job.valid_spec.priority, most_priority(state, queue_of(state, job))

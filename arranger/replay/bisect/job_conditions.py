@@ -7,10 +7,11 @@ from arranger.messages.decisions import quorum_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.stages import StageReason
 from arranger.model.text import states_text
+from arranger.projections.derived.queue_membership import own_priority
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.replay.bisect.conditions import Condition, Facts
-from arranger.replay.reading.describe import describe, pod_counts, why_it_waits
+from arranger.replay.reading.describe import describe, pod_counts, priority_text, why_it_waits
 
 
 class JobIs(Condition):
@@ -100,7 +101,8 @@ def facts_of_job(state: State, uid: str) -> Facts:
         "attempt": str(job.attempt),
     }
     if job.spec is not None:
-        facts["spec"] = f"priority {job.spec.priority}, quorum of the leader and {quorum_text(job.spec)}"
+        own = own_priority(job)
+        facts["spec"] = f"priority {priority_text(own, own)}, quorum of the leader and {quorum_text(job.spec)}"
         facts["spec"] += ", suspended" if job.spec.suspend else ""
     if job.waits is not None and len(job.placements) < job.pods_desired():
         facts["waits"] = shortage_text(job.waits.shortage)

@@ -9,7 +9,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.near_names import did_you_mean, near_names
 from arranger.projections.derived.queue_counts import queue_of
-from arranger.projections.derived.queue_membership import counted_priority
+from arranger.projections.derived.queue_membership import known_priority, own_priority
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import describe, job_uid_of, label, room_given, victims_of
@@ -51,8 +51,8 @@ class JobPage(msgspec.Struct, frozen=True, rename="camel"):
     namespace: str
     name: str
     queue: str
-    priority: int
-    own_priority: int
+    priority: int | None
+    own_priority: int | None
     stage: str | None
     submitted: float | None
     attempt: int
@@ -168,8 +168,8 @@ def job_page(state: State, known: str, uid: str, life: list[tuple[LifeEvent, k.E
         namespace=namespace,
         name=name,
         queue=queue_of(state, job),
-        priority=counted_priority(state, job) if job.spec is not None else 0,
-        own_priority=job.spec.priority if job.spec is not None else 0,
+        priority=known_priority(state, job),
+        own_priority=own_priority(job),
         stage=str(job.stage),
         submitted=job.seen.created_ms / 1000,
         attempt=job.attempt,

@@ -19,7 +19,7 @@ from arranger.model.job import JobSpec, Stage
 from arranger.model.pod import Labels, gpus_of
 from arranger.projections.cluster.nodes import Amounts, NodeTable
 from arranger.projections.derived.queue_counts import queue_of
-from arranger.projections.derived.queue_membership import most_priority, submitter_of
+from arranger.projections.derived.queue_membership import most_priority, own_priority, submitter_of
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain.expected import NoStart, Start, start_of
@@ -61,8 +61,8 @@ class MomentJob(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
     job: str
     queue: str
-    priority: int
-    own_priority: int
+    priority: int | None
+    own_priority: int | None
     stage: str
     since: float
     submitted: float
@@ -318,7 +318,7 @@ class _Lines:
 
     def add(self, name: str, job: JobRecord) -> MomentJob:
         """The line of the next job, by its name."""
-        spec, pods, waiting = job.spec, pod_counts(job), waits(job)
+        spec, pods, waiting, own = job.spec, pod_counts(job), waits(job), own_priority(job)
         self.ended += job.ended
         self.waiting += waiting
         self.running += not waiting and runs(job)
@@ -327,8 +327,8 @@ class _Lines:
         return MomentJob(
             job=name,
             queue=queue,
-            priority=self._counted(spec.priority, queue) if spec is not None else 0,
-            own_priority=spec.priority if spec is not None else 0,
+            priority=self._counted(own, queue) if own is not None else None,
+            own_priority=own,
             stage=str(job.stage),
             since=times.stage_ms / 1000,
             submitted=job.seen.created_ms / 1000,

@@ -17,7 +17,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.projections.derived.queue_counts import queue_of
-from arranger.projections.derived.queue_membership import counted_priority
+from arranger.projections.derived.queue_membership import known_priority, own_priority
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.console.gantt import Gantt, GanttIndex
@@ -50,7 +50,8 @@ _DECISIONS = (
 class Step(NamedTuple):
     """A state of a job from the entry that ends at the offset `at`. `stage`, `waiting_for` and `message` are indices
     into `Playback.texts`, in the words of `arranger explain`, and so is the `queue`; the job is gone where the stage is
-    empty. `priority` is the one that counts in the queue, `own_priority` the job's own."""
+    empty. `priority` is the one that counts in the queue, `own_priority` the job's own, None if
+    that isn't known."""
 
     at: int
     time_ms: int
@@ -61,8 +62,8 @@ class Step(NamedTuple):
     pods_desired: int | None
     gpus: int
     queue: int
-    priority: int
-    own_priority: int
+    priority: int | None
+    own_priority: int | None
 
 
 class Happening(NamedTuple):
@@ -188,7 +189,7 @@ class PlaybackIndex:
         return Step(self.state.offset, self.state.time_ms, none, none, none, 0, 0, 0, *last[8:])
 
     def _step(self, job: JobRecord) -> Step:
-        state, valid = self.state, job.spec is not None
+        state = self.state
         return Step(
             state.offset,
             state.time_ms,
@@ -199,8 +200,8 @@ class PlaybackIndex:
             job.pods_told(),
             gpus_held(job),
             self._text(queue_of(state, job)),
-            counted_priority(state, job) if valid else 0,
-            job.valid_spec.priority if valid else 0,
+            known_priority(state, job),
+            own_priority(job),
         )
 
     def _interval(self, uid: str, job: JobRecord | None) -> None:

@@ -51,7 +51,7 @@ class JobStanding(msgspec.Struct, frozen=True):
     message: str
     attempt: int
     restarts: int
-    priority: int
+    priority: int | None
     created_ms: int
     created_at: int
     version: int
@@ -249,7 +249,7 @@ def _standing(story: Story, job: JobRecord) -> JobStanding:
         message=told_of(story.state, job),
         attempt=job.attempt,
         restarts=job.leader.restarts,
-        priority=spec.priority if spec is not None else 0,
+        priority=spec.priority if spec is not None and spec.priority_known else None,
         created_ms=job.seen.created_ms,
         created_at=story.created_at,
         version=job.version,

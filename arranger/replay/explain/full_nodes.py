@@ -2,9 +2,12 @@
 are closed, and whether these would be enough.
 
 A recorded reason counts a node as lacking resources whatever uses these: others, or the pods of the job itself, which
-the cycle had placed there in its plan before it found no node for the next one. And some nodes are too small for the
+the cycle had placed there in its plan before it found no node for the next one, or for whose pods of slots that it gave
+up room is still kept. And some nodes are too small for the
 pod if they are empty. Neither is room that others held.
 """
+
+import dataclasses
 
 import msgspec
 import numpy as np
@@ -14,12 +17,11 @@ from arranger.model.config import CycleConfig
 from arranger.model.pod import PodShape
 from arranger.model.taints import kept_off_by_cordon, untolerated
 from arranger.projections.cluster.nodes import NodeTable
-from arranger.projections.cluster.openness import open_to
+from arranger.projections.cluster.openness import open_to, open_to_all
 from arranger.projections.cluster.remembered import remembered
 from arranger.projections.jobs.records import JobRecord, requests_of
 from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.node_labels import may_run_on
-from arranger.replay.what_if import hypothesis
 from arranger.scheduling import Policies, try_empty_cluster
 
 
@@ -57,14 +59,14 @@ def selects_closed(state: State, job: JobRecord, group: str) -> bool:
 
 def too_few_if_open(state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> bool:
     """Whether not even an empty cluster would hold the quorum in which the closed nodes are open too."""
-    nodes, opened = state.nodes, []
+    nodes = state.nodes.copy()
     for row in nodes.by_name().tolist():
         facts = nodes.facts[row]
-        if not facts.ready or facts.cordoned or facts.taints:
+        if not open_to_all(facts):
             facts = msgspec.structs.replace(facts, ready=True, cordoned=False, taints=())
-            opened.append(hypothesis.node_seen(state, nodes.names[row], facts))
-    fork = hypothesis.supposed(state, opened)
-    return try_empty_cluster(fork, fork.jobs[job.uid], config, policies).shortage is not None
+            nodes.see(nodes.names[row], nodes.uids[row], nodes.versions[row], facts, time_ms=state.time_ms)
+    opened = dataclasses.replace(state, nodes=nodes)  # nothing else matters to an empty cluster
+    return try_empty_cluster(opened, job, config, policies).shortage is not None
 
 
 def open_names(nodes: NodeTable, shape: PodShape) -> frozenset[str]:
@@ -84,9 +86,11 @@ def shape_of(job: JobRecord, group: str) -> PodShape | None:
 def _lacks(state: State, job: JobRecord, shape: PodShape, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """On which of these rows others leave too little for such a pod."""
     nodes = state.nodes
-    held = nodes.used.copy() if job.placements else nodes.used
-    for slot, node in job.placements.items():
-        held[nodes.rows[node]] -= nodes.vector(requests_of(job, slot))
+    own = [(node, requests_of(job, slot)) for slot, node in job.placements.items()]
+    own += [(pod.node, pod.requests) for pod in state.assumed.values() if pod.owner.job_uid == job.uid]
+    held = nodes.used.copy() if own else nodes.used
+    for node, requests in own:
+        held[nodes.rows[node]] -= nodes.vector(requests)
     asked, short = nodes.vector(shape.requests), np.zeros(len(held), np.bool_)
     for column in np.flatnonzero(asked).tolist():
         short |= held[:, column] + asked[column] > nodes.allocatable[:, column]

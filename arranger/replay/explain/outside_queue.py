@@ -7,6 +7,7 @@ from arranger.messages.departures import earlier_pods_text
 from arranger.messages.faults import faults_text
 from arranger.messages.prerequisites import prerequisites_text
 from arranger.model.job import ScheduleState
+from arranger.projections.derived.departing import ends_by_itself
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.projections.verdicts.ownership import awaits_own_pods
@@ -20,6 +21,13 @@ def position_of(state: State, waiting: Sequence[JobRecord], job: JobRecord) -> i
     if awaits_own_pods(state, job):
         return 0
     return next((number for number, other in enumerate(waiting, start=1) if other.uid == job.uid), 0)
+
+
+def without_try(state: State, job: JobRecord) -> str:
+    """Why a cycle that names no lack gives a job of the queue no nodes."""
+    if ends_by_itself(state, job, state.time_ms):
+        return "its pods show that it is about to end, so it gets no more nodes"
+    return "others would give it room, but a dry run has to show first that the API server takes its pods"
 
 
 def never_fits(case: WaitingCase) -> ShortageFacts | None:

@@ -227,11 +227,7 @@ class _Search:
 
     def least(self, family: Family) -> list[_Helps]:
         """The first change that helps, of a list in which every change does more than the one before."""
-        of, (last, found) = family, self._least(family.alone, family.early)
-        while found and of.then is not None:
-            of = of.then(last)
-            last, less = self._least(of.alone)
-            found = less or found
+        last, found = self._least_of_each(family)
         if found and found[0].room_from and family.whole:
             whole = self._tried(family.alone[-1])
             if whole and len(whole[0].room_from) < len(found[0].room_from):
@@ -241,6 +237,14 @@ class _Search:
         if family.feasible and self._infeasible:
             found = [*found, *self._feasible(family, last if found else -1)]
         return found
+
+    def _least_of_each(self, family: Family) -> tuple[int, list[_Helps]]:
+        of, (last, found) = family, self._least(family.alone, family.early)
+        while found and of.then is not None:
+            of = of.then(last)
+            last, less = self._least(of.alone, of.early, known=found if of.goes_on else ())
+            found = less or found
+        return last, found
 
     def _from_none(self, family: Family, likely: int) -> list[_Helps]:
         """The first change of a list that helps and takes no room from others, or the likely one if it does that."""
@@ -317,7 +321,9 @@ class _Search:
         changes: Sequence[Change],
         early: Sequence[int] = (),
         helping: Callable[[Change], list[_Helps]] | None = None,
+        known: Sequence[_Helps] = (),
     ) -> tuple[int, list[_Helps]]:
+        """The first change that helps, and where it is. `known` is what the last one does, where that is known."""
         helping = helping or self._tried
         low, high, best = 0, len(changes) - 1, list[_Helps]()
         for at in [at for at in early if at < high]:
@@ -325,7 +331,7 @@ class _Search:
                 high = at
                 break
             low = at + 1
-        best = best or (helping(changes[-1]) if changes else [])
+        best = best or list(known) or (helping(changes[-1]) if changes else [])
         if not best:
             return 0, []
         self._left = max(self._left, high.bit_length())  # a search that has begun is finished: else it isn't the least

@@ -10,6 +10,7 @@ from arranger.events.facts import ShortageFacts
 from arranger.messages.provisioning import request_text
 from arranger.messages.shortages import (
     beside_text,
+    counted_of,
     domains_text,
     fits_text,
     never_text,
@@ -28,7 +29,7 @@ from arranger.replay.explain.ahead import Ahead, QueueKeys, jobs_ahead
 from arranger.replay.explain.candidate_changes.case import LEAVING, Lack, WaitingCase
 from arranger.replay.explain.holders import CapacityHolder, Taker, who_has_it
 from arranger.replay.explain.in_queue import InQueue, KeptBy, Passed, in_queue, once_each, placed_since
-from arranger.replay.explain.outside_queue import never_fits, position_of, why_not
+from arranger.replay.explain.outside_queue import never_fits, position_of, why_not, without_try
 from arranger.replay.explain.remedies import Blocker, Remedy, Sought, blockers, remedies
 from arranger.replay.explain.shortfall import Added, Shortfall, ShortfallObserver, added_to
 from arranger.replay.explain.story import Story
@@ -274,25 +275,20 @@ def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | Non
             lack = beside_text(own, others) + quota_text(shortfall.quota, kept=bool(shortfall.kept_by))
         else:
             lack = beside_text(own, others) + lack
-        head = fits_text(shortfall.found, shortfall.asked, further=further, searched=shortfall.searched)
+        of = counted_of(shortfall.group, shortfall.quota)
+        head = fits_text(shortfall.found, shortfall.asked, further=further, of=of, searched=shortfall.searched)
         head = f"{never_text(infeasible=shortfall.infeasible)}{head}"
         tail = no_guest_text(no_guest=shortfall.no_guest, leaves_late=shortfall.leaves_late)
         return f"{_room(job, gets) if gets else head}; {lack}{tail}"
     if not state.synced:
         return "not everything has been listed in this epoch yet, so there are no decisions"
     if position:
-        return _room(job, gets)
+        return _room(job, gets) if gets else without_try(state, job)
     return why_not(state, job)
-
-
-#: A cycle finds room for a job and doesn't give it to it yet.
-_UNTRIED = "others would give it room, but a dry run has to show first that the API server takes its pods"
 
 
 def _room(job: JobRecord, gets: int) -> str:
     """In words, that a cycle would place the job now, with the number of pods."""
-    if not gets:
-        return _UNTRIED
     lacks = job.pods_desired() - len(job.placements)
     what = ("the rest of it" if job.placements else "it") + f" ({counted(gets, 'pod')})"
     if gets < lacks:

@@ -68,8 +68,11 @@ def label(job: JobRecord) -> str:
     return f"{job.seen.namespace}/{job.seen.name}"
 
 
-def priority_text(counts: int, own: int) -> str:
-    """The priority that counts in a job's queue, and the job's own if that is another one."""
+def priority_text(counts: int | None, own: int | None) -> str:
+    """The priority that counts in a job's queue, and the job's own if that is another one; of a job whose PriorityClass
+    isn't known, that it is unknown: its message says more."""
+    if counts is None:
+        return "unknown"
     return str(counts) if counts == own else f"{counts} (job: {own})"
 
 

@@ -13,7 +13,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
 from arranger.model.quantity import amount_text
 from arranger.model.taints import taint_text
-from arranger.projections.derived.queue_membership import counted_priority
+from arranger.projections.derived.queue_membership import known_priority
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord, compact
 from arranger.projections.state import State
@@ -123,7 +123,7 @@ def _job(state: State, job: JobRecord) -> JobPicture:
     facts["pods running"] = str(pods.running or "")
     facts["pods failed"] = str(pods.failed or "")
     if job.spec is not None:
-        facts["priority"] = priority_text(counted_priority(state, job), job.spec.priority)
+        facts["priority"] = priority_text(known_priority(state, job), job.spec.priority)
         facts["quorum"] = ("leader and " if job.spec.has_leader else "") + quorum_text(job.spec)
         facts["suspended"] = "yes" if job.spec.suspend else ""
     waits = why_it_waits(job)

@@ -11,7 +11,7 @@ from arranger.model.job import Stage
 from arranger.model.taints import taint_text
 from arranger.projections import snapshot
 from arranger.projections.cluster.nodes import PODS
-from arranger.projections.derived.queue_membership import counted_priority
+from arranger.projections.derived.queue_membership import known_priority, own_priority
 from arranger.projections.jobs.records import JobRecord, holds
 from arranger.projections.state import State
 from arranger.projections.verdicts.preemption import leaves
@@ -25,7 +25,8 @@ _LARGEST = 3
 
 class JobLine(msgspec.Struct, frozen=True):
     """One job. `queue` is its position among the jobs that need nodes, from 1; 0 if it needs none. `priority` is
-    the one that counts in its queue, `own_priority` the job's own. The counts of pods are as in `PodCounts`."""
+    the one that counts in its queue, `own_priority` the job's own; None if that isn't known. The counts of pods are as
+    in `PodCounts`."""
 
     queue: int
     namespace: str
@@ -33,8 +34,8 @@ class JobLine(msgspec.Struct, frozen=True):
     uid: str
     stage: str
     schedule_state: str
-    priority: int
-    own_priority: int
+    priority: int | None
+    own_priority: int | None
     attempt: int
     restarts: int
     pods_desired: int | None
@@ -172,8 +173,8 @@ def _job_line(state: State, job: JobRecord, position: int) -> JobLine:
         uid=job.uid,
         stage=job.stage,
         schedule_state=job.schedule_state,
-        priority=counted_priority(state, job) if job.spec is not None else 0,
-        own_priority=own.spec.priority if own.spec is not None else 0,
+        priority=known_priority(state, job),
+        own_priority=own_priority(own),
         attempt=job.attempt,
         restarts=job.leader.restarts,
         pods_desired=job.pods_told(),

@@ -9,7 +9,7 @@ from arranger.messages.queues import state_text
 from arranger.model.config import CycleConfig
 from arranger.model.pod import gpus_of
 from arranger.projections.derived.queue_counts import queue_of
-from arranger.projections.derived.queue_membership import counted_priority, submitter_of
+from arranger.projections.derived.queue_membership import known_priority, own_priority, submitter_of
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.replay.reading.describe import label, message_of
@@ -83,8 +83,8 @@ class WaitingJob(msgspec.Struct, frozen=True):
     job: str
     queue: str
     submitter: str
-    priority: int
-    own_priority: int
+    priority: int | None
+    own_priority: int | None
     message: str
 
 
@@ -196,8 +196,8 @@ def _waiting(state: State, queues: set[str], order: list[JobRecord]) -> list[Wai
             job=label(job),
             queue=queue_of(state, job),
             submitter=submitter_of(job),
-            priority=counted_priority(state, job),
-            own_priority=job.valid_spec.priority,
+            priority=known_priority(state, job),
+            own_priority=own_priority(job),
             message=message_of(state, job),
         )
         for job in jobs

@@ -5,7 +5,8 @@ result depends on the order in which nodes were observed. Values that depend on 
 a fact changes (`remembered.py`).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -269,6 +270,16 @@ class ClusterView:
             self.touch()
         else:
             self.content = content
+
+    @contextmanager
+    def holding(self, rows: Rows, amounts: Amounts, *, sign: int = 1) -> Iterator[None]:
+        """As `hold`, for a while: afterwards the content is as before."""
+        before = self.content
+        self.hold(rows, amounts, sign=sign)
+        try:
+            yield
+        finally:
+            self.hold(rows, amounts, before, sign=-sign)
 
     def request(self, shape: PodShape) -> Amounts:
         """One pod's amounts by resource column, including 1 pod. A request for a resource that no node has counts as 1

@@ -1,6 +1,7 @@
 """Place pods on one cycle's view, and undo placements. The view and the quotas reflect both immediately."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 
@@ -74,6 +75,15 @@ class Placing:
         found.quotas, found.units = Quotas(State(), self.time_ms), Units(found)
         found._rankings, found._mix, found._labelled = KeptRankings.on(found.view, config), (), {}
         return found
+
+    @contextmanager
+    def unobserved(self) -> Iterator[None]:
+        """Try something that the observer isn't shown: it is shown only what a cycle decides by itself."""
+        observer, self.observer = self.observer, None
+        try:
+            yield
+        finally:
+            self.observer = observer
 
     def mark(self) -> tuple[int, int]:
         """A point that `undo` can return to."""

@@ -30,13 +30,13 @@ def queue_itself(name: str) -> str:
 
 
 class ShareParts:
-    """The ways from the jobs of each queue to the root, and the shares on them, with such children."""
+    """The paths from the jobs of each queue to the root, and the shares on them, with such children."""
 
     def __init__(self, state: State, standing: QueueStanding) -> None:
         tree = state.queue_tree
         self._state = state
         self._parents = [name for name in tree.children if name in tree.paths]
-        #: Queue → the names on the way of its own jobs, from the nearest on.
+        #: Queue → the names on the path of its own jobs, from the nearest on.
         self.paths: Mapping[str, tuple[str, ...]] = tree.paths
         #: Queue, or such a child → its share.
         self.shares: Mapping[str, Amounts] = standing.shares

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from arranger.model.job import PodGroup
 from arranger.model.queue import DEFAULT_QUEUE
-from arranger.projections.derived.queue_counts import queue_of, sum_by_group, sum_of
-from arranger.projections.derived.queue_membership import submitter_of
+from arranger.projections.derived.queue_counts import queue_of, sum_by_group
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.queues.tree import QueueTree
 from arranger.projections.state import State
@@ -19,6 +18,7 @@ from arranger.scheduling.queues.fair_shares import OWN_WEIGHT, Amounts, Claims, 
 from arranger.scheduling.queues.offer import offered
 from arranger.scheduling.queues.order import QueueOrder, Seniority, Unentitled
 from arranger.scheduling.queues.policies import JobQueue, Turn
+from arranger.scheduling.queues.submitters import SubmitterLines
 
 #: So many parts of a unit tell a share that is rounded down to nothing from one that is nothing.
 _PARTS_OF_A_UNIT = 1_000_000_000
@@ -79,7 +79,7 @@ class QueueStanding:
         self.lines: dict[str, list[JobRecord]] = {}
         #: Line → its queue.
         self.queue_of: dict[str, str] = {}
-        self._fair = {name for name in tree.paths if tree.specs[name].user_fairness}
+        self._submitters = SubmitterLines(state)
         #: The groups of its jobs without nodes that may get some; those with nodes, or with a limit because they can't
         #: be preempted, each with its line.
         self._groups: dict[str, _Groups] = {}
@@ -88,7 +88,7 @@ class QueueStanding:
         limited = self._non_preemptible.limited(jobs)
         for job in jobs:
             name = job.valid_spec.queue or queue_of(state, job)
-            line = self._line(name, job) if self._fair else name
+            line = self._submitters.line_of(name, job)
             of_line = self.lines.get(line)
             if of_line is None:
                 of_line = self.lines[line] = []
@@ -103,7 +103,7 @@ class QueueStanding:
             else:
                 self._groups[line].append(job.valid_spec.groups)
         #: Line, or queue without waiting jobs → what its own jobs use.
-        self.used: dict[str, Amounts] = {**state.queue_use.own, **self._of_submitters(state)}
+        self.used: dict[str, Amounts] = {**state.queue_use.own, **self._of_submitters()}
         #: What the own jobs of queues used on average, in thousandths of the units; nothing without a half-life.
         self.averages = state.queue_use.averages(time_ms)
         self._claims = kept.claims(tree, self._extra())
@@ -141,27 +141,18 @@ class QueueStanding:
         spec = self._tree.specs.get(self.queue_of[line])
         return spec.queue_policy if spec is not None else ""
 
-    def _line(self, name: str, job: JobRecord) -> str:
-        return f"{name}/{submitter_of(job)}" if name in self._fair else name  # no queue has a "/" in its name
-
-    def _of_submitters(self, state: State) -> dict[str, Amounts]:
+    def _of_submitters(self) -> dict[str, Amounts]:
         """What each submitter uses in queues with `userFairness`; these queues' own jobs then use nothing more."""
-        used: dict[str, dict[str, int]] = {name: {} for name in self._fair}
-        for job in state.jobs.values() if self._fair else ():
-            name = queue_of(state, job)
-            if job.placements and name in used:
-                line = self._line(name, job)
-                self.queue_of[line] = name
-                of_line = used.setdefault(line, {})
-                for resource, amount in sum_of(job, job.placements).items():
-                    of_line[resource] = of_line.get(resource, 0) + amount
-        return dict(used)
+        used: dict[str, Amounts] = {name: {} for name in self._submitters.queues}
+        for line, (queue, amounts) in self._submitters.used().items():
+            self.queue_of[line], used[line] = queue, amounts
+        return used
 
     def _extra(self) -> tuple[Extra, ...]:
         """The lines that aren't queues with a way to the root: submitters, with a queue between them and a queue that
         has children, and queues without a way to the root whose jobs have nodes."""
         tree = self._tree
-        between = {name: f"{name}/" for name in self._fair if name in tree.children}
+        between = {name: f"{name}/" for name in self._submitters.queues if name in tree.children}
         found = [(own, name) for name, own in between.items()]
         for line in {**self.used, **self.lines}:
             if line not in tree.paths:

@@ -35,6 +35,7 @@ from arranger.scheduling.queues.known_jobs import KnownJob, KnownJobs, Spare, Un
 from arranger.scheduling.queues.own_jobs import ShareParts, is_of_own_jobs, queue_itself
 from arranger.scheduling.queues.registry import Policies
 from arranger.scheduling.queues.standing import QueueStanding
+from arranger.scheduling.queues.submitters import SubmittersInCycle
 from arranger.scheduling.room.surplus import spare_of, spared, spared_on, units_of
 
 _BEGUN = (Stage.STARTING, Stage.RUNNING)
@@ -100,6 +101,7 @@ class Candidates:
             jobs = KnownJobs()
             jobs.renew(state, time_ms)
         self._jobs = jobs
+        self.submitters = SubmittersInCycle(state, time_ms)
         #: Queue → the highest priority that counts there, None for any.
         self._most: dict[str, int | None] = {}
         #: A priority and a queue → whether its jobs may take room from anybody.
@@ -115,9 +117,9 @@ class Candidates:
     @cached_property
     def _begun(self) -> list[_Begun]:
         """The jobs that may give room at all, in order."""
-        found = [(of.priority, -of.known.began_ms, of.job.seen.uid, of) for of in self._givers]
+        found = [(giver.priority, -giver.known.began_ms, giver.job.seen.uid, giver) for giver in self._givers]
         found.sort()  # no two have the same UID
-        return [of for *_, of in found]
+        return [giver for *_, giver in found]
 
     @cached_property
     def _givers(self) -> list[_Begun]:
@@ -157,17 +159,17 @@ class Candidates:
     def _lowest(self) -> dict[str, int]:
         """Queue → the lowest priority of its jobs that may give room."""
         found: dict[str, int] = {}
-        for of in self._givers:
-            found[of.queue] = min(of.priority, found.get(of.queue, of.priority))
+        for giver in self._givers:
+            found[giver.queue] = min(giver.priority, found.get(giver.queue, giver.priority))
         return found
 
     @cached_property
     def _spare(self) -> Use:
         """What the surplus of the jobs of each queue requests that may give room."""
         found: Use = {}
-        for of in self._givers:
-            for resource, amount in self._surplus_amounts(of).items():
-                amounts = found.setdefault(of.queue, {})
+        for giver in self._givers:
+            for resource, amount in self._surplus_amounts(giver).items():
+                amounts = found.setdefault(giver.queue, {})
                 amounts[resource] = amounts.get(resource, 0) + amount
         return found
 
@@ -242,9 +244,9 @@ class Candidates:
             first += self._down_to_shares(job, rules, line, taken, nodes=nodes, units=units)
         self.kept_by_shares = bool(first)
         yield from first
-        done = {(of.job.uid, of.kind) for of in first}
-        givers = self._queues(queue, line)
-        may = self._on_nodes(queue, own, givers, taken, nodes)
+        done = {(candidate.job.uid, candidate.kind) for candidate in first}
+        queues = self._queues(queue, line)
+        may = self._on_nodes(queue, own, queues, taken, nodes)
         yield from self._in_order(may, rules, queue, line, units=units, done=done)
 
     def _in_order(
@@ -260,16 +262,17 @@ class Candidates:
         """The candidates among these jobs for a quorum of a queue, as in `of`, without those that are done. `units` are
         what a job may give as surplus."""
         if rules.surplus == _ALLOWED:
-            for of in may:
-                if (of.job.uid, PreemptionKind.SURPLUS) not in done and (found := units(of)):
-                    yield from self._within(line, self._candidate(of, PreemptionKind.SURPLUS, found, queue))
-        own = [of for of in may if of.queue == queue]
+            for giver in may:
+                if (giver.job.uid, PreemptionKind.SURPLUS) not in done and (found := units(giver)):
+                    yield from self._within(line, self._candidate(giver, PreemptionKind.SURPLUS, found, queue))
+        own = [giver for giver in may if giver.queue == queue]
         for kind, allowed, jobs in (
-            (PreemptionKind.RECLAIM, line is not None, [of for of in may if of.queue != queue]),
+            (PreemptionKind.RECLAIM, line is not None, [giver for giver in may if giver.queue != queue]),
             (PreemptionKind.PRIORITY, rules.priority == _ALLOWED, own),
         ):
             if allowed:
-                yield from self._whole([of for of in jobs if (of.job.uid, kind) not in done], kind, queue, line)
+                more = [giver for giver in jobs if (giver.job.uid, kind) not in done]
+                yield from self._whole(more, kind, queue, line)
 
     def _down_to_shares(
         self,
@@ -281,17 +284,19 @@ class Candidates:
         nodes: dict[str, None] | None,
         units: Callable[[_Begun], Units],
     ) -> Iterator[Candidate]:
-        """The first candidates below each queue on a quorum's way, the nearest first, with which no jobs of others are
+        """The first candidates below each queue on a quorum's path, the nearest first, with which no jobs of others are
         closed to the quorum any more because that queue would be above its share; the line knows what they give."""
         own, queue = self.standing_of(job)
         done: set[tuple[str, PreemptionKind]] = set()
-        for name in line.way:
+        for name in line.path:
             if not line.closes(name, self._lowest):
                 continue
             below = {
-                of: None for of in self._lowest if of == queue or (line.is_below(of, name) and line.may_reclaim(of))
+                other: None
+                for other in self._lowest
+                if other == queue or (line.is_below(other, name) and line.may_reclaim(other))
             }
-            may = [of for of in self._on_nodes(queue, own, below, taken, nodes) if of.queue in below]
+            may = [giver for giver in self._on_nodes(queue, own, below, taken, nodes) if giver.queue in below]
             candidates = self._in_order(may, rules, queue, line, units=units, done=done)
             while line.closes(name, self._lowest) and (candidate := next(candidates, None)) is not None:
                 line.gives(candidate)
@@ -308,10 +313,10 @@ class Candidates:
     ) -> list[_Begun]:
         """The jobs that may give room to a quorum of a queue and have pods on these nodes, None for any: those of its
         own queue with a lower priority, and those of the other queues."""
-        may = [of for of in self._begun if _gives(of, queue, own, others) and of.job.uid not in taken]
+        may = [giver for giver in self._begun if _gives(giver, queue, own, others) and giver.job.uid not in taken]
         if nodes is None:
             return may
-        return [of for of in may if not nodes.keys().isdisjoint(of.job.placements.values())]
+        return [giver for giver in may if not nodes.keys().isdisjoint(giver.job.placements.values())]
 
     def near_helps(self, job: JobRecord, asked: Amounts, placed: Use) -> bool:
         """Whether jobs of other queues are candidates only once some that are nearer in the tree have given room."""
@@ -326,13 +331,15 @@ class Candidates:
         leaves as a whole. With `nodes`, their surplus is what they have there."""
         if host.uid not in self._hosts or takes_none(host, self._config) or not self._state.is_host(host.uid):
             return []
-        known, found = self._state.reservations.get(host.uid), list[Candidate]()
-        reserved = {of.node: None for of in known.decided.pods} if known is not None and nodes is None else nodes
+        reservation, found = self._state.reservations.get(host.uid), list[Candidate]()
+        reserved = nodes
+        if nodes is None and reservation is not None:
+            reserved = {placed.node: None for placed in reservation.decided.pods}
         for job in self._state.jobs.values():
             if job.stage in _BEGUN and job.slots.nodes and job.uid not in taken:
                 lent = {slot for slot in job.slots.lent_by(host.uid) if nodes is None or job.placements[slot] in nodes}
                 found += self._guest(job, host, reserved, lent)
-        return sorted(found, key=lambda of: (of.kind.whole, of.lost_ms, of.priority, of.job.uid))
+        return sorted(found, key=lambda guest: (guest.kind.whole, guest.lost_ms, guest.priority, guest.job.uid))
 
     @cached_property
     def _hosts(self) -> set[str]:
@@ -361,8 +368,8 @@ class Candidates:
     def jobs_of_others(self, job: JobRecord, asked: Amounts, placed: Use, taken: Collection[str]) -> list[JobRecord]:
         """The jobs of other queues that may give room at all, the lowest priority first; the rest as in `of`."""
         queue = queue_of(self._state, job)
-        givers = self._queues(queue, self.line_beyond(job, asked, placed))
-        return [of.job for of in self._begun if of.queue in givers and of.job.uid not in taken]
+        queues = self._queues(queue, self.line_beyond(job, asked, placed))
+        return [giver.job for giver in self._begun if giver.queue in queues and giver.job.uid not in taken]
 
     def every(self, job: JobRecord, asked: Amounts, placed: Use) -> tuple[Hashable, list[JobRecord]]:
         """All jobs that are among the candidates for a quorum as in `of`, before any of them has given room, and what
@@ -371,8 +378,8 @@ class Candidates:
         rules = self.rules(queue)
         if rules is None:
             return (), []
-        givers = self._queues(queue, self.line_beyond(job, asked, placed) if self._reclaims(rules, queue) else None)
-        return (own, queue, *givers), [of.job for of in self._begun if _gives(of, queue, own, givers)]
+        queues = self._queues(queue, self.line_beyond(job, asked, placed) if self._reclaims(rules, queue) else None)
+        return (own, queue, *queues), [giver.job for giver in self._begun if _gives(giver, queue, own, queues)]
 
     def _queues(self, queue: str, line: "ShareLine | None") -> dict[str, None]:
         """The other queues that may give room to a quorum of this one."""
@@ -404,14 +411,14 @@ class Candidates:
         if found is None:
             found, rules = {}, self.rules(queue)
             some = rules is not None and self._lowest.get(queue, own) < own
-            for of in self._givers if some else ():
-                if of.queue != queue or of.priority >= own:
+            for giver in self._givers if some else ():
+                if giver.queue != queue or giver.priority >= own:
                     continue
                 assert rules is not None
-                whole = rules.priority == _ALLOWED and not of.young
-                amounts = of.known.whole.amounts if whole else _NOTHING
+                whole = rules.priority == _ALLOWED and not giver.young
+                amounts = giver.known.whole.amounts if whole else _NOTHING
                 if not whole and rules.surplus == _ALLOWED:
-                    amounts = self._surplus_amounts(of)
+                    amounts = self._surplus_amounts(giver)
                 for resource, amount in amounts.items():
                     found[resource] = found.get(resource, 0) + amount
             self._own_amounts[own, queue] = found
@@ -424,8 +431,8 @@ class Candidates:
         self, jobs: list[_Begun], kind: PreemptionKind, queue: str, line: "ShareLine | None"
     ) -> Iterator[Candidate]:
         """Whole jobs, the lowest priority first, then those that lose the least work; equals stay in their order."""
-        for _, of_priority in groupby([of for of in jobs if not of.young], key=attrgetter("priority")):
-            found = [self._candidate(of, kind, (of.known.slots,), queue) for of in of_priority]
+        for _, of_priority in groupby([giver for giver in jobs if not giver.young], key=attrgetter("priority")):
+            found = [self._candidate(giver, kind, (giver.known.slots,), queue) for giver in of_priority]
             for candidate in sorted(found, key=attrgetter("lost_ms")):
                 yield from self._within(line, candidate)
 
@@ -445,48 +452,50 @@ class Candidates:
         rules = self.rules(queue)
         if rules is None or rules.surplus != _ALLOWED:
             return {}
-        givers = self._queues(queue, self.line_beyond(job, asked, placed) if self._reclaims(rules, queue) else None)
-        some = (of for of in self._on_nodes(queue, own, givers, taken, None) if self._surplus(of))
+        queues = self._queues(queue, self.line_beyond(job, asked, placed) if self._reclaims(rules, queue) else None)
+        some = (giver for giver in self._on_nodes(queue, own, queues, taken, None) if self._surplus(giver))
         may = list(islice(some, _SPARE_JOBS))
         found: dict[str, list[JobSlots]] = {}
-        for of in may:
-            found.update({node: [] for node in self._spare_of(of).more})
-        for of in may if found else ():
-            for node, units in self._spare_of(of).units.items():
+        for giver in may:
+            found.update({node: [] for node in self._spare_of(giver).more})
+        for giver in may if found else ():
+            for node, units in self._spare_of(giver).units.items():
                 if node in found:
-                    found[node].append((of.job, tuple(chain.from_iterable(units))))
+                    found[node].append((giver.job, tuple(chain.from_iterable(units))))
         return found
 
     def can_spare(self, job: JobRecord, nodes: Collection[str]) -> bool:
         """Whether a job that may give room can spare all of its pods on these nodes."""
-        of = _Begun(0, "", job, self._jobs.of(job), young=False)
+        giver = _Begun(0, "", job, self._jobs.of(job), young=False)
         there = sum([node in nodes for node in job.placements.values()])
-        return 0 < there == sum(map(len, self._units_on(dict.fromkeys(nodes), True, of)))
+        return 0 < there == sum(map(len, self._units_on(dict.fromkeys(nodes), True, giver)))
 
-    def _spare_of(self, of: _Begun) -> Spare:
+    def _spare_of(self, giver: _Begun) -> Spare:
         """What a job can spare on each node."""
-        if of.known.spare is None:
-            of.known.spare = spare_of(of.job, self._surplus(of))
-        return of.known.spare
+        if giver.known.spare is None:
+            giver.known.spare = spare_of(giver.job, self._surplus(giver))
+        return giver.known.spare
 
-    def _units_on(self, nodes: dict[str, None] | None, spare: bool, of: _Begun) -> Units:
+    def _units_on(self, nodes: dict[str, None] | None, spare: bool, giver: _Begun) -> Units:
         """What a job may give as surplus, as in `of`."""
-        return spared_on(of.job, self._spare_of(of), nodes or ()) if spare else _on(nodes, of.job, self._surplus(of))
+        if spare:
+            return spared_on(giver.job, self._spare_of(giver), nodes or ())
+        return _on(nodes, giver.job, self._surplus(giver))
 
-    def _surplus(self, of: _Begun) -> Units:
+    def _surplus(self, giver: _Begun) -> Units:
         """The workers above the quorum, one by one or in their worker groups, the highest index first."""
-        if of.known.surplus is None:
-            of.known.surplus = self._spared(of.job, units_of(of.job)) if not of.job.awaits_room else ()
-        return of.known.surplus
+        if giver.known.surplus is None:
+            giver.known.surplus = self._spared(giver.job, units_of(giver.job)) if not giver.job.awaits_room else ()
+        return giver.known.surplus
 
     def has_surplus(self, job: JobRecord) -> bool:
         """Whether a job that runs has workers above its quorum that it may give."""
         return bool(self._surplus(_Begun(0, "", job, self._jobs.of(job), young=False)))
 
-    def _surplus_amounts(self, of: _Begun) -> Amounts:
+    def _surplus_amounts(self, giver: _Begun) -> Amounts:
         """What the surplus of a job requests."""
-        slots = tuple([slot for unit in self._surplus(of) for slot in unit])
-        return of.known.part(slots).amounts if slots else _NOTHING
+        slots = tuple([slot for unit in self._surplus(giver) for slot in unit])
+        return giver.known.part(slots).amounts if slots else _NOTHING
 
     def _spared(self, job: JobRecord, units: Iterable[tuple[SlotKey, ...]]) -> Units:
         return () if self._policy(job).whole else spared(job, units)
@@ -494,12 +503,13 @@ class Candidates:
     def _policy(self, job: JobRecord) -> PodPolicy:
         return self._policies.pod_policy(job, self._config)
 
-    def _candidate(self, of: _Begun, kind: PreemptionKind, units: Units, queue: str) -> Candidate:
+    def _candidate(self, giver: _Begun, kind: PreemptionKind, units: Units, queue: str) -> Candidate:
         slots = units[0] if len(units) == 1 else tuple([slot for unit in units for slot in unit])
-        part = of.known.part(slots)
-        lost_ms = of.known.lost_ms(part, self._time_ms)
-        surplus = self._surplus_amounts(of) if kind == PreemptionKind.RECLAIM else _NOTHING
-        return Candidate(of.job, kind, of.priority, units, lost_ms, of.queue, part.amounts, surplus, of.queue != queue)
+        part = giver.known.part(slots)
+        lost_ms = giver.known.lost_ms(part, self._time_ms)
+        surplus = self._surplus_amounts(giver) if kind == PreemptionKind.RECLAIM else _NOTHING
+        reclaimed = giver.queue != queue
+        return Candidate(giver.job, kind, giver.priority, units, lost_ms, giver.queue, part.amounts, surplus, reclaimed)
 
     def lost_ms(self, job: JobRecord, slots: Iterable[SlotKey]) -> int:
         """GPU-milliseconds of work that are lost with these pods of a job."""
@@ -525,9 +535,9 @@ def _on(nodes: dict[str, None] | None, job: JobRecord, units: Units) -> Units:
     return tuple([unit for unit in units if any([job.placements[slot] in nodes for slot in unit])])
 
 
-def _gives(of: _Begun, queue: str, priority: int, others: Collection[str]) -> bool:
+def _gives(giver: _Begun, queue: str, priority: int, others: Collection[str]) -> bool:
     """Whether a job may give room to one of a queue with this priority, and of these other queues."""
-    return of.priority < priority if of.queue == queue else of.queue in others
+    return giver.priority < priority if giver.queue == queue else giver.queue in others
 
 
 class ShareLine:
@@ -535,7 +545,7 @@ class ShareLine:
 
     A queue gives surplus while it is above its share, and whole jobs only while it would be without any surplus.
     Otherwise surplus that came into free room would cost a job its quorum, and two queues could take turns for ever.
-    The own jobs of a queue with others below it are one more child of it, as in `own_jobs`: among the names on ways,
+    The own jobs of a queue with others below it are one more child of it, as in `own_jobs`: among the names on paths,
     and with a line of their own.
     """
 
@@ -554,13 +564,13 @@ class ShareLine:
         this cycle gave to the own jobs of queues, and `spare` what their surplus requests."""
         self._paths = parts.paths
         self._specs = specs
-        self._way = self._paths.get(queue, ())
+        self._path = self._paths.get(queue, ())
         self._shares = parts.shares
         self._asked = resources
-        more: Use = {name: {one: -amount for one, amount in of.items()} for name, of in placed.items()}
+        more: Use = {name: {one: -amount for one, amount in got.items()} for name, got in placed.items()}
         #: What queues and those below them use, with what this cycle placed.
         self._used = less(parts.used(), more, self._paths)
-        #: What of that candidates have given: of queues on the quorum's way those whose giving opens others to it.
+        #: What of that candidates have given: of queues on the quorum's path those whose giving opens others to it.
         self._given: Use = {}
         self._spare = spare
         #: What whole jobs have given, without their surplus.
@@ -570,11 +580,11 @@ class ShareLine:
         #: Other queue → as in `_reclaimed_from`.
         self._others: dict[str, list[str]] = {}
         self._amounts = asked
-        self._above = self._ways_above()
+        self._above = self._path_above()
 
-    def _ways_above(self) -> list[str]:
-        """The queues on the way that would be above their share with the quorum."""
-        return [name for name in self._way if any(self._over(name, one, self._amounts[one]) for one in self._asked)]
+    def _path_above(self) -> list[str]:
+        """The queues on the path that would be above their share with the quorum."""
+        return [name for name in self._path if any(self._over(name, one, self._amounts[one]) for one in self._asked)]
 
     def _over(self, name: str, resource: str, more: int = 0) -> bool:
         used = self._used.get(name, _NOTHING).get(resource, 0) - self._given.get(name, _NOTHING).get(resource, 0)
@@ -587,22 +597,23 @@ class ShareLine:
 
     @property
     def above(self) -> Use:
-        """The queues on the way that would be above their share with the quorum, with what they would use of that. Own
+        """The queues on the path that would be above their share with the quorum, with what they would use of that. Own
         jobs aren't among them: no field of a queue gives them more."""
         would: Use = {}
-        for name in [of for of in self._above if not is_of_own_jobs(of)]:
+        for name in [above for above in self._above if not is_of_own_jobs(above)]:
             used = self._used.get(name, _NOTHING)
             over = [one for one in self._asked if self._over(name, one, self._amounts[one])]
             would[name] = {one: used.get(one, 0) + self._amounts[one] for one in over}
         return would
 
     @property
-    def way(self) -> tuple[str, ...]:
-        """The quorum's queue and those above it."""
-        return self._way
+    def path(self) -> tuple[str, ...]:
+        """The quorum's queue and those above it, up to the root."""
+        return self._path
 
     def closes(self, name: str, queues: Iterable[str]) -> bool:
-        """Whether one of these queues is closed to the quorum because another, on its way, would be above its share."""
+        """Whether one of these queues is closed to the quorum because another one, on its path, would be above its
+        share."""
         return name in self._above and any(not self.is_below(queue, name) for queue in queues)
 
     def is_below(self, queue: str, name: str) -> bool:
@@ -610,7 +621,7 @@ class ShareLine:
         return name in self._paths.get(queue, ())
 
     def gives(self, candidate: Candidate) -> None:
-        """A candidate gives its room, and so brings down all queues that are on its way and on the quorum's."""
+        """A candidate gives its room, and so brings down all queues that are on its path and on the quorum's."""
         self.near_give(candidate.queue, self._net(candidate))
         if not candidate.kind.whole:
             self._given_surplus[candidate.job.uid] = candidate.amounts
@@ -618,46 +629,46 @@ class ShareLine:
     def near_give(self, queue: str, amounts: Amounts) -> None:
         """As `gives`, for so much of a queue."""
         for name in self._paths.get(queue, ()):
-            if name in self._way:
+            if name in self._path:
                 _add(self._given, name, amounts, 1)
-        self._above = self._ways_above()
+        self._above = self._path_above()
         self._others.clear()
 
     def forget_others(self) -> None:
-        """Forget what candidates have given of queues that aren't on the quorum's way."""
-        self._given = {name: self._given[name] for name in self._way if name in self._given}
+        """Forget what candidates have given of queues that aren't on the quorum's path."""
+        self._given = {name: self._given[name] for name in self._path if name in self._given}
         self._given_whole.clear()
         self._given_surplus.clear()
 
     def _net(self, candidate: Candidate) -> Amounts:
         """What a candidate gives beside what its job has given as surplus."""
         before = self._given_surplus.get(candidate.job.uid, _NOTHING) if candidate.kind.whole else _NOTHING
-        return {of: amount - before.get(of, 0) for of, amount in candidate.amounts.items()}
+        return {one: amount - before.get(one, 0) for one, amount in candidate.amounts.items()}
 
     def keeps_below(self, queue: str) -> bool:
-        """Whether no queue on the quorum's way alone, of which there are some, would be above its share with it. The
-        other way is that of `queue`."""
-        return any(name not in self._paths.get(queue, ()) for name in self._way) and not self.own_above(queue)
+        """Whether no queue on the quorum's path alone, of which there are some, would be above its share with it. The
+        other path is that of `queue`."""
+        return any(name not in self._paths.get(queue, ()) for name in self._path) and not self.own_above(queue)
 
     def exceeds(self, queue: str) -> bool:
-        """Whether every queue on the quorum's way alone, of which there are some, would be above its share with it."""
-        own = [name for name in self._way if name not in self._paths.get(queue, ())]
+        """Whether every queue on the quorum's path alone, of which there are some, would be above its share with it."""
+        own = [name for name in self._path if name not in self._paths.get(queue, ())]
         return bool(own) and all(name in self._above for name in own)
 
     def own_above(self, queue: str) -> bool:
-        """Whether a queue on the quorum's way, but not on that of another queue, would be above its share with it."""
-        way = self._paths.get(queue, ())
-        return any(name not in way for name in self._above)
+        """Whether a queue on the quorum's path, but not on that of another queue, would be above its share with it."""
+        other_path = self._paths.get(queue, ())
+        return any(name not in other_path for name in self._above)
 
     def first_above(self, queue: str) -> str:
         """The first such queue, from the quorum's own on; empty if there is none, or only the quorum's queue with its
         own jobs, as one more child of it."""
-        way = self._paths.get(queue, ())
-        return next((name for name in self._above if name not in way and not is_of_own_jobs(name)), "")
+        other_path = self._paths.get(queue, ())
+        return next((name for name in self._above if name not in other_path and not is_of_own_jobs(name)), "")
 
     def may_reclaim(self, queue: str) -> bool:
-        """Whether jobs of a queue may give room: below the first queue that both ways share, every queue on its way is
-        above its share of something that is asked, and none on the quorum's way would be."""
+        """Whether jobs of a queue may give room: below the first queue that both paths share, every queue on its path
+        is above its share of something that is asked, and none on the quorum's path would be."""
         if queue not in self._others:
             self._others[queue] = self._reclaimed_from(queue)
         others = self._others[queue]
@@ -666,17 +677,17 @@ class ShareLine:
         return any([all([self._over(name, resource) for name in others]) for resource in self._asked])
 
     def _reclaimed_from(self, queue: str) -> list[str]:
-        """The queues on another queue's way alone, if jobs of it may give room while these are above their shares."""
-        way = self._paths.get(queue, ())
-        own = [name for name in self._way if name not in way]
-        others = [name for name in way if name not in self._way]
+        """The queues on another queue's path alone, if jobs of it may give room while these are above their shares."""
+        other_path = self._paths.get(queue, ())
+        own = [name for name in self._path if name not in other_path]
+        others = [name for name in other_path if name not in self._path]
         if not own or any(name in self._above for name in own):
             return []
         return others if all(self._specs[queue_itself(name)].reclaimable for name in others) else []
 
     def spared_by_own(self, queue: str) -> bool:
         """Whether jobs of a queue, which has others below it, give no room because its own jobs have no more than their
-        part of its share, though it has more than its own, or isn't on that way alone."""
+        part of its share, though it has more than its own, or isn't on that path alone."""
         own, *others = self._reclaimed_from(queue) or [""]
         above = [one for one in self._asked if all(self._over(name, one) for name in others)]
         return is_of_own_jobs(own) and bool(above) and not any(self._over(own, one) for one in above)

@@ -7,6 +7,7 @@ import numpy as np
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling.placing.placement_try import PlacementTry
+from arranger.scheduling.room.backfill import Backfill
 from arranger.scheduling.room.kept_limits import KeptLimits
 from arranger.scheduling.room.preemption import PreemptionSearch
 from arranger.scheduling.room.reservations import Reservations
@@ -20,6 +21,7 @@ class Room(NamedTuple):
     state: State
     preemption: PreemptionSearch
     reservations: Reservations
+    backfill: Backfill
     limits: KeptLimits
     too_large: TooLarge | None = None
     #: Only what this job (UID) gets is asked: those that surely get nothing have no turn; empty for what all get.
@@ -30,8 +32,9 @@ class Room(NamedTuple):
         """For the waiting jobs of a cycle; `sought` as in `Reservations`."""
         preemption = PreemptionSearch(state, placer, jobs)
         reservations = Reservations(state, placer, jobs, share_rules=preemption, sought=sought)
-        limits = KeptLimits(state, placer, jobs, reservations=reservations, share_rules=preemption)
-        return Room(state, preemption, reservations, limits)
+        backfill = Backfill(state, placer, reservations)
+        limits = KeptLimits(state, placer, jobs, reservations=reservations, backfill=backfill)
+        return Room(state, preemption, reservations, backfill, limits)
 
     def make_room(self, tried: PlacementTry) -> PlacementTry | None:
         """From the guests of the job, or else as `PreemptionSearch.make_room`, without the jobs for whose ends a
@@ -43,8 +46,8 @@ class Room(NamedTuple):
             return None
         if not self.preemption.may_make_room(tried.job):
             return None
-        found = self.reservations.beside_borrowers(tried, self.preemption.make_room)
-        return found or self.reservations.among_guests(tried, self.preemption.make_room)
+        found = self.backfill.beside_borrowers(tried, self.preemption.make_room)
+        return found or self.backfill.among_guests(tried, self.preemption.make_room)
 
     def surely_none(self, job: JobRecord, placer: Placer) -> bool:
         """Whether a job that gets no reservation and takes no room surely gets no nodes either."""
@@ -69,7 +72,7 @@ class Room(NamedTuple):
 
     def _gets_none(self, job: JobRecord) -> bool:
         """Whether a quorum that lacks room surely gets none that is reserved or that others have."""
-        preemption, beside = self.preemption, self.reservations.open_to(job)
+        preemption, beside = self.preemption, self.backfill.open_to(job)
         if beside is None or not preemption.surely_lacks(job, (beside.hosts, beside.first)):
             return False
         return preemption.lacks_among(job, beside.guests, beside.every)

@@ -23,18 +23,18 @@ class Departures:
         self.leaving = Departing()
         self._bound = RoomBound(placer, job)
         #: So many of the first have left.
-        self.left = 0
+        self._gone = 0
         #: So many are surely not enough.
         self.short = short
 
     def go_to(self, count: int) -> None:
         """Let the first so many leave, or all if these are fewer, and let all others be there again."""
         count = self._read(count)
-        if self.left < count:
-            self._vacating.release_some(self.leaving, self.left, count)
-        elif self.left > count:
-            self._vacating.release_some(self.leaving, count, self.left, -1)
-        self.left = count
+        if self._gone < count:
+            self._vacating.release_some(self.leaving, self._gone, count)
+        elif self._gone > count:
+            self._vacating.release_some(self.leaving, count, self._gone, -1)
+        self._gone = count
 
     def _read(self, count: int) -> int:
         """Read so many, and tell how many there are of these."""
@@ -53,10 +53,10 @@ class Departures:
             return least
         short, more = least, 1
         while not self._fits(least + more):
-            if self.left < least + more:
+            if self._gone < least + more:
                 return None
             short, more = least + more, 2 * more
-        enough = self.left
+        enough = self._gone
         while enough - short > 1:
             middle = (short + enough) // 2
             short, enough = (short, middle) if self._fits(middle) else (middle, enough)

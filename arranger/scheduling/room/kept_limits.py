@@ -12,7 +12,6 @@ Who comes first by the shares of the queues, or is more senior in the same queue
 
 import math
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -28,8 +27,9 @@ from arranger.scheduling.placing.placement_try import PlacementTry
 from arranger.scheduling.placing.quotas import Use
 from arranger.scheduling.queues.dominant_shares import pods_by_group
 from arranger.scheduling.queues.policies import seniority
-from arranger.scheduling.room.reservations import Reservations, ShareRules, may_be_guest, with_reservation
-from arranger.scheduling.room.vacating import Vacating
+from arranger.scheduling.room.backfill import Backfill
+from arranger.scheduling.room.guests import leaves_in_time, may_be_guest, with_reservation
+from arranger.scheduling.room.reservations import Reservations, may_have_reservation
 from arranger.scheduling.search.placer import Placer
 
 
@@ -42,11 +42,11 @@ class _Host(NamedTuple):
 
 
 class _Start(NamedTuple):
-    """When a limit is enough for a host, 0 for an unknown time, what those use of it who have left by then, and which
-    of them (UIDs) end by then."""
+    """When a limit is enough for a host, 0 for an unknown time, what others leave of it by then, and which of them
+    (UIDs) end by then."""
 
     ms: int
-    left: tuple[Use, ...]
+    others_leave: tuple[Use, ...]
     awaits: tuple[str, ...] = ()
 
 
@@ -60,16 +60,18 @@ class KeptLimits:
         waiting: list[JobRecord],
         *,
         reservations: Reservations,
-        share_rules: ShareRules,
+        backfill: Backfill,
     ) -> None:
         self._state = state
         self._config = placer.placing.config
         self._placer = placer
         self._quotas = placer.placing.quotas
         self._waiting = waiting
-        self._reservations = reservations
-        self._vacating = Vacating(state, placer.placing)
-        self._share_rules = share_rules
+        self._held = reservations.held
+        self._ends = reservations.ends
+        self._backfill = backfill
+        self._vacating = reservations.vacating
+        self._share_rules = reservations.guests.share_rules
         self._time_ms = placer.placing.time_ms
         #: UID → jobs that have had their turns.
         self._turned: dict[str, None] = {}
@@ -83,27 +85,26 @@ class KeptLimits:
         self._uses: dict[str, Use] = {}
         #: UID → when the limit is enough for that job; None if it never is.
         self._starts: dict[str, _Start | None] = {}
-
-    @cached_property
-    def _first(self) -> dict[str, tuple[JobRecord, LimitName]]:
-        """Queue → the most senior of its waiting jobs that lack a limit alone, which jobs leave as they end."""
-        found = dict[str, tuple[JobRecord, LimitName]]()
-        for job in self._waiting if self._quotas.of_queues else ():
+        #: Queue → the most senior of its waiting jobs that lack a limit alone, which jobs leave as they end: at first
+        #: as the last cycles found, then as jobs have their turns.
+        self._first: dict[str, tuple[JobRecord, LimitName]] = {}
+        for job in waiting if self._quotas.of_queues else ():
             shortage = job.waits.shortage if job.waits is not None else None
             if isinstance(shortage, BeyondLimit) and not shortage.kept_by:
-                self._enter(found, job, shortage.quota)
-        return found
+                self._enter_if_left(job, shortage.quota)
 
-    def _enter(self, first: dict[str, tuple[JobRecord, LimitName]], job: JobRecord, lack: QuotaLack) -> None:
-        if lack.limit in LEFT_BY_JOBS and not lack.never and self._reservations.is_eligible(job):
-            self._put(first, job, lack.name)
+    def _enter_if_left(self, job: JobRecord, lack: QuotaLack) -> None:
+        """A job lacks a limit alone: keep it for the job if others leave it as they end."""
+        if lack.limit in LEFT_BY_JOBS and not lack.never and may_have_reservation(job, self._config):
+            self._enter(job, lack.name)
 
-    def _put(self, first: dict[str, tuple[JobRecord, LimitName]], job: JobRecord, limit: LimitName) -> None:
+    def _enter(self, job: JobRecord, limit: LimitName) -> None:
+        """Keep a limit for a job, if it is the most senior one in its queue."""
         if not self._config.reservations:
             return  # whoever fits may start before others
-        before = first.get(queue := queue_of(self._state, job))
+        before = self._first.get(queue := queue_of(self._state, job))
         if before is None or seniority(job) < seniority(before[0]):
-            first[queue] = job, limit
+            self._first[queue] = job, limit
 
     def turned(self, tried: PlacementTry) -> None:
         """A job had its turn, and its quorum has nodes or not."""
@@ -115,13 +116,13 @@ class KeptLimits:
             self._served[job.uid] = None
         if shortage is None or tried.quorum_stands:
             return
-        known = self._state.kept_limits.get(job.uid)
+        kept = self._state.kept_limits.get(job.uid)
         if shortage.quota is not None and not shortage.kept_by:
-            self._enter(self._first, job, shortage.quota)
+            self._enter_if_left(job, shortage.quota)
             return
-        room = shortage.of_nodes and not shortage.infeasible and job.uid not in self._reservations.held
-        if known is not None and known.decided.limit is not None and room:
-            self._put(self._first, job, known.decided.limit)  # it lacks room by now, and none is reserved for it
+        room = shortage.of_nodes and not shortage.infeasible and job.uid not in self._held
+        if kept is not None and kept.decided.limit is not None and room:
+            self._enter(job, kept.decided.limit)  # it lacks room by now, and none is reserved for it
 
     def count_turn(self, job: JobRecord) -> None:
         """A job had its turn. If it lacks room alone, as one does that surely gets none, nothing else follows from it:
@@ -135,8 +136,8 @@ class KeptLimits:
 
     def events(self) -> tuple[list[LimitKept], list[LimitKept]]:
         """What is kept from now on, and what isn't any more."""
-        made, known = list[LimitKept](), self._state.kept_limits
-        if not self._quotas.of_queues and not known:
+        made, before = list[LimitKept](), self._state.kept_limits
+        if not self._quotas.of_queues and not before:
             return [], []
         first = sorted([job for job, _ in self._first.values()], key=attrgetter("uid"))
         kept = {job.uid for job in first if job.uid not in self._turned}
@@ -144,7 +145,7 @@ class KeptLimits:
             start = self._start(self._host(job)) if job.uid in self._turned else None
             if start is not None:
                 kept.add(job.uid)
-                made += self._event(job, start, known.get(job.uid))
+                made += self._event(job, start, before.get(job.uid))
         return made, [LimitKept(uid, self._state.jobs[uid].version) for uid in self._over(kept)]
 
     def _over(self, kept: set[str]) -> list[str]:
@@ -154,20 +155,20 @@ class KeptLimits:
         waiting = {job.uid for job in self._waiting} if gone else set[str]()
         return [uid for uid in gone if uid in self._turned or uid not in waiting]
 
-    def _event(self, job: JobRecord, start: _Start, known: KeptLimit | None) -> Iterator[LimitKept]:
-        """What is to be recorded: that a limit is kept, or until when it is by now. A time that moves is told with some
-        delay, since each event costs the log some bytes."""
+    def _event(self, job: JobRecord, start: _Start, kept: KeptLimit | None) -> Iterator[LimitKept]:
+        """What is to be recorded: that a limit is kept, or until when it is by now, of one that is `kept` already. A
+        time that moves is told with some delay, since each event costs the log some bytes."""
         _, limit = self._first[queue_of(self._state, job)]
         decided = LimitKept(job.uid, job.version, limit, start.ms, start.awaits)
-        if known is None:
+        if kept is None:
             yield decided
             return
-        before, jobs = known.decided, self._state.jobs
+        before, jobs = kept.decided, self._state.jobs
         awaits = tuple(uid for uid in before.awaits if uid in jobs and jobs[uid].placements)
         if (before.based_on, before.limit, awaits) != (job.version, limit, start.awaits):
             yield decided
         elif before.start_ms != start.ms:
-            due_ms = known.time_ms + self._config.reservation_refresh_ms
+            due_ms = kept.time_ms + self._config.reservation_refresh_ms
             if self._time_ms >= due_ms:
                 yield decided
             else:
@@ -176,60 +177,66 @@ class KeptLimits:
     def beyond(self, job: JobRecord) -> PlacementTry | None:
         """The try of a quorum that may not use a limit because it is kept for a job in front; None if it may, or has
         too little left anyway."""
-        if not self._quotas.of_queues or job.placements or not (self._reservations.held or self._first):
+        if not self._quotas.of_queues or job.placements or not (self._held or self._first):
             return None
         policy = self._placer.placing.policies.pod_policy(job, self._config)
         if not self._suffices(job, pods_of(quorum_needs(job, policy))):
             return None
-        for host in self._before(job):
-            left = self._left_for(job, host)
-            lack = self._quotas.lack_beside(job, policy, host.job, host.needs, left) if left is not None else None
+        for host in self._in_front_of(job):
+            if self._may_start(host):
+                others_leave = tuple[Use, ...]()  # it must be enough for both now
+            elif (start := self._start_during(job, host)) is None or self._becomes_guest(job, host, start):
+                continue
+            else:
+                others_leave = start.others_leave
+            lack = self._quotas.lack_beside(job, policy, host.job, host.needs, others_leave)
             if lack is not None:
                 return self._placer.left_out(job, lack, kept_by=(host.job.uid,))
         return None
 
-    def _left_for(self, job: JobRecord, host: _Host) -> tuple[Use, ...] | None:
-        """What others leave of a limit before it is to be enough for both, a host and a job that isn't its guest; None
-        if the job may use it."""
-        if self._may_start(host):
-            return ()
+    def _start_during(self, job: JobRecord, host: _Host) -> _Start | None:
+        """The start of a host, if a job that gets nodes now may still have them then; None if not, or if the limit is
+        never enough for the host."""
         start = self._start(host)
-        if start is None or self._ends_in_time(job, start):
+        if start is None:
             return None
-        guest = may_be_guest(job, self._config) and self._reservations.leaves_in_time(job, start.ms)
-        return None if guest and job.uid not in host.job.slots.asked else start.left
+        end_ms = leaves_by_ms(self._state, job, self._config, self._time_ms)
+        return None if end_ms is not None and end_ms <= start.ms else start
+
+    def _becomes_guest(self, job: JobRecord, host: _Host, start: _Start) -> bool:
+        """Whether a job that gets nodes now is a guest of this host."""
+        may = may_be_guest(job, self._config) and leaves_in_time(job, start.ms, self._time_ms)
+        return may and job.uid not in host.job.slots.asked
 
     def mark_as_guest(self, tried: PlacementTry) -> None:
         """A quorum that got nodes is the guest of those for whom what it uses of a limit is kept."""
         job = tried.job
-        if not self._quotas.of_queues or job.placements or not (self._reservations.held or self._first):
+        if not self._quotas.of_queues or job.placements or not (self._held or self._first):
             return
         if not may_be_guest(job, self._config):
             return
         pods = pods_by_group(tried.pieces)
-        for host in self._before(job):
+        for host in self._in_front_of(job):
             if host.job.uid in tried.hosts or self._may_start(host):
                 continue
-            start = self._start(host)
-            if start is None or self._ends_in_time(job, start):
-                continue
-            if self._quotas.keep_from(host.job, host.needs, job, pods, start.left):
+            start = self._start_during(job, host)
+            if start is not None and self._quotas.keep_from(host.job, host.needs, job, pods, start.others_leave):
                 tried.hosts += (host.job.uid,)
 
-    def _before(self, job: JobRecord) -> Iterator[_Host]:
+    def _in_front_of(self, job: JobRecord) -> Iterator[_Host]:
         """Those in front of a job for whom limits of its queue may be kept."""
         queue = queue_of(self._state, job)
-        for uid in [*self._reservations.held]:
-            of, needs = with_reservation(self._state, uid)
-            host = _Host(of, needs, reserved=True) if needs else self._host(of, reserved=True)
-            if of is not job and not self._share_rules.comes_first(job, None, (of, host.needs)):
+        for uid in [*self._held]:
+            other, needs = with_reservation(self._state, uid)
+            host = _Host(other, needs, reserved=True) if needs else self._host(other, reserved=True)
+            if other is not job and not self._share_rules.comes_first(job, None, (other, host.needs)):
                 yield host
-        for name, (of, _) in [*self._first.items()]:
-            behind = seniority(of) < seniority(job) if name == queue else of.uid in self._turned
-            if not behind or of is job or of.uid in self._reservations.held:
+        for name, (other, _) in [*self._first.items()]:
+            behind = seniority(other) < seniority(job) if name == queue else other.uid in self._turned
+            if not behind or other is job or other.uid in self._held:
                 continue
-            host = self._host(of)
-            if not self._share_rules.comes_first(job, None, (of, host.needs)):
+            host = self._host(other)
+            if not self._share_rules.comes_first(job, None, (other, host.needs)):
                 yield host
 
     def _host(self, job: JobRecord, *, reserved: bool = False) -> _Host:
@@ -238,16 +245,11 @@ class KeptLimits:
 
     def _may_start(self, host: _Host) -> bool:
         if host.reserved:
-            return self._reservations.may_start(host.job.uid)
+            return self._backfill.may_start(host.job.uid)
         key = (host.job.uid, self._share_rules.staying(host.job))
-        known = self._may_starts.get(key)
-        if known is None:
-            known = self._may_starts[key] = self._share_rules.fits_without_guests(host.job)
-        return known
-
-    def _ends_in_time(self, job: JobRecord, start: _Start) -> bool:
-        end_ms = leaves_by_ms(self._state, job, self._config, self._time_ms)
-        return end_ms is not None and end_ms <= start.ms
+        if key not in self._may_starts:
+            self._may_starts[key] = self._share_rules.fits_without_guests(host.job)
+        return self._may_starts[key]
 
     def _start(self, host: _Host) -> _Start | None:
         uid = host.job.uid
@@ -256,55 +258,54 @@ class KeptLimits:
         return self._starts[uid]
 
     def _reserved_start(self, uid: str) -> _Start:
-        start_ms, leave = self._reservations.held[uid].start_ms, self._reservations.held[uid].leave.values()
-        return _Start(start_ms, tuple([self._use(of) for of in leave if of.placements]))
+        held = self._held[uid]
+        return _Start(held.start_ms, tuple([self._use(other) for other in held.leave.values() if other.placements]))
 
     def _enough(self, host: _Host) -> _Start | None:
         """When a limit is enough for a host that waits for nothing else, as others end; None if it never is. Jobs of
         queues that share nothing with the host's but what nodes offer beside guarantees are needed least often."""
-        ends, paths = self._reservations.ends(host.job), self._state.queue_tree.paths
-        way = paths.get(queue_of(self._state, host.job), ())
-        near = {name for name, path in paths.items() if not set(way).isdisjoint(path)}
-        sharing = [of for of in ends if queue_of(self._state, of[1]) in near]
+        ends, paths = self._ends.before(host.job), self._state.queue_tree.paths
+        own_path = paths.get(queue_of(self._state, host.job), ())
+        near = {name for name, path in paths.items() if not set(own_path).isdisjoint(path)}
+        sharing = [end for end in ends if queue_of(self._state, end[1]) in near]
         return self._enough_of(host, sharing) or self._enough_of(host, ends)
 
     def _enough_of(self, host: _Host, ends: list[tuple[float, JobRecord]]) -> _Start | None:
-        gone, found = list[JobRecord](), None
-        for end_ms, of in [(0.0, None), *ends]:
-            if found is not None and (found == math.inf or end_ms > max(found, self._time_ms)):
+        gone, start_ms = list[JobRecord](), None
+        for end_ms, job in [(0.0, None), *ends]:
+            if start_ms is not None and (start_ms == math.inf or end_ms > max(start_ms, self._time_ms)):
                 break
-            if of is not None:
-                gone.append(of)
-                self._quotas.release(*self._use(of), 1)
-            if found is None and self._suffices(host.job, host.needs):
-                found = end_ms
-        awaits = self._needed(host, gone) if found is not None else []
-        for of in gone:
-            self._quotas.release(*self._use(of), -1)
-        if found is None:
+            if job is not None:
+                gone.append(job)
+                self._quotas.release(*self._use(job), 1)
+            if start_ms is None and self._suffices(host.job, host.needs):
+                start_ms = end_ms
+        awaits = self._needed(host, gone) if start_ms is not None else []
+        for job in gone:
+            self._quotas.release(*self._use(job), -1)
+        if start_ms is None:
             return None
-        left = tuple([self._use(of) for of in gone])
-        return _Start(int(found) if found < math.inf else 0, left, tuple(awaits))
+        others_leave = tuple([self._use(job) for job in gone])
+        return _Start(int(start_ms) if start_ms < math.inf else 0, others_leave, tuple(awaits))
 
     def _needed(self, host: _Host, gone: list[JobRecord]) -> list[str]:
         """Those of the jobs that have left without whose end a limit isn't enough for a host. Guests leave when they
         are asked to."""
-        found, stay = list[str](), list[JobRecord]()
-        for of in gone:
-            self._quotas.release(*self._use(of), -1)
-            stay.append(of)
+        needed, stay = list[str](), list[JobRecord]()
+        for job in gone:
+            self._quotas.release(*self._use(job), -1)
+            stay.append(job)
             if not self._suffices(host.job, host.needs):
                 self._quotas.release(*self._use(stay.pop()), 1)
-                found += [of.uid] if host.job.uid not in of.slots.hosts else []
-        for of in stay:
-            self._quotas.release(*self._use(of), 1)
-        return found
+                needed += [job.uid] if host.job.uid not in job.slots.hosts else []
+        for job in stay:
+            self._quotas.release(*self._use(job), 1)
+        return needed
 
     def _suffices(self, job: JobRecord, needs: Mapping[int, int]) -> bool:
         return self._quotas.full(job) is None and self._quotas.lack(job, needs) is None
 
     def _use(self, job: JobRecord) -> Use:
-        known = self._uses.get(job.uid)
-        if known is None:
-            known = self._uses[job.uid] = self._vacating.use_of(job)
-        return known
+        if job.uid not in self._uses:
+            self._uses[job.uid] = self._vacating.use_of(job)
+        return self._uses[job.uid]

@@ -24,8 +24,8 @@ from arranger.scheduling.queues.policies import seniority
 from arranger.scheduling.queues.registry import BUILT_IN, Policies
 from arranger.scheduling.queues.waiting import in_order, waiting_jobs
 from arranger.scheduling.room.candidates import Candidates, ShareLine, least_runtime_ms
-from arranger.scheduling.room.preemption import PreemptionSearch as Preempting
-from arranger.scheduling.room.reservations import Reservations, may_be_guest, with_reservation
+from arranger.scheduling.room.cycle_room import Room
+from arranger.scheduling.room.guests import leaves_in_time, may_be_guest, with_reservation
 from arranger.scheduling.search.placer import Placer
 
 _BEGUN = (Stage.STARTING, Stage.RUNNING)
@@ -93,7 +93,7 @@ class NoRoom(msgspec.Struct, frozen=True):
 
 
 class Bars(NamedTuple):
-    """What keeps room of others from a quorum and might be changed: the queues on its way that would be `above` their
+    """What keeps room of others from a quorum and might be changed: the queues on its path that would be `above` their
     shares with it, each with what it would use of these resources, and the jobs (UIDs) that aren't preemptible."""
 
     above: Mapping[str, Amounts] = {}
@@ -142,8 +142,8 @@ def why_no_room(
     asked = sum_by_group(job, pods_of(needs))
     there = _open_nodes(state, job, config, time_ms, policies) if lacks is None else None
     placer = Placer(state, config, policies, time_ms=time_ms)
-    preempting = Preempting(state, placer, waiting)
-    line, awaited = _line(candidates, preempting, job, asked), _awaited(state, job, preempting, config)
+    room = Room.of(state, placer, waiting)
+    line, awaited = _line(candidates, room, job, asked), _awaited(state, job, room, config)
     found: dict[tuple[NoRoomKind, str], dict[str, int]] = {}
     kinds = list(_kinds(state, job, config, rules, line, candidates=candidates, awaited=awaited, time_ms=time_ms))
     for uid, kind, until_ms in _within(state, lacks, kinds):
@@ -212,22 +212,21 @@ def _comes(state: State, job: JobRecord, config: CycleConfig, time_ms: int, poli
     placer = Placer(state, config, policies, time_ms=time_ms)
     order = in_order(state, config, policies, time_ms=time_ms)
     before = list(takewhile(lambda of: of is not job, order))[:_BEFORE]
-    preempting = Preempting(state, placer, order)
-    reservations = Reservations(state, placer, [], share_rules=preempting)
+    room = Room.of(state, placer, order)
     guest = may_be_guest(job, config)
 
     def hold(of: JobRecord) -> None:
-        in_time = guest and reservations.leaves_in_time(job, state.reservations[of.uid].decided.start_ms)
-        if not in_time and not preempting.comes_first(job, None, with_reservation(state, of.uid)):
-            reservations.hold(of, state.reservations[of.uid].decided, ended=True)
+        in_time = guest and leaves_in_time(job, state.reservations[of.uid].decided.start_ms, time_ms)
+        if not in_time and not room.preemption.comes_first(job, None, with_reservation(state, of.uid)):
+            room.reservations.held.hold(of, state.reservations[of.uid].decided, ended=True)
 
-    return preempting.comes_by_itself(job, before, hold)
+    return room.preemption.comes_by_itself(job, before, hold)
 
 
-def _line(candidates: Candidates, preempting: Preempting, job: JobRecord, asked: Amounts) -> ShareLine:
+def _line(candidates: Candidates, room: Room, job: JobRecord, asked: Amounts) -> ShareLine:
     """The line for a quorum that lacks room. Others are closed to it if its queue would be above its share with all
     that it has, unless there is too little room even without those that could bring it down."""
-    if candidates.near_helps(job, asked, {}) and not preempting.fits_without_candidates(job, asked):
+    if candidates.near_helps(job, asked, {}) and not room.preemption.fits_without_candidates(job, asked):
         return candidates.line_beyond(job, asked, {})
     return candidates.line(job, asked, {})
 
@@ -303,7 +302,7 @@ def _has_nodes(job: JobRecord) -> bool:
     return bool(job.placements) and (job.stage in _BEGUN or job.awaits_room)
 
 
-def _awaited(state: State, job: JobRecord, preempting: Preempting, config: CycleConfig) -> dict[str, None]:
+def _awaited(state: State, job: JobRecord, room: Room, config: CycleConfig) -> dict[str, None]:
     """The jobs, by UID, for whose end reservations of others wait. Those of jobs after it in its queue don't count, nor
     those of jobs before which its quorum comes by the shares of their queues; and where it may be a guest, only those
     whose time is known."""
@@ -314,7 +313,7 @@ def _awaited(state: State, job: JobRecord, preempting: Preempting, config: Cycle
         as_guest = guest and not known.decided.start_ms and not untried(other, config)
         if uid == job.uid or after or as_guest:
             continue
-        if not preempting.comes_first(job, None, with_reservation(state, uid)):
+        if not room.preemption.comes_first(job, None, with_reservation(state, uid)):
             found |= dict.fromkeys(known.decided.awaits)
     return found
 

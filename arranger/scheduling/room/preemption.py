@@ -10,7 +10,7 @@ and those of jobs that gave room earlier in the cycle.
 
 import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, islice
 
@@ -39,11 +39,77 @@ from arranger.scheduling.search.placer import Placer
 
 _WAITING = (Stage.PENDING, Stage.RESCHEDULING)
 #: How many quorums of a cycle get room. The others have their turns in later cycles.
-_SEARCHES = 16
+_MOST_QUORUMS = 16
 #: On so many nodes, one after the other, it is tried to free just that one for a quorum.
-_NODES = 8
-#: How many times a quorum is searched for with what its placed workers request.
-_ASKED = 2
+_MOST_SINGLE_NODES = 8
+#: How many times room is sought for a quorum, each time for what the workers request that were placed the last time.
+_MOST_REQUESTS = 2
+
+
+class LeavingAnyway:
+    """What those leave who leave anyway, as far as a cycle has come: once another job has given room in it, there is
+    another one of these."""
+
+    def __init__(
+        self,
+        state: State,
+        vacating: Vacating,
+        *,
+        victims: Collection[str] = (),
+        left: Sequence[Vacated] = (),
+        departing: Sequence[PodSeen] = (),
+        comes_ms: float = math.inf,
+    ) -> None:
+        """`victims` (UIDs) gave room in the cycle: they `left` this, as their `departing` pods are to."""
+        self._state = state
+        self._vacating = vacating
+        self._victims = victims
+        self._left = left
+        self._departing = departing
+        #: Until when jobs count as about to end, if nothing changes before, in milliseconds.
+        self.comes_ms = comes_ms
+
+    @property
+    def pods(self) -> list[PodSeen]:
+        """The pods that leave, by UID, but those of jobs that end."""
+        return sorted([*self._vacating.leaving, *self._departing], key=by_uid)
+
+    @cached_property
+    def gone(self) -> list[Vacated]:
+        """What those leave, which is there for everybody."""
+        return [self._vacating.of_pods(self._vacating.leaving), *self._left]
+
+    @cached_property
+    def ending(self) -> list[Vacated]:
+        """What comes by itself: what those jobs leave that give up their nodes, whoever wants them, and what other pods
+        leave that are being deleted."""
+        vacating = self._vacating
+        deleted = vacating.of_pods(vacating.deleted([*vacating.leaving, *self._departing]))
+        return [*map(vacating.of_whole, vacating.ending), *vacating.of_assumed(), deleted]
+
+    @cached_property
+    def soon(self) -> list[Vacated]:
+        """What comes by itself, or within seconds: of jobs whose workers finish one after the other."""
+        finishing = {uid: by_ms for uid, by_ms in self._vacating.finishing.items() if uid not in self._victims}
+        self.comes_ms = min(finishing.values(), default=math.inf)
+        return [*self.ending, *(self._vacating.of_whole(self._state.jobs[uid]) for uid in finishing)]
+
+    @cached_property
+    def rooms(self) -> Rooms:
+        """All of this, by row of the view."""
+        return self._vacating.in_all([*self.gone, *self.soon])
+
+
+@dataclass
+class _SinceMove:
+    """What was found since a job gave room or got nodes: what their queues use is the same until the next one does."""
+
+    #: What determines the candidates for a quorum without looking at them → what all of them leave, and UID → these.
+    givers: dict[Hashable, tuple[Rooms, dict[str, JobRecord]]] = field(default_factory=dict)
+    #: Whether pods come before a reservation: what determines that → the answer.
+    comes_first: dict[Hashable, bool] = field(default_factory=dict)
+    #: Host (UID) → `PreemptionSearch.staying`.
+    staying: dict[str, frozenset[str]] = field(default_factory=dict)
 
 
 class PreemptionSearch:
@@ -59,28 +125,19 @@ class PreemptionSearch:
         self._bound_ms = config.room_bound_ms
         self._vacating = Vacating(state, placing)
         self._searches = 0
-        #: Until when jobs count as about to end, if nothing changes before, in milliseconds.
-        self._comes_ms = math.inf
         #: What determines whether a quorum gets room → the content of the view when it got none.
         self._failed: dict[Hashable, int] = {}
         #: What determines the candidates for a quorum → what all of them leave, nodes × resources.
         self._given: dict[Hashable, Rooms] = {}
-        #: What determines the candidates for a quorum without looking at them → the same, and UID → these jobs.
-        self._givers: dict[Hashable, tuple[Rooms, dict[str, JobRecord]]] = {}
         #: What determines whether a quorum surely gets no room → the content of the view, and whether it did.
         self._lacking: dict[Hashable, tuple[int, bool]] = {}
         self._bounds: dict[Hashable, RoomBound] = {}
         #: What determines a quorum → what it requests at least.
         self._asked: dict[Hashable, Rooms] = {}
         self._rows = np.arange(len(placer.view))
-        #: Whether pods come before a reservation: what determines that → the answer.
-        self._first: dict[Hashable, bool] = {}
-        #: How many times jobs gave room or got nodes in this cycle: what their queues use changes only then.
-        self._moves = 0
+        self._since_move = _SinceMove()
         #: Host (UID) → its guests, those together that stay or leave together.
         self._alike: dict[str, list[list[JobRecord]]] = {}
-        #: Host (UID) → `_moves` then, and `staying`.
-        self._staying: dict[str, tuple[int, frozenset[str]]] = {}
         #: UID → jobs that got nodes in this cycle. They give none up in it.
         self._placed: dict[str, None] = {}
         #: UID → jobs that gave room in this cycle. They get none in it.
@@ -89,6 +146,7 @@ class PreemptionSearch:
         self._left: list[Vacated] = []
         #: Their pods, which hold it until then.
         self._departing: list[PodSeen] = []
+        self._anyway = LeavingAnyway(state, self._vacating)
         #: Queue → what its own jobs got in this cycle, less what they gave: without what `_got` still has.
         self._counted: dict[str, dict[str, int]] = {}
         #: Jobs with what they got. Most cycles never ask what it adds up to.
@@ -100,12 +158,12 @@ class PreemptionSearch:
     def due_ms(self) -> float:
         """The time at which another job may give room, or room isn't expected to come any more, if nothing changes
         before."""
-        return min(self._candidates.due_ms, self._vacating.next_hanging_ms, self._comes_ms)
+        return min(self._candidates.due_ms, self._vacating.next_hanging_ms, self._anyway.comes_ms)
 
     def got_nodes(self, tried: PlacementTry, pieces: Sequence[Piece]) -> None:
         """A job got these nodes in this cycle."""
         job = tried.job
-        self._moves += 1
+        self._since_move = _SinceMove()
         self._placed[job.uid] = None
         self._got.append((job, pieces))
         for uid in tried.hosts if tried.preempted is None else ():  # who waits for room gives none yet
@@ -115,7 +173,9 @@ class PreemptionSearch:
     def _use(self) -> dict[str, dict[str, int]]:
         """Queue → what its own jobs got in this cycle, less what they gave."""
         for job, pieces in self._got:
-            self._add(self._counted, job, sum_by_group(job, pods_by_group(pieces)))
+            amounts = sum_by_group(job, pods_by_group(pieces))
+            self._add(self._counted, job, amounts)
+            self._candidates.submitters.count(job, amounts)
         self._got.clear()
         return self._counted
 
@@ -144,26 +204,26 @@ class PreemptionSearch:
         if not self._is_bounded(job):
             return False
         key = (*self._candidates.standing_of(job), self._placer.alike(job), beside and beside[0])
-        known = self._lacking.get(key)
-        if known is None or known[0] != self._placer.view.content:
-            given = self._givers_to(job)[0] + self.anyway
-            given = given + beside[1] if beside is not None else given
-            known = self._lacking[key] = (self._placer.view.content, self._lacks(job, given))
-        return known[1]
+        content, lacks = self._lacking.get(key, (None, False))
+        if content != self._placer.view.content:
+            given = self._givers_to(job)[0] + self._anyway.rooms
+            lacks = self._lacks(job, given if beside is None else given + beside[1])
+            self._lacking[key] = (self._placer.view.content, lacks)
+        return lacks
 
     def _lacks_without(self, job: JobRecord, kept: Collection[str]) -> bool:
         """As `surely_lacks`, where these jobs (UIDs) give no room."""
         if not self._is_bounded(job):
             return False
         kept = {**dict.fromkeys(kept), **self._placed, **self._victims}
-        may = [of for uid, of in self._givers_to(job)[1].items() if uid not in kept]
-        return self._lacks(job, self._left_by(may) + self.anyway)
+        may = [giver for uid, giver in self._givers_to(job)[1].items() if uid not in kept]
+        return self._lacks(job, self._left_by(may) + self._anyway.rooms)
 
     def lacks_among(self, job: JobRecord, guests: Collection[str], beside: Rooms) -> bool:
         """As `surely_lacks`, where only these jobs (UIDs) may give room."""
         jobs = self._givers_to(job)[1]
         may = [jobs[uid] for uid in guests if uid in jobs]
-        return self._lacks(job, self._left_by(may) + self.anyway + beside)
+        return self._lacks(job, self._left_by(may) + self._anyway.rooms + beside)
 
     def _is_bounded(self, job: JobRecord) -> bool:
         """Whether it is known of everything that might give room to a quorum how much that is."""
@@ -177,14 +237,12 @@ class PreemptionSearch:
     def _givers_to(self, job: JobRecord) -> tuple[Rooms, dict[str, JobRecord]]:
         """What all candidates for the quorum of a job without nodes leave together, and UID → those. Equal quorums have
         the same until a job gets nodes, or gives room."""
-        alike = (*self._candidates.standing_of(job), self._placer.alike(job))
-        key = (alike, self._moves)
-        found = self._givers.get(key)
-        if found is None:
+        givers, alike = self._since_move.givers, (*self._candidates.standing_of(job), self._placer.alike(job))
+        if alike not in givers:
             asked = self._amounts_of(job)
             _, jobs = self._candidates.every(job, asked, self._use)
-            found = self._givers[key] = (self._given_by_all(job, asked), {of.uid: of for of in jobs})
-        return found
+            givers[alike] = (self._given_by_all(job, asked), {giver.uid: giver for giver in jobs})
+        return givers[alike]
 
     def _lacks(self, job: JobRecord, given: Rooms) -> bool:
         """Whether the quorum of a job without nodes surely doesn't fit the view with so much more, by row. Most ask for
@@ -252,7 +310,7 @@ class PreemptionSearch:
         room only then, because that decision gives its nodes back. A job that runs takes none, even if it holds no
         nodes: only one that waits doesn't start before the others have left."""
         shortage, job = tried.shortage, tried.job
-        if shortage is None or shortage.infeasible or self._searches >= _SEARCHES:
+        if shortage is None or shortage.infeasible or self._searches >= _MOST_QUORUMS:
             return False
         if job.placements or job.suspended or job.stage not in _WAITING or shortage.objection is not None:
             return False
@@ -266,25 +324,18 @@ class PreemptionSearch:
         """The quorum of a failed try, placed with what `find` finds once those have left who leave anyway. None if it
         finds nobody, or if nobody need be found because enough room comes by itself."""
         job, found, placing = tried.job, None, self._placer.placing
-        observer, placing.observer = placing.observer, None  # it is shown only what a cycle decides by itself
-        pods = self._vacating.leaving
-        vacated = [self._vacating.of_pods(pods), *self._left]
-        for of in vacated:
-            self._vacating.release(of)
-        outcome = None if self._fits_without(job, self._soon) else find()
-        if outcome is not None:
-            found = outcome.tried
-            if (held := self._placer.held_back(found, may_keep=False)) is not None:
-                outcome.undo(placing, self._vacating)
-                self._placer.leave(found, held)
-            elif untried(job, self._config):
-                outcome.undo(placing, self._vacating)
-                found, tried.shortage = None, _untried(tried.shortage)
-            else:
-                self._decide(outcome, sorted([*pods, *self._departing], key=by_uid))
-        for of in vacated:
-            self._vacating.take_again(of)
-        placing.observer = observer
+        with placing.unobserved(), self._vacating.gone(self._anyway.gone):
+            outcome = None if self._fits_without(job, self._anyway.soon) else find()
+            if outcome is not None:
+                found = outcome.tried
+                if (held := self._placer.held_back(found, may_keep=False)) is not None:
+                    outcome.undo(placing, self._vacating)
+                    self._placer.leave(found, held)
+                elif untried(job, self._config):
+                    outcome.undo(placing, self._vacating)
+                    found, tried.shortage = None, _untried(tried.shortage)
+                else:
+                    self._decide(outcome)
         if found is not None and found.quorum_stands:
             self._searches += 1
             placing.quotas.begin(job)
@@ -302,83 +353,78 @@ class PreemptionSearch:
         taken = {**self._placed, **self._victims, **dict.fromkeys(kept()), **dict.fromkeys(of_guests)}
         return self._within_shares(job, asked, taken, helpful, guests)
 
-    def _decide(self, outcome: RoomOutcome, leaving: list[PodSeen]) -> None:
+    def _decide(self, outcome: RoomOutcome) -> None:
         """The victims give their room."""
-        outcome.tried.preempted = self._event(outcome, leaving)
+        outcome.tried.preempted = self._event(outcome, self._anyway.pods)
         for unit in outcome.victims:
             self._give(unit)
-
-    @cached_property
-    def anyway(self) -> Rooms:
-        """What those leave who leave anyway, by row of the view."""
-        return self._vacating.in_all([self._vacating.of_pods(self._vacating.leaving), *self._left, *self._soon])
-
-    @cached_property
-    def _soon(self) -> list[Vacated]:
-        """What comes by itself, or within seconds: of jobs whose workers finish one after the other."""
-        finishing = {uid: by_ms for uid, by_ms in self._vacating.finishing.items() if uid not in self._victims}
-        self._comes_ms = min(finishing.values(), default=math.inf)
-        return [*self._ending, *(self._vacating.of_whole(self._state.jobs[uid]) for uid in finishing)]
-
-    @cached_property
-    def _ending(self) -> list[Vacated]:
-        """What comes by itself: what those jobs leave that give up their nodes, whoever wants them, and what other pods
-        leave that are being deleted."""
-        vacating = self._vacating
-        deleted = vacating.of_pods(vacating.deleted([*vacating.leaving, *self._departing]))
-        return [*map(vacating.of_whole, vacating.ending), *vacating.of_assumed(), deleted]
+        self._since_move = _SinceMove()
+        self._anyway = LeavingAnyway(  # the victims' pods may have been a part of it
+            self._state,
+            self._vacating,
+            victims=self._victims,
+            left=self._left,
+            departing=self._departing,
+            comes_ms=self._anyway.comes_ms,
+        )
 
     def comes_by_itself(self, job: JobRecord, before: Iterable[JobRecord], hold: Callable[[JobRecord], None]) -> bool:
         """Whether a quorum that fits nowhere fits once those have left who leave anyway, so nobody gives it room. A
         cycle looks at the jobs `before` it first: those that fit have their nodes, and those with reservations theirs,
         now or once the others have left, or what `hold` keeps for them. Nothing is undone: the placer is for this."""
         place, state = self._placer.without_memory, self._state
-        reserved = [of for of in before if place(of) is None and of.uid in state.reservations]
-        for vacated in (self._vacating.of_pods(self._vacating.leaving), *self._soon):
+        reserved = [other for other in before if place(other) is None and other.uid in state.reservations]
+        for vacated in (*self._anyway.gone, *self._anyway.soon):
             self._vacating.release(vacated)
-        for of in reserved:
-            if place(of) is None:
-                hold(of)
+        for other in reserved:
+            if place(other) is None:
+                hold(other)
         return self._placer.fits(job)
 
     def fits_without_candidates(self, job: JobRecord, asked: Amounts) -> bool:
         """Whether a quorum that requests `asked` fits once all have left who might give it room, however much their
         queues give then."""
         _, jobs = self._candidates.every(job, asked, self._use)
-        vacated = [self._vacating.of_pods(self._vacating.leaving), *map(self._vacating.of_whole, jobs)]
-        return self._fits_without(job, vacated)
+        return self._fits_without(job, [*self._anyway.gone, *map(self._vacating.of_whole, jobs)])
 
     def fits_without_guests(self, job: JobRecord) -> bool:
         """Whether the quorum of a job with a reservation fits once its guests have left, and those who leave anyway.
         Those of this cycle leave too, in the next one: what they got may be the reason that others needn't stay."""
         guests = self._guests(job, self._victims)
-        vacated = [self._vacating.of_pods(self._vacating.leaving), *self._left, *self._ending]
-        whole = {of.job.uid: None for of in guests if of.kind.whole}
-        for of in guests:
-            if of.kind.whole or of.job.uid not in whole:
-                slots = tuple(chain.from_iterable(of.units))
-                vacated.append(self._vacating.of_job(of.job, slots, whole=of.kind.whole))
+        vacated = [*self._anyway.gone, *self._anyway.ending]
+        whole = {guest.job.uid: None for guest in guests if guest.kind.whole}
+        for guest in guests:
+            if guest.kind.whole or guest.job.uid not in whole:
+                slots = tuple(chain.from_iterable(guest.units))
+                vacated.append(self._vacating.of_job(guest.job, slots, whole=guest.kind.whole))
         if lent := self._lent.get(job.uid):
             stay = self.staying(job)
-            vacated += [self._vacating.of_pieces(*of) for uid, of in lent.items() if uid not in stay]
+            vacated += [self._vacating.of_pieces(*got) for uid, got in lent.items() if uid not in stay]
         return self._fits_without(job, vacated)
 
     def comes_first(
         self, job: JobRecord, pods: Mapping[int, int] | None, reserved: tuple[JobRecord, Mapping[int, int]]
     ) -> bool:
         """Whether so many pods of a job's groups, None for its quorum, keep its queue within its share, and a job for
-        whose pods room is reserved would lift its own above: once that has started, others could take the room back."""
+        whose pods room is reserved would lift its own above: once that has started, others could take the room back.
+        Within a queue with `userFairness`, its submitters decide instead."""
         host, of_host = reserved
         queue, other = queue_of(self._state, job), queue_of(self._state, host)
-        if queue == other or not of_host:
+        if not of_host or (queue == other and queue not in self._candidates.submitters.queues):
             return False
         policy = self._placer.placing.policies.pod_policy(job, self._config)
         amounts = sum_by_group(job, pods_of(quorum_needs(job, policy)) if pods is None else dict(pods))
-        key = (queue, tuple(sorted(amounts.items())), host.uid, self._moves)
-        if key not in self._first:
+        if queue == other:
+            return self._comes_first_in_queue(job, amounts, host)
+        found, key = self._since_move.comes_first, (queue, tuple(sorted(amounts.items())), host.uid)
+        if key not in found:
             keeps = self._candidates.line(job, amounts, self._use).keeps_below(other)
-            self._first[key] = keeps and self._borrows(host, of_host, queue)
-        return self._first[key]
+            found[key] = keeps and self._borrows(host, of_host, queue)
+        return found[key]
+
+    def _comes_first_in_queue(self, job: JobRecord, amounts: Amounts, host: JobRecord) -> bool:
+        _ = self._use  # counts what was placed last
+        return self._candidates.submitters.comes_first(job, amounts, host)
 
     def _borrows(self, host: JobRecord, pods: Mapping[int, int], other: str) -> bool:
         """Whether so many pods of a host's groups would lift its queue above its share, apart from another one."""
@@ -388,11 +434,11 @@ class PreemptionSearch:
         """Whether a guest needn't leave for its host: what it has keeps its queue within its share by now, and the
         host would lift its own above. It could take the room back."""
         queue, other = queue_of(self._state, guest), queue_of(self._state, host)
-        known = self._state.reservations.get(host.uid)
+        reservation = self._state.reservations.get(host.uid)
         if queue == other:
             return False
         policy = self._placer.placing.policies.pod_policy(host, self._config)
-        of_host = known.pods if known is not None else pods_of(quorum_needs(host, policy))
+        of_host = reservation.pods if reservation is not None else pods_of(quorum_needs(host, policy))
         amounts, without = sum_of(guest, guest.placements.keys()), {**self._use, queue: dict(self._use.get(queue, {}))}
         self._add(without, guest, amounts, -1)
         keeps = self._candidates.line(guest, amounts, without).keeps_below(other)
@@ -400,12 +446,11 @@ class PreemptionSearch:
 
     def staying(self, host: JobRecord) -> frozenset[str]:
         """The guests of a job (UIDs) that needn't leave for it by now."""
-        moves, known = self._staying.get(host.uid, (-1, frozenset[str]()))
-        if moves != self._moves:
+        found = self._since_move.staying
+        if host.uid not in found:
             stay = [alike for alike in self._alike_guests(host) if self.stays(alike[0], host)]
-            known = frozenset([guest.uid for guest in chain.from_iterable(stay)])
-            self._staying[host.uid] = (self._moves, known)
-        return known
+            found[host.uid] = frozenset([guest.uid for guest in chain.from_iterable(stay)])
+        return found[host.uid]
 
     def _alike_guests(self, host: JobRecord) -> list[list[JobRecord]]:
         """The guests of a job, those together that have the same queue and resources: `stays` compares what all of the
@@ -413,9 +458,10 @@ class PreemptionSearch:
         found = self._alike.get(host.uid)
         if found is None:
             alike: dict[Hashable, list[JobRecord]] = {}
-            for guest in {of.job.uid: of.job for of in self._candidates.guests(host, ())}.values():
+            for guest in {guest.job.uid: guest.job for guest in self._candidates.guests(host, ())}.values():
                 if host.uid in guest.slots.hosts:
-                    used = frozenset(of for of, amount in sum_of(guest, guest.placements.keys()).items() if amount)
+                    amounts = sum_of(guest, guest.placements.keys())
+                    used = frozenset(resource for resource, amount in amounts.items() if amount)
                     alike.setdefault((queue_of(self._state, guest), used), []).append(guest)
             found = self._alike[host.uid] = [*alike.values()]
         return found
@@ -424,19 +470,12 @@ class PreemptionSearch:
         """Who has to leave as a guest of this job now; `nodes` as in `Candidates.guests`."""
         found = self._candidates.guests(host, taken, nodes)
         stay = self.staying(host) if found else ()
-        return [of for of in found if of.job.uid not in stay]
+        return [guest for guest in found if guest.job.uid not in stay]
 
     def _fits_without(self, job: JobRecord, vacated: list[Vacated]) -> bool:
         """Whether the quorum fits once these pods have left."""
-        placing = self._placer.placing
-        observer, placing.observer = placing.observer, None
-        for of in vacated:
-            self._vacating.release(of)
-        fits = self._placer.fits(job)
-        for of in vacated:
-            self._vacating.take_again(of)
-        placing.observer = observer
-        return fits
+        with self._placer.placing.unobserved(), self._vacating.gone(vacated):
+            return self._placer.fits(job)
 
     def _within_shares(
         self,
@@ -448,20 +487,20 @@ class PreemptionSearch:
     ) -> RoomOutcome | None:
         """As `_least_harm`. If worker sets differ, other workers than the first ones may be placed, and may request
         more: then nobody gives room whose queue could give it to those that were asked for alone."""
-        for _ in range(_ASKED):
+        for _ in range(_MOST_REQUESTS):
             outcome = self._least_harm(job, asked, taken, helpful, guests, near_first=False)
             if outcome is None and self._candidates.near_helps(job, asked, self._use):
                 outcome = self._least_harm(job, asked, taken, helpful, guests, near_first=True)
             if outcome is None:
                 return None
             asked = sum_of(job, expand(self._placer.placed_pods(outcome.tried)))
-            if self._is_within(job, asked, outcome.victims):
+            if self._keeps_shares(job, asked, outcome.victims):
                 return outcome
             outcome.undo(self._placer.placing, self._vacating)
         return None
 
-    def _is_within(self, job: JobRecord, asked: Amounts, victims: Iterable[Unit]) -> bool:
-        """Whether a quorum that requests `asked` and these victims leave the queues on its way within their shares,
+    def _keeps_shares(self, job: JobRecord, asked: Amounts, victims: Iterable[Unit]) -> bool:
+        """Whether a quorum that requests `asked` and these victims leave the queues on its path within their shares,
         below the first of them that each of the other queues shares."""
         queues = {unit.candidate.queue: None for unit in victims if unit.candidate.reclaimed}
         if not queues:
@@ -470,8 +509,8 @@ class PreemptionSearch:
         for unit in victims:
             if not unit.candidate.kind.of_guest:
                 given.setdefault(unit.candidate.job.uid, (unit.candidate, set()))[1].update(unit.slots)
-        for of, slots in given.values():
-            line.near_give(of.queue, sum_of(of.job, slots))
+        for candidate, slots in given.values():
+            line.near_give(candidate.queue, sum_of(candidate.job, slots))
         return not any(line.own_above(queue) for queue in queues)
 
     def _least_harm(
@@ -501,23 +540,23 @@ class PreemptionSearch:
         outcome = once(only)
         kept_by_shares = self._candidates.kept_by_shares
         if outcome is None or outcome.whole:
-            outcome = self._or_less(outcome, once, only, self._spare_nodes(outcome, job, asked, taken, helpful))
+            outcome = self._less_harmful(outcome, once, only, self._spare_nodes(outcome, job, asked, taken, helpful))
         if outcome is None and kept_by_shares:
             found = map(once, self._free_nodes(job, asked, taken))
-            outcome = next((of for of in found if of is not None), None)
+            outcome = next((each for each in found if each is not None), None)
         return outcome
 
     def _free_nodes(self, job: JobRecord, asked: Amounts, taken: Collection[str]) -> Iterator[dict[str, None]]:
         """The nodes for searches among the jobs there: those with room for a pod of the quorum without all that may
         reclaim, then some of these alone, and some that have it without jobs of the own queue too."""
         others = self._candidates.jobs_of_others(job, asked, self._use, taken)
-        free = self._vacating.helpful_nodes(job, [(of, of.placements) for of in others])
+        helpful = dict.fromkeys(self._vacating.helpful_nodes(job, [(other, other.placements) for other in others]))
         _, jobs = self._candidates.every(job, asked, self._use)  # those of its own queue may have some of the room too
-        known, jobs = dict.fromkeys(free), [of for of in jobs if of.uid not in taken]
-        more = self._vacating.helpful_nodes(job, [(of, of.placements) for of in jobs]) if others else []
-        if free:
-            yield known
-        for node in [*free, *[node for node in more if node not in known]][:_NODES]:
+        jobs = [giver for giver in jobs if giver.uid not in taken]
+        more = self._vacating.helpful_nodes(job, [(giver, giver.placements) for giver in jobs]) if others else []
+        if helpful:
+            yield helpful
+        for node in [*helpful, *[node for node in more if node not in helpful]][:_MOST_SINGLE_NODES]:
             yield {node: None}
 
     def _spare_nodes(
@@ -532,24 +571,24 @@ class PreemptionSearch:
         these are more than surplus, and leave room for a pod of the quorum: first all such nodes, before all others,
         then some alone, those first where the fewest leave. Then those of the outcome, if a job on them needn't leave
         as a whole."""
-        view, free = self._placer.view, self._placer.view.free
+        view, levels = self._placer.view, self._placer.view.free
         found, whole, nodes = list[dict[str, None]](), list[Candidate](), dict[str, None]()
         if outcome is not None:
             whole = outcome.whole
-            free = outcome.free_before(view)
+            levels = outcome.free_before(view)
             nodes = dict.fromkeys(sorted([view.names[piece.row] for piece in outcome.tried.pieces]))
         spare = self._candidates.spare_on_nodes(job, asked, self._use, taken)
-        freed = self._vacating.helpful_nodes(job, chain.from_iterable(spare.values()), free)
+        freed = self._vacating.helpful_nodes(job, chain.from_iterable(spare.values()), levels)
         pods = {node: sum(len(slots) for _, slots in spare[node]) for node in freed if node in spare}
-        first = sorted([node for node in pods if node in helpful], key=pods.__getitem__)[:_NODES]
+        first = sorted([node for node in pods if node in helpful], key=pods.__getitem__)[:_MOST_SINGLE_NODES]
         if first:
             others = sorted(helpful if self._vacating.by_room_alone else view.names)  # rows are in any order
             found = [dict.fromkeys([*first, *others]), *({node: None} for node in first)]
-        if any(self._candidates.can_spare(of.job, nodes) for of in whole):
+        if any(self._candidates.can_spare(candidate.job, nodes) for candidate in whole):
             found.append(nodes)
         return found
 
-    def _or_less(
+    def _less_harmful(
         self,
         outcome: RoomOutcome | None,
         once: Callable[..., RoomOutcome | None],
@@ -598,25 +637,24 @@ class PreemptionSearch:
         can come. A later search counts on that. Slots whose pods may still come keep their room and count in their
         queue: a later decision can't name these pods as leaving.
         """
-        of = unit.candidate.job
-        for name in ("_ending", "_soon", "anyway"):  # pods of this job may have been a part of it
-            self.__dict__.pop(name, None)
+        victim = unit.candidate.job
         self._vacating.take_again(unit.vacated, use=False)
-        unseen = [slot for slot in unit.slots if slot not in of.bound]
-        empty = tuple([slot for slot in unseen if not may_come(of, slot, of.stage)])
-        pods = held_by(self._state, of, unit.slots)
-        self._left += [self._vacating.of_pods(pods), self._vacating.of_job(of, empty, whole=False)._replace(use=())]
+        unseen = [slot for slot in unit.slots if slot not in victim.bound]
+        empty = tuple([slot for slot in unseen if not may_come(victim, slot, victim.stage)])
+        pods = held_by(self._state, victim, unit.slots)
+        self._left += [self._vacating.of_pods(pods), self._vacating.of_job(victim, empty, whole=False)._replace(use=())]
         self._departing += pods
-        self._moves += 1
-        self._victims[of.uid] = None
-        self._add(self._counted, of, sum_of(of, unit.slots), -1)
+        self._victims[victim.uid] = None
+        amounts = sum_of(victim, unit.slots)
+        self._add(self._counted, victim, amounts, -1)
+        self._candidates.submitters.count(victim, amounts, -1)
 
     def _helpful(self, job: JobRecord, asked: Amounts, guests: Sequence[Candidate]) -> dict[str, None] | None:
         """The nodes on which a pod of a quorum may fit without all candidates and its guests; None if it surely doesn't
         fit even then. Quorums with the same candidates share what these leave."""
         view, given = self._placer.view, self._given_by_all(job, asked)
         if guests:
-            given = given + self._left_by({of.job.uid: of.job for of in guests}.values())
+            given = given + self._left_by({guest.job.uid: guest.job for guest in guests}.values())
         bound = RoomBound(self._placer, job)
         if bound.lacks(self._rows, given):
             return None
@@ -652,14 +690,14 @@ class PreemptionSearch:
         slots: dict[str, dict[SlotKey, str]] = {}
         kinds: dict[str, Candidate] = {}
         for unit in outcome.victims:
-            of = unit.candidate.job
-            slots.setdefault(of.uid, {}).update({slot: of.placements[slot] for slot in unit.slots})
-            kinds[of.uid] = unit.candidate  # of a whole job, this is the last
+            victim = unit.candidate.job
+            slots.setdefault(victim.uid, {}).update({slot: victim.placements[slot] for slot in unit.slots})
+            kinds[victim.uid] = unit.candidate  # of a whole job, this is the last
         found = []
-        for uid, of_job in slots.items():
-            of, kind = kinds[uid].job, kinds[uid].kind
-            lost = self._candidates.lost_ms(of, of_job)
-            found.append(Victim(uid, of.version, of.attempt, kind, compact(of_job), lost))
+        for uid, given in slots.items():
+            victim, kind = kinds[uid].job, kinds[uid].kind
+            lost = self._candidates.lost_ms(victim, given)
+            found.append(Victim(uid, victim.version, victim.attempt, kind, compact(given), lost))
         return tuple(found)
 
     def _spared(self, outcome: RoomOutcome) -> tuple[Spared, ...]:
@@ -668,9 +706,9 @@ class PreemptionSearch:
         found: dict[str, Spared] = {}
         for needless, units in ((True, outcome.spared), (False, outcome.others)):
             for unit in units:
-                of = unit.candidate
-                if of.job.uid not in victims and of.job.uid not in found:
-                    found[of.job.uid] = Spared(of.job.uid, of.kind, of.lost_ms, needless)
+                uid, candidate = unit.candidate.job.uid, unit.candidate
+                if uid not in victims and uid not in found:
+                    found[uid] = Spared(uid, candidate.kind, candidate.lost_ms, needless)
         return tuple(islice(found.values(), OTHERS))
 
 

@@ -36,13 +36,13 @@ def spared_beside(job: JobRecord, units: Iterable[tuple[SlotKey, ...]], given: C
 
 def spare_of(job: JobRecord, surplus: Units) -> Spare:
     """What a job with this surplus can spare on each node."""
-    there, kept, known = by_group(job.valid_spec, job.provided), _addressed(job).difference(*surplus), {*surplus}
+    there, kept, counted = by_group(job.valid_spec, job.provided), _addressed(job).difference(*surplus), {*surplus}
     units, less = defaultdict[str, list[tuple[SlotKey, ...]]](list), Counter[str]()
     for unit in units_of(job) if surplus else ():
         if unit[0] not in kept:
             for node in {job.placements[slot]: None for slot in unit}:
                 units[node].append(unit)
-                less[node] += unit in known
+                less[node] += unit in counted
     found = {node: _spared(job, there, units[node]) for node in sorted(units)}
     return Spare(found, tuple([node for node in found if len(found[node]) > less[node]]))
 

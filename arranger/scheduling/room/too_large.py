@@ -57,10 +57,10 @@ class TooLarge:
 
     def _asked(self, job: JobRecord, view: ClusterView) -> Amounts:
         spec = job.valid_spec
-        known = self._asks.get(job.uid)
-        if known is None or known[0] is not spec:
-            known = self._asks[job.uid] = (spec, view.amounts(tuple(least_requested(spec).items())))
-        return known[1]
+        asks = self._asks.get(job.uid)
+        if asks is None or asks[0] is not spec:
+            asks = self._asks[job.uid] = (spec, view.amounts(tuple(least_requested(spec).items())))
+        return asks[1]
 
     def _all_free(self, view: ClusterView) -> Levels:
         """What is free on the nodes that have room for the smallest pod."""

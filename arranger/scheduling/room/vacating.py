@@ -5,6 +5,7 @@ it is gone.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from operator import attrgetter
 from typing import NamedTuple
@@ -129,17 +130,17 @@ class Vacating:
     @cached_property
     def ending(self) -> list[JobRecord]:
         """The jobs that give up all their nodes, whoever wants them."""
-        known = self._placing.jobs
-        return [job for job in self._state.jobs.values() if job.placements and known.of(job).ends]
+        known_jobs = self._placing.jobs
+        return [job for job in self._state.jobs.values() if job.placements and known_jobs.of(job).ends]
 
     @cached_property
     def finishing(self) -> dict[str, int]:
         """UID → jobs that are about to end because some of their workers have finished, and until when that is so, in
         milliseconds since 1970."""
-        known = {job.uid for job in self.ending}
-        left = [job for job in self._state.jobs.values() if job.slots.finished and job.placements]
-        by_ms = {job.uid: finishes_by_ms(job, self._placing.time_ms) for job in left if job.uid not in known}
-        return {uid: of for uid, of in by_ms.items() if of}
+        ending = {job.uid for job in self.ending}
+        some = [job for job in self._state.jobs.values() if job.slots.finished and job.placements]
+        by_ms = {job.uid: finishes_by_ms(job, self._placing.time_ms) for job in some if job.uid not in ending}
+        return {uid: end_ms for uid, end_ms in by_ms.items() if end_ms}
 
     def deleted(self, counted: Iterable[PodSeen]) -> list[PodSeen]:
         """The pods that are being deleted, but those that are counted and those of jobs that end. Pods of others may
@@ -211,11 +212,11 @@ class Vacating:
 
     def sum_of(self, jobs: Iterable[JobRecord]) -> Levels:
         """What all pods of these jobs use, by row of the view and resource. Don't modify it."""
-        known = self._placing.jobs
-        return known.sum_of(
-            map(known.of, jobs),
+        known_jobs = self._placing.jobs
+        return known_jobs.sum_of(
+            map(known_jobs.of, jobs),
             self._placing.view.free.shape,
-            lambda of: self._rooms_of(of.job, of.whole),
+            lambda known: self._rooms_of(known.job, known.whole),
         )
 
     def in_all(self, vacated: Iterable[Vacated]) -> Amounts:
@@ -272,11 +273,11 @@ class Vacating:
         use: tuple[tuple[str, int], ...],
     ) -> Vacated:
         view = self._placing.view
-        rows, known, others = view.node_index.rows(), [], view.neighbours
+        rows, seen_here, others = view.node_index.rows(), [], view.neighbours
         for pod, node in seen if others is not None else ():
             if others is not None and others.knows(pod) and node in rows:
-                known.append((pod, rows[node]))
-        return Vacated(self._rooms(held), tuple(known), queue, use)
+                seen_here.append((pod, rows[node]))
+        return Vacated(self._rooms(held), tuple(seen_here), queue, use)
 
     def _rooms(self, held: Iterable[tuple[str, Requests, int]]) -> RowRooms:
         """What so many pods with these nodes and requests use together, by row."""
@@ -293,12 +294,12 @@ class Vacating:
         return RowRooms.of(rooms)
 
     def helpful_nodes(
-        self, job: JobRecord, others: Iterable[tuple[JobRecord, Iterable[SlotKey]]], free: Levels | None = None
+        self, job: JobRecord, others: Iterable[tuple[JobRecord, Iterable[SlotKey]]], levels: Levels | None = None
     ) -> list[str]:
         """The nodes with room for a pod of a job if these slots of others left, in the order of jobs and slots; as the
-        view is, or with these `free` amounts."""
+        view is, or with these `levels` of free amounts."""
         view, counts = self._placing.view, dict[tuple[str, Requests], int]()
-        free = view.free if free is None else free
+        free = view.free if levels is None else levels
         for of, slots in others:
             for slot in sorted(slots):  # their own order isn't the same in a restored state
                 key = (of.placements[slot], requests_of(of, slot))
@@ -310,6 +311,17 @@ class Vacating:
             for row, amounts in zip(*rooms, strict=True)
             if any((free[row] + amounts >= each)[each > 0].all() for each in asked)
         ]
+
+    @contextmanager
+    def gone(self, vacated: Sequence[Vacated]) -> Iterator[None]:
+        """The view once these have left, for a while."""
+        for each in vacated:
+            self.release(each)
+        try:
+            yield
+        finally:
+            for each in vacated:
+                self.take_again(each)
 
     def release(self, vacated: Vacated) -> None:
         """Let the pods leave."""

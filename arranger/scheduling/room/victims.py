@@ -101,7 +101,7 @@ class _Units:
     def __init__(self, candidates: Iterable[Candidate], vacating: Vacating) -> None:
         self._vacating = vacating
         self._more = self._read(candidates)
-        self._known: list[Unit] = []
+        self._units: list[Unit] = []
 
     def _read(self, candidates: Iterable[Candidate]) -> Iterator[Unit]:
         #: Job UID → the slots of its surplus, each with the place of its unit; and why it gives that.
@@ -114,7 +114,7 @@ class _Units:
                 units = spared_beside(job, units, given)  # it gives what was lent to it already
             kinds[job.seen.uid] = candidate.kind
             for unit in units:
-                at, slots, surplus = len(self._known), unit, tuple[int, ...]()
+                at, slots, surplus = len(self._units), unit, tuple[int, ...]()
                 if not whole:
                     given = before.setdefault(job.seen.uid, {})
                     given.update(dict.fromkeys(unit, at))
@@ -125,15 +125,15 @@ class _Units:
 
     def without(self, left_out: list[Unit]) -> Iterator[Unit]:
         """All units but these."""
-        at, left = 0, [unit.at for unit in left_out]
+        at, skipped = 0, [unit.at for unit in left_out]
         while True:
-            if at == len(self._known):
+            if at == len(self._units):
                 unit = next(self._more, None)
                 if unit is None:
                     return
-                self._known.append(unit)
-            if at not in left:
-                yield self._known[at]
+                self._units.append(unit)
+            if at not in skipped:
+                yield self._units[at]
             at += 1
 
 

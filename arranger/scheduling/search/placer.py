@@ -307,11 +307,10 @@ class Placer:
         unchanged."""
         placing, size = self._placing, tried.groups[group].group_size
         indices = free_indices(tried.job, (group,), tried.pieces).get(group, ())[:size]
-        observer, placing.observer = placing.observer, None
-        mark, pieces, taken = placing.mark(), len(tried.pieces), len(tried.taken)
-        placed, _ = placing.place_whole(tried, group, indices, 0, len(indices))
-        placing.undo(tried, mark, pieces, taken)
-        placing.observer = observer
+        with placing.unobserved():
+            mark, pieces, taken = placing.mark(), len(tried.pieces), len(tried.taken)
+            placed, _ = placing.place_whole(tried, group, indices, 0, len(indices))
+            placing.undo(tried, mark, pieces, taken)
         return placed > 0
 
     def _left(self, tried: PlacementTry) -> dict[int, tuple[Sequence[int], int]]:

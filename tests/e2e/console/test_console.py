@@ -118,7 +118,7 @@ def test_a_waiting_job_is_explained_with_links_to_its_events(waits: str, opened:
     expect(page.get_by_role("heading", name="Why further pods wait")).to_be_visible()
     ready(page)
     explained = page.get_by_label("Explanation")
-    expect(explained).to_contain_text("0 of 1 further pods fit")
+    expect(explained).to_contain_text("0 of 1 further pods of actors fit")
     expect(explained).to_contain_text("when default/sweep (8 nvidia.com/gpu on node-1 and node-2) ends")
     explained.get_by_role("link", name="#142").first.click()
     expect_at(page, 142)

@@ -77,6 +77,8 @@ class Family:
     early: tuple[int, ...] = ()
     #: With `least`: what is sought next, with the change at that place.
     then: Callable[[int], "Family"] | None = None
+    #: With `least`: of what is sought next, the last change is the one that has just been found.
+    goes_on: bool = False
     #: With `least`: what is tried instead if none of the changes is enough.
     otherwise: Callable[[], Change | None] | None = None
     #: With `least`: the last change is wanted too where it takes room from fewer jobs.
@@ -92,20 +94,31 @@ class Family:
 
 
 def least_of_each(
-    ranges: Sequence[Sequence[int]], change: Callable[[Sequence[int]], Change], *, whole: bool = False
+    ranges: Sequence[Sequence[int]],
+    change: Callable[[Sequence[int]], Change],
+    *,
+    whole: bool = False,
+    early: tuple[int, ...] = (),
 ) -> Family:
     """Changes with one value of each range, which ascend: of the first range the least one that is enough with the
-    last ones of the others, and so on."""
+    last ones of the others, and so on. `early` as in `Family`, for each range."""
+    known = tuple(of[-1] for of in ranges)
+    open_ranges = [at for at, of in enumerate(ranges) if len(of) > 1]
 
-    def family(values: tuple[int, ...], at: int) -> Family:
-        def with_value(number: int) -> tuple[int, ...]:
-            return (*values[:at], ranges[at][number], *values[at + 1 :])
+    def family(values: tuple[int, ...], number: int) -> Family:
+        at = open_ranges[number]
 
-        steps = ChangeSteps(len(ranges[at]), lambda number: change(with_value(number)))
-        then = (lambda number: family(with_value(number), at + 1)) if at + 1 < len(ranges) else None
-        return Family(steps, least=True, then=then, whole=whole and not at)
+        def with_value(place: int) -> tuple[int, ...]:
+            return (*values[:at], ranges[at][place], *values[at + 1 :])
 
-    return family(tuple(of[-1] for of in ranges), 0) if ranges else Family(())
+        steps = ChangeSteps(len(ranges[at]), lambda place: change(with_value(place)))
+        more = number + 1 < len(open_ranges)
+        then = (lambda place: family(with_value(place), number + 1)) if more else None
+        return Family(steps, least=True, early=early, then=then, goes_on=number > 0, whole=whole and not number)
+
+    if not open_ranges:
+        return Family([change(known)] if known else [])
+    return family(known, 0)
 
 
 def reverting(

@@ -10,13 +10,13 @@ from arranger.replay.explain.candidate_changes.job import (
     as_guest,
     as_preemptible,
     looser_topologies,
-    meant_levels,
-    meant_selectors,
+    meant_labels,
     own_edits,
     raised_quotas,
     shorter_runs,
     without_selectors,
 )
+from arranger.replay.explain.candidate_changes.late_pods import once_lapsed
 from arranger.replay.explain.candidate_changes.nodes import more_nodes, node_families, refusals
 from arranger.replay.explain.candidate_changes.occupants import (
     capacity,
@@ -48,6 +48,7 @@ from arranger.replay.explain.candidate_changes.queue_objects import (
 from arranger.replay.explain.candidate_changes.quorum import smaller_quorums
 from arranger.replay.explain.candidate_changes.requests import smaller_requests
 from arranger.replay.explain.candidate_changes.shares import deserving, heavier, way_of
+from arranger.replay.explain.candidate_changes.taking import allowed, reclaimable
 from arranger.replay.explain.candidate_changes.unknown_resources import respelt
 from arranger.scheduling import Bars, bars
 
@@ -67,11 +68,12 @@ def families(case: WaitingCase) -> Iterator[Family]:
     misspelt = bool(respelt(case)[1])
     if misspelt:
         yield _nodes(case)
-    yield Family([*meant_selectors(case), *meant_levels(case)])
+    yield Family(list(meant_labels(case)))
     yield Family(list(refusals(case)), least=True)
     yield Family(list(shorter_runs(case)), least=True)
     yield Family(list(as_guest(case)))
     yield Family(list(leaving(case)))
+    yield Family(list(once_lapsed(case)), least=True)
     yield from node_families(case)
     yield Family(list(own_edits(case)))
     yield Family(reverted(case))
@@ -100,6 +102,7 @@ def _nodes(case: WaitingCase) -> Family:
 def _beyond_quota(case: WaitingCase) -> Iterator[Family]:
     """Where a quota or a queue is short, nodes don't help: raise its limit, free some of it, or request less."""
     yield Family(list(as_preemptible(case)) or list(as_guest(case)))
+    yield Family(list(once_lapsed(case)), least=True)
     yield Family(list(raised_quotas(case)))
     yield replace(raised_queues(case), otherwise=lambda: raised_for_others_too(case))
     yield Family(list(borrowing(case)))
@@ -119,6 +122,8 @@ def _by_rules(case: WaitingCase) -> Iterator[Family]:
     """Let others give room to the job, or let it have its turn before them."""
     kept = bars(case.state, case.job, case.config, case.state.time_ms, policies=case.policies)
     yield Family(list(preemptible(case, kept.non_preemptible)), join_all("occupant", "preemptible true of "))
+    yield Family(list(allowed(case)))
+    yield Family(list(reclaimable(case)), join_all("queue", "reclaimable true of queues "))
     yield from _in_turn(case, kept)
 
 

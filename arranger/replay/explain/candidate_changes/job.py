@@ -12,6 +12,7 @@ from arranger.model.near_names import near_names
 from arranger.model.pod import PodShape
 from arranger.model.quantity import amount_text
 from arranger.model.quota import LimitKind, unit_of
+from arranger.projections.cluster.remembered import remembered
 from arranger.projections.jobs.records import JobRecord
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import Change, Family, names_text, reverting
@@ -24,6 +25,9 @@ from arranger.scheduling import quorum_lacks
 #: The least time in which a run time that is offered can be set, in seconds. A tenth of the time is left, if that is
 #: more.
 _TIME_TO_SET_S = 10
+
+#: Key → the values of nodes' labels.
+_Labels = Mapping[str, Mapping[str, None]]
 
 
 def own_edits(case: WaitingCase) -> Iterator[Change]:
@@ -113,17 +117,21 @@ def looser_topologies(case: WaitingCase) -> Family:
     return Family([loosened([number]) for number in numbers], lambda parts: loosened([int(of.subject) for of in parts]))
 
 
-def meant_selectors(case: WaitingCase) -> Iterator[Change]:
-    """Select by labels that nodes have, which were probably meant by those that no node has."""
+def meant_labels(case: WaitingCase) -> Iterator[Change]:
+    """Labels that nodes have, which were probably meant by those that no node has, in selectors and in topologies."""
     there = _labels(case)
+    yield from _meant_selectors(case, there)
+    yield from _meant_levels(case, there)
+
+
+def _meant_selectors(case: WaitingCase, there: _Labels) -> Iterator[Change]:
     meant = {of: _meant_label(*of, there) for of in _unknown_labels(case, there)}
     if any(meant.values()):
         yield _selecting_by(case, meant)
 
 
-def meant_levels(case: WaitingCase) -> Iterator[Change]:
-    """Topologies by labels that nodes have, which were probably meant by those that no node has."""
-    spec, there, told = case.spec, _labels(case), dict[str, None]()
+def _meant_levels(case: WaitingCase, there: _Labels) -> Iterator[Change]:
+    spec, told = case.spec, dict[str, None]()
 
     def meant(topology: Topology | None) -> Topology | None:
         if topology is None:
@@ -156,22 +164,27 @@ def _selects_none(case: WaitingCase, shape: PodShape) -> bool:
     return bool(there) and not any(may_run_on(shape, name, dict(facts.labels)) for name, facts in there)
 
 
-def _labels(case: WaitingCase) -> dict[str, dict[str, None]]:
-    """Key → the values of the nodes' labels."""
-    there: dict[str, dict[str, None]] = {}
-    for row in case.state.nodes.by_name().tolist():
-        for key, value in case.state.nodes.facts[row].labels:
-            there.setdefault(key, {})[value] = None
-    return there
+def _labels(case: WaitingCase) -> _Labels:
+    """The labels of the present nodes, found once for the version of the nodes' facts."""
+    nodes = case.state.nodes
+
+    def found() -> _Labels:
+        there: dict[str, dict[str, None]] = {}
+        for row in nodes.by_name().tolist():
+            for key, value in nodes.facts[row].labels:
+                there.setdefault(key, {})[value] = None
+        return there
+
+    return remembered(nodes.facts_version, _labels, found)
 
 
-def _unknown_labels(case: WaitingCase, there: Mapping[str, Mapping[str, None]]) -> dict[tuple[str, str], None]:
+def _unknown_labels(case: WaitingCase, there: _Labels) -> dict[tuple[str, str], None]:
     """The labels by which pods select and that no node has; none once the job can't change any more."""
     groups = case.spec.groups if case.job.stage == Stage.PENDING else ()
     return {of: None for group in groups for of in group.shape.node_selector if of[1] not in there.get(of[0], {})}
 
 
-def _meant_label(key: str, value: str, there: Mapping[str, Mapping[str, None]]) -> tuple[str, str] | None:
+def _meant_label(key: str, value: str, there: _Labels) -> tuple[str, str] | None:
     """The label of a node that was probably meant by one that no node has."""
     if key in there:
         values = near_names(value, there[key], digits=True) or (list(there[key]) if len(there[key]) == 1 else [])

@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from arranger.model.job import Path, TopologyMode
 from arranger.model.node import NodeFacts, Taint
@@ -16,6 +18,7 @@ from arranger.projections.cluster.openness import open_to
 from arranger.projections.jobs.records import JobRecord
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, Family, Join, join_all, names_text
+from arranger.replay.explain.candidate_changes.late_pods import with_kept_room
 from arranger.replay.explain.candidate_changes.node_labels import (
     domain_keys,
     facts_before,
@@ -77,25 +80,32 @@ def node_families(case: WaitingCase) -> Iterator[Family]:
     need only one step on some node come first."""
     mended: dict[str, list[tuple[tuple[int, bool, int, str], Change]]] = {}
     keys = domain_keys(case)
-    for name, facts, free in _large_enough(case):
-        repair = _mended(name, facts, case)
-        if not free and any(kind == "label" for kind, _ in repair.words):
-            continue
-        first, further = repair.change(case), _in_former_domain(repair, keys).change(case)
-        if first is None:
-            first, further = further, None
-        if first is None:
-            continue
-        emptied = _emptied(first, case) if not free else None
-        first = replace(first, further=replace(further, further=emptied) if further not in (first, None) else emptied)
-        steps = len(repair.words) or 1
-        mended.setdefault(first.kind, []).append(((steps, not free, -first.undoes, name), first))
+    for of in _large_enough(case):
+        repair = _mended(of.name, of.facts, case)
+        first = _first_step(case, repair, of, keys)
+        if first is not None:
+            steps = len(repair.words) or 1
+            mended.setdefault(first.kind, []).append(((steps, not of.free, -first.undoes, of.name), first))
     for of_kind in mended.values():
         of_kind.sort(key=lambda one: one[0])
     for kind in sorted(mended, key=lambda kind: (mended[kind][0][0][0], NODE_KINDS.index(kind))):
-        yield Family([change for _, change in mended[kind]], _nodes_together(kind), feasible=True)
-    yield Family(_latest_first(_lost_nodes(case)), _nodes_together("node"), feasible=True)
-    yield Family(_latest_first(_shrunk_nodes(case)), _nodes_together("capacity"), feasible=True)
+        yield Family([change for _, change in mended[kind]], _nodes_together(case, kind), feasible=True)
+    yield Family(_latest_first(_lost_nodes(case)), _nodes_together(case, "node"), feasible=True)
+    yield Family(_latest_first(_shrunk_nodes(case)), _nodes_together(case, "capacity"), feasible=True)
+
+
+def _first_step(case: WaitingCase, repair: "_Repair", of: "_Node", keys: Iterable[str]) -> Change | None:
+    """The repair of a node; where that isn't enough, with the node back in its former domain, and then also with the
+    end of jobs on a full one. None for a node that needs no repair."""
+    if not of.free and any(kind == "label" for kind, _ in repair.words):
+        return None
+    repaired = [repair.change(case), _in_former_domain(repair, keys).change(case)]
+    steps = [with_kept_room(one, case.state, [of.name]) if of.kept else one for one in repaired if one is not None]
+    if not steps:
+        return None
+    first, further = steps[0], steps[-1]
+    emptied = _emptied(first, case) if not of.free else None
+    return replace(first, further=replace(further, further=emptied) if further != first else emptied)
 
 
 def _emptied(repaired: Change, case: WaitingCase) -> Change | None:
@@ -126,23 +136,43 @@ def _steps_text(words: Sequence[tuple[str, str]]) -> str:
     return " and ".join(f"({word})" if ", or " in word else word for _, word in words).replace(", or ", " or ")
 
 
-def _nodes_together(kind: str) -> Join:
+def _nodes_together(case: WaitingCase, kind: str) -> Join:
     def together(parts: Sequence[Change]) -> Change:
-        whole = join_all(kind, "")(parts)
-        return replace(whole, text=_NODES_TOGETHER[kind] + names_text([part.subject for part in parts]))
+        names = [part.subject for part in parts]
+        whole = replace(join_all(kind, "")(parts), text=_NODES_TOGETHER[kind] + names_text(names))
+        late = [part.subject for part in parts if part.time_ms is not None]
+        return with_kept_room(whole, case.state, late)
 
     return together
 
 
-def _large_enough(case: WaitingCase) -> list[tuple[str, NodeFacts, bool]]:
-    """Present nodes that could hold the pod, and whether enough of them is free. On the others, the job may be entitled
-    to take room."""
+class _Node(NamedTuple):
+    """A present node that could hold the pod, and whether enough of it is free: only on the others, the job may be
+    entitled to take room. `kept`: it is free once no room is kept there any more for pods that may still appear."""
+
+    name: str
+    facts: NodeFacts
+    free: bool
+    kept: bool
+
+
+def _large_enough(case: WaitingCase) -> list[_Node]:
     view = ClusterView(case.state.nodes)
     request = view.request(case.shape)
     asked = np.flatnonzero(request)
-    free = np.asarray((view.free[:, asked] >= request[asked]).all(axis=1))
-    rows = np.flatnonzero(free | (view.allocatable[:, asked] >= request[asked]).all(axis=1))
-    return [(view.names[row], view.facts[row], bool(free[row])) for row in rows.tolist()]
+
+    def free() -> npt.NDArray[np.bool_]:
+        return np.asarray((view.free[:, asked] >= request[asked]).all(axis=1))
+
+    now = free()
+    for pod in case.state.assumed.values():
+        view.count_free(pod.node, pod.requests)
+    later = free()
+    rows = np.flatnonzero(later | (view.allocatable[:, asked] >= request[asked]).all(axis=1))
+    return [
+        _Node(view.names[row], view.facts[row], bool(later[row]), bool(later[row] and not now[row]))
+        for row in rows.tolist()
+    ]
 
 
 class _Repair:

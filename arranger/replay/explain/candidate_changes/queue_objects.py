@@ -29,7 +29,7 @@ from arranger.replay.explain.candidate_changes.change import (
     reverting,
 )
 from arranger.replay.explain.candidate_changes.in_line import for_others_too
-from arranger.replay.explain.candidate_changes.job import own_edits
+from arranger.replay.explain.candidate_changes.job import own_edits, raised_quotas
 from arranger.replay.explain.cluster_context import NamespaceEdit, QueueEdit
 from arranger.replay.reading.edits import (
     namespace_changed,
@@ -48,6 +48,8 @@ _PART_OF_HALF_LIFE = 8
 _WAITS = 7
 #: The most values of a limit among which the least is sought, each by halves.
 _RAISES = 1_024
+#: The most guarantees of which a part is given up beside raised limits.
+_MOST_UNUSED = 8
 
 
 def reverted(case: WaitingCase) -> list[Change]:
@@ -94,30 +96,44 @@ def usable(case: WaitingCase) -> Iterator[Change]:
 class _Limit(NamedTuple):
     """A limit of a queue to be raised: of its capability of a resource, of what it deserves where that limits some jobs
     (`non_preemptible_amounts`), or of the number of its jobs (`JOBS`). `values` begin with the present one; with the
-    last one, nobody else needs to give back what counts there."""
+    last one, nobody else needs to give back what counts there. `unused`: they are of what a queue gives up of its
+    guarantee instead, up to all that it doesn't use."""
 
     queue: str
     resource: str
     values: Sequence[int]
+    unused: bool = False
 
 
 def raised_queues(case: WaitingCase, others: Sequence[JobRecord] = ()) -> Family:
     """Raise the limits on the way from the job's queue to the root, each as little as the quorum needs it, or one more
-    pod. Others below the same limit may give room to the job, so less may be enough than beside all of them. For
-    `others`, jobs ahead, by as much more at most as they need."""
+    pod. Others below the same limit may give room to the job, so less may be enough than beside all of them. What keeps
+    the job waiting then is changed with them: quotas of its namespace, and guarantees of other queues.
+    For `others`, jobs ahead, limits are raised by as much more at most as they need."""
     limits = list(_limits(case, others))
-    return least_of_each([of.values for of in limits], partial(_raised, case.state, limits), whole=True)
+    if not limits:
+        return Family(())
+    quotas = next(raised_quotas(case), None)
+    most = _raised(case.state, limits, quotas, [of.values[-1] for of in limits])
+    unused = list(_unused(case, hypothesis.supposed(case.state, most.events)))
+    limits += unused
+    early = (0,) if unused else ()
+    change = partial(_raised, case.state, limits, quotas)
+    return least_of_each([of.values for of in limits], change, whole=True, early=early)
 
 
-def _raised(state: State, limits: Sequence[_Limit], values: Sequence[int]) -> Change:
-    """The queues with these values of the limits. Those that stay as they are don't count."""
+def _raised(state: State, limits: Sequence[_Limit], quotas: Change | None, values: Sequence[int]) -> Change:
+    """The queues with these values of the limits, and these quotas. Limits that stay as they are don't count."""
     specs: dict[str, QueueSpec] = {}
-    words = []
-    for (name, resource, known), value in zip(limits, values, strict=True):
+    words = [quotas.text] if quotas is not None else []
+    for (name, resource, known, unused), value in zip(limits, values, strict=True):
         if value == known[0]:
             continue
         spec = specs.get(name, state.queue_tree.specs[name])
-        if resource == JOBS:
+        if unused:
+            specs[name], subject = _given_up(spec, name, resource, value)
+            words.append(f"give up {subject}")
+        elif resource == JOBS:
             specs[name] = msgspec.structs.replace(spec, max_running=value)
             words.append(f"raise maxRunning of queue {name} to {value}")
         else:
@@ -125,8 +141,37 @@ def _raised(state: State, limits: Sequence[_Limit], values: Sequence[int]) -> Ch
             specs[name] = msgspec.structs.replace(spec, **{field: _with(getattr(spec, field), of, value)})
             what = "what queue {} deserves" if is_non_preemptible(resource) else "the capability of queue {}"
             words.append(f"raise {of} of {what.format(name)} to {amount_text(of, value)}")
-    events = tuple(hypothesis.queue_seen(state, name, spec) for name, spec in specs.items())
-    return Change("queue", " and ".join(words), events)
+    events = [hypothesis.queue_seen(state, name, spec) for name, spec in specs.items()]
+    return Change("queue", " and ".join(words), (*(quotas.events if quotas is not None else ()), *events))
+
+
+def _given_up(spec: QueueSpec, name: str, resource: str, amount: int) -> tuple[QueueSpec, str]:
+    """A queue that is guaranteed so much less, and that in words."""
+    left = dict(spec.guarantee)[resource] - amount
+    subject = f"{amount_text(resource, amount)} {resource} of the guarantee of queue {name}, which it doesn't use"
+    return msgspec.structs.replace(spec, guarantee=_with(spec.guarantee, resource, left)), subject
+
+
+def _unused(case: WaitingCase, state: State) -> Iterator[_Limit]:
+    """What other queues are guaranteed and don't use, of the resources that the job lacks because of that in a state:
+    of each resource those of the queues with the most, of which the one with the most is given up last."""
+    job, group = state.jobs[case.job.uid], case.lack.group if case.lack is not None else 0
+    lacks = quorum_lacks(state, job, case.policies.pod_policy(job, case.config), group)
+    for resource in dict.fromkeys(lack.resource for lack in lacks if lack.limit == LimitKind.GUARANTEES):
+        unused = _unused_guarantees(state, job, resource)[:_MOST_UNUSED]
+        part = math.gcd(part_of(state, job, resource), *(amount for amount, _ in unused))
+        for amount, name in reversed(unused):
+            yield _Limit(name, resource, values_up_to(0, amount, part), unused=True)
+
+
+def _unused_guarantees(state: State, job: JobRecord, resource: str) -> list[tuple[int, str]]:
+    """What each other queue is guaranteed of a resource and doesn't use, the most first."""
+    tree, found = state.queue_tree, list[tuple[int, str]]()
+    own = tree.paths.get(queue_of(state, job), ())
+    for name in (name for name in tree.paths if name not in own and not tree.is_closed(name)):
+        used = state.queue_totals.get(name, {}).get(resource, 0)
+        found.append((used - dict(tree.specs[name].guarantee).get(resource, 0), name))
+    return [(-left, name) for left, name in sorted(found) if left < 0]
 
 
 def raised_for_others_too(case: WaitingCase) -> Change | None:
@@ -145,7 +190,7 @@ def _limits(case: WaitingCase, others: Sequence[JobRecord] = ()) -> Iterator[_Li
     assert case.lack is not None and case.lack.quota is not None
     job, state = case.job, case.state
     lacks = (case.lack.quota, *quorum_lacks(state, job, case.policies.pod_policy(job, case.config), case.lack.group))
-    needed = _needed(lacks, LimitKind.CAPABILITY)
+    needed = _needed(lacks, LimitKind.CAPABILITY, LimitKind.GUARANTEES)
     needed |= non_preemptible_amounts(_needed(lacks, LimitKind.NON_PREEMPTIBLE).items())
     begins = any(lack.limit == LimitKind.MAX_RUNNING for lack in lacks)
     beside = partial(_of_others, [_lacked(case, of) for of in others])
@@ -171,9 +216,8 @@ _Lacked = tuple[tuple[str, ...], Mapping[str, int]]
 def _lacked(case: WaitingCase, job: JobRecord) -> _Lacked:
     state = case.state
     lacks = quorum_lacks(state, job, case.policies.pod_policy(job, case.config), 0)
-    needed = {lack.resource: lack.needed for lack in lacks if lack.limit == LimitKind.CAPABILITY}
-    kept = {lack.resource: lack.needed for lack in lacks if lack.limit == LimitKind.NON_PREEMPTIBLE}
-    needed |= non_preemptible_amounts(kept.items())
+    needed = _needed(lacks, LimitKind.CAPABILITY, LimitKind.GUARANTEES)
+    needed |= non_preemptible_amounts(_needed(lacks, LimitKind.NON_PREEMPTIBLE).items())
     return state.queue_tree.paths.get(queue_of(state, job), ()), needed | {JOBS: 1}
 
 
@@ -182,8 +226,8 @@ def _of_others(others: Iterable[_Lacked], queue: str, resource: str) -> int:
     return sum(lacked.get(resource, 0) for way, lacked in others if queue in way)
 
 
-def _needed(lacks: Sequence[QuotaLack], limit: LimitKind) -> dict[str, int]:
-    return {lack.resource: lack.needed for lack in lacks if lack.limit == limit}
+def _needed(lacks: Sequence[QuotaLack], *limits: LimitKind) -> dict[str, int]:
+    return {lack.resource: lack.needed for lack in lacks if lack.limit in limits}
 
 
 def values_up_to(limit: int, most: int, part: int) -> tuple[int, ...]:
@@ -236,19 +280,12 @@ def lowered_guarantees(case: WaitingCase) -> Family:
     lack, state = case.lack.quota if case.lack is not None else None, case.state
     if lack is None or lack.limit != LimitKind.GUARANTEES:
         return Family(())
-    tree, resource = state.queue_tree, lack.resource
-    own = tree.paths.get(queue_of(state, case.job), ())
-    stated = {name: dict(tree.specs[name].guarantee).get(resource, 0) for name in tree.paths}
-    unused = []
-    for name in (name for name in tree.paths if name not in own and not tree.is_closed(name)):
-        used = state.queue_totals.get(name, {}).get(resource, 0)
-        unused.append((used - stated[name], name))
-    part = math.gcd(part_of(state, case.job, resource), lack.hard, *stated.values())
+    resource, unused = lack.resource, _unused_guarantees(state, case.job, lack.resource)
+    stated = (dict(spec.guarantee).get(resource, 0) for spec in state.queue_tree.specs.values())
+    part = math.gcd(part_of(state, case.job, resource), lack.hard, *stated)
 
     def given_up(name: str, amount: int) -> Change:
-        spec = tree.specs[name]
-        fewer = msgspec.structs.replace(spec, guarantee=_with(spec.guarantee, resource, stated[name] - amount))
-        subject = f"{amount_text(resource, amount)} {resource} of the guarantee of queue {name}, which it doesn't use"
+        fewer, subject = _given_up(state.queue_tree.specs[name], name, resource, amount)
         return Change("queue", f"give up {subject}", (hypothesis.queue_seen(state, name, fewer),), subject=subject)
 
     def up_to(name: str, most: int) -> Change:
@@ -262,7 +299,7 @@ def lowered_guarantees(case: WaitingCase) -> Family:
         return replace(join(parts), lesser=lesser)
 
     join = join_all("queue", "give up: ")
-    return Family([up_to(name, -left) for left, name in sorted(unused) if left < 0], together)
+    return Family([up_to(name, amount) for amount, name in unused], together)
 
 
 def kept_by_usage(case: WaitingCase) -> bool:

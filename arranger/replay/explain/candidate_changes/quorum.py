@@ -1,13 +1,13 @@
 """Smaller quorums: another policy than Gang, fewer workers in all, and fewer of worker sets."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from arranger.model.job import GANG, JobSpec, PodGroup, Stage, with_needed
 from arranger.model.tyjob import refused_change
 from arranger.replay.explain.candidate_changes.case import WaitingCase
-from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, Family
+from arranger.replay.explain.candidate_changes.change import Change, Family, least_of_each
 from arranger.replay.what_if import hypothesis
 
 
@@ -22,46 +22,52 @@ def smaller_quorums(case: WaitingCase) -> Iterator[Family]:
         text = f"minWorkersNum {spec.min_workers} without a minCount of each set"
         of_any = dict.fromkeys(range(len(spec.groups)), 0)
         yield Family([_changed(case, text, _needing(spec, spec.min_workers, of_any))])
-    yield Family(_fewer(case, packed), least=True)
+    yield _fewer(case, packed)
 
 
-def _fewer(case: WaitingCase, packed: JobSpec) -> ChangeSteps:
-    """Need one worker less at each step: first of those that any set may provide, then of each set's minimum, from that
-    of the set whose pod finds no node. `packed` is the spec with another policy than Gang, which may be enough."""
+def _fewer(case: WaitingCase, packed: JobSpec) -> Family:
+    """Need the most workers that find nodes: first the most in all, then of each set's minimum, and last of that set
+    whose pod finds no node. `packed` is the spec with another policy than Gang, which may be enough."""
     spec, gang = case.spec, packed is not case.spec
     of_sets, fewest = sum(group.min_count for group in spec.groups), 0 if spec.has_leader else 1
-    of_any = spec.min_workers - max(of_sets, fewest)
-    numbers = sorted(range(len(spec.groups)), key=lambda number: case.lack is None or number != case.lack.group)
-    steps = [(number, left) for number in numbers for left in _down(spec.groups[number])]
-    first = 0 if gang and spec.min_workers < spec.total_workers else 1
+    follows = spec.min_workers == of_sets  # it may be unset, and is the sum of the minCounts then
+    of_all = (spec.min_workers,) if follows else range(spec.min_workers, fewest - 1, -1)
+    numbers = [number for number, group in enumerate(spec.groups) if group.min_count]
+    numbers.sort(key=lambda number: (case.lack is not None and number == case.lack.group, number))
 
-    def fewer(at: int) -> Change:
-        of_all = min(at + first, of_any)
-        lowered = dict(steps[: at + first - of_all])
-        left = of_sets - sum(spec.groups[number].min_count - least for number, least in lowered.items())
-        workers = max(left, fewest) if lowered else spec.min_workers - of_all
+    def fewer(values: Sequence[int]) -> Change:
+        minimums = dict(zip(numbers, values[1:], strict=True))
+        workers = max(0 if follows else values[0], sum(minimums.values()), fewest)
+        lowered = {number: least for number, least in minimums.items() if least < spec.groups[number].min_count}
         words = ["pod policy BinPack instead of Gang"] if gang else []
-        text = " and ".join([*words, *_words(spec, workers, lowered)])
-        if lowered and spec.min_workers == of_sets:  # it may be unset, and then follows from the minCounts
+        words += _words(spec, lowered)
+        if workers < spec.min_workers and not follows:
+            words.append(f"minWorkersNum {workers} instead of {spec.min_workers}")
+        text = " and ".join(words)
+        if lowered and follows:
             text += f" (and minWorkersNum {workers}, if that is set)"
         return _changed(case, text, _needing(packed, workers, lowered))
 
-    return ChangeSteps(of_any + len(steps) + 1 - first, fewer)
+    ranges = [of_all, *(_down(spec.groups[number]) for number in numbers)]
+    open_ranges = sum(len(of) > 1 for of in ranges)
+    if not (gang or open_ranges):
+        return Family(())
+    if not gang and open_ranges == 1:  # what it needs now isn't enough
+        return least_of_each([of[1:] if len(of) > 1 else of for of in ranges], fewer)
+    return least_of_each(ranges, fewer, early=(0,))
 
 
 def _down(group: PodGroup) -> range:
-    """The smaller minimums of a set, in whole worker groups, descending."""
-    return range(group.min_count - group.group_size, -1, -group.group_size)
+    """The minimum of a set and the smaller ones, in whole worker groups, descending."""
+    return range(group.min_count, -1, -group.group_size)
 
 
-def _words(spec: JobSpec, workers: int, lowered: Mapping[int, int]) -> Iterator[str]:
-    """The fields that change, as they are in the manifest: a minCount counts worker groups."""
+def _words(spec: JobSpec, lowered: Mapping[int, int]) -> Iterator[str]:
+    """The minimums that change, as they are in the manifest: a minCount counts worker groups."""
     for number, least in sorted(lowered.items()):
         group = spec.groups[number]
         now, was = least // group.group_size, group.min_count // group.group_size
         yield f"minCount {now} instead of {was} of worker set {group.name}"
-    if spec.min_workers > (sum(group.min_count for group in spec.groups) if lowered else workers):
-        yield f"minWorkersNum {workers} instead of {spec.min_workers}"
 
 
 def _needing(spec: JobSpec, workers: int, minimums: Mapping[int, int]) -> JobSpec:
