@@ -13,8 +13,8 @@ import msgspec
 from arranger.events.kinds import PodSeen
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.giving_way import expected_start_ms, preempted_text, unevicted_text, vacated_text
-from arranger.lifecycle.hindrances import hindered_text
-from arranger.lifecycle.replacements import again_ms, closed, spot_of
+from arranger.lifecycle.hindrances import hindered_text, to_be_replaced_text
+from arranger.lifecycle.replacements import closed, spot_of
 from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
 from arranger.messages.decisions import dry_run_text, in_vain_text, quorum_text, replaced_text, stage_text
 from arranger.messages.departures import earlier_pods_text, hanging_text, left_behind_text
@@ -26,9 +26,9 @@ from arranger.messages.readiness import (
     crashing_text,
     down_text,
     ending_text,
-    failed_workers_text,
     finished_text,
     finished_workers,
+    given_up_text,
     guest_text,
     held_text,
     refusal_text,
@@ -410,7 +410,8 @@ def message_text(state: State, job: JobRecord, config: LifecycleConfig | None) -
         hanging,
     )
     down = "" if below else down_text(state, job)
-    return _joined(_joined(said or _awaited(state, job), held_text(job), behind) or decided, down)
+    told = _joined(said or _awaited(state, job), held_text(job), behind) or decided
+    return _joined(told, given_up_text(job), down)
 
 
 def _joined(*parts: str) -> str:
@@ -457,19 +458,6 @@ def back_off_text(job: JobRecord) -> str:
         return f"{replaced}; placed again from {rfc3339_from(job.not_before_ms)}"
     decided = f"{stage_text(job.decided)}; " if job.decided is not None else ""
     return f"{decided}scheduled again from {rfc3339_from(job.not_before_ms)}"
-
-
-def to_be_replaced_text(state: State, job: JobRecord) -> str:
-    """When failed workers are due for replacement, by worker set, and how the first of them failed."""
-    if not job.failing or job.spec is None or job.ended:
-        return ""
-    failed: dict[str, list[tuple[int, PodSeen]]] = {}
-    for (number, index), uid in sorted(job.bound.items()):
-        pod = state.pods.get(uid)
-        if number and pod is not None and pod.phase == Phase.FAILED:
-            failed.setdefault(job.spec.groups[number].name, []).append((index, pod))
-    due = sorted((again_ms(job, name, _DEFAULTS, state.time_ms), name) for name in failed if name in job.failing)
-    return "; ".join(failed_workers_text(name, failed[name], due_ms) for due_ms, name in due)
 
 
 def _awaited(state: State, job: JobRecord) -> str:

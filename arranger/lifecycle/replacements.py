@@ -14,7 +14,8 @@ import numpy as np
 from arranger.events import facts as f
 from arranger.events.kinds import EndedWorker, PodSeen, WorkersReplaced
 from arranger.lifecycle.config import LifecycleConfig
-from arranger.model.job import Replacement, RestartScope, Slot
+from arranger.messages.failures import Again
+from arranger.model.job import JobSpec, Replacement, RestartScope, Slot
 from arranger.model.pod import TERMINAL, Phase
 from arranger.model.taints import given, kept_off_by_cordon, untolerated
 from arranger.projections.cluster.nodes import Amounts
@@ -143,6 +144,32 @@ def beyond_limit(job: JobRecord, slot: SlotKey) -> bool:
     """Whether a slot was restarted more often than its policy allows."""
     count, _ = job.slots.charged.get(slot, (0, 0))
     return count > job.valid_spec.restart_of(slot[0]).limit
+
+
+def awaits_decision(job: JobRecord, slot: SlotKey, pod: PodSeen) -> bool:
+    """Whether it is still to be decided what becomes of a worker that failed: its pod has, or its kubelet restarted it
+    more often than it may."""
+    if job.valid_spec.groups[slot[0]].name not in job.failing or pod.uid in job.retired:
+        return False
+    if pod.phase == Phase.FAILED:
+        return not blameless(pod)
+    return bool(pod.restarts) and pod.phase != Phase.SUCCEEDED and beyond_limit(job, slot)
+
+
+def restart_limit(spec: JobSpec, group: int) -> f.RestartLimit:
+    """The limit of a group's restarts."""
+    policy = spec.restart_of(group)
+    return f.RestartLimit(policy.limit, spec.groups[group].name if policy.own_limit else "")
+
+
+def outlook(job: JobRecord, slot: SlotKey, config: LifecycleConfig, time_ms: int) -> tuple[Again, int]:
+    """What becomes of a worker that failed by its own fault, and from when that is decided, if the leader hasn't failed
+    too."""
+    name, whole = job.valid_spec.groups[slot[0]].name, job.valid_spec.restart_of(slot[0]).scope == RestartScope.JOB
+    due_ms = job.failing.get(name, 0) + config.settle_ms
+    if beyond_limit(job, slot):
+        return (Again.ENDS_JOB if whole else Again.TO_BE_GIVEN_UP), due_ms
+    return (Again.WITH_JOB if whole else Again.REPLACED), max(due_ms, again_ms(job, name, config, time_ms))
 
 
 def _keep_due(job: JobRecord, found: Fallen, config: LifecycleConfig, time_ms: int, known_ms: int) -> None:

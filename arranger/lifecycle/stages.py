@@ -25,6 +25,7 @@ from arranger.lifecycle.replacements import (
     fallen,
     lost_workers,
     replacement,
+    restart_limit,
     room_taken,
 )
 from arranger.lifecycle.start_timeouts import start_timeout
@@ -238,7 +239,11 @@ def _leader_failed(job: JobRecord, leader: PodSeen, config: LifecycleConfig, tim
     policy, used, failed = spec.restart_of(LEADER_GROUP), _restarts_before(job, leader), leader.phase == Phase.FAILED
     if not failed and used <= policy.limit:
         return None
-    end, limit, window_s = f.PodEnd(words if failed else "", ended), _limit(spec, LEADER_GROUP), policy.window_s or 0
+    end, limit, window_s = (
+        f.PodEnd(words if failed else "", ended),
+        restart_limit(spec, LEADER_GROUP),
+        policy.window_s or 0,
+    )
     if used + failed > policy.limit:
         return decide(job, R.RESTART_LIMIT, f.LeaderRestarts(end, 0 if failed else used, limit, window_s))
     back_off_ms = _back_off_ms(job, config, time_ms)
@@ -308,13 +313,7 @@ def _beyond_quorum(job: JobRecord) -> StageDecided | None:
     strictest = min(of_given_up, key=lambda group: spec.restart_of(group).limit, default=LEADER_GROUP)
     last = next((of for of in job.last_failures() if of.worker_set), None)
     ended = last.ended if last is not None else None
-    return decide(job, R.WORKERS_FAILED, f.WorkersGivenUp(few, _limit(spec, strictest), ended))
-
-
-def _limit(spec: JobSpec, group: int) -> f.RestartLimit:
-    """The limit of a group's restarts."""
-    policy = spec.restart_of(group)
-    return f.RestartLimit(policy.limit, spec.groups[group].name if policy.own_limit else "")
+    return decide(job, R.WORKERS_FAILED, f.WorkersGivenUp(few, restart_limit(spec, strictest), ended))
 
 
 def _too_few(spec: JobSpec, left: Sequence[int], lost: Sequence[int]) -> f.TooFew:
@@ -369,7 +368,7 @@ def _restarts_job(
     group = cause.first.group
     name = spec.groups[group].name
     if isinstance(cause, f.PodsOverLimit):
-        return decide(job, R.RESTART_LIMIT, f.WorkerAtLimit(name, cause, _limit(spec, group)))
+        return decide(job, R.RESTART_LIMIT, f.WorkerAtLimit(name, cause, restart_limit(spec, group)))
     return decide(job, R.WORKER_ENDED, f.WorkerEnded(name, cause), _after_ends_ms(job, ended, config, time_ms))
 
 

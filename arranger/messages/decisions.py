@@ -233,14 +233,14 @@ def _restarts(facts: f.LeaderRestarts, reason: StageReason) -> str:
     window = f" in {facts.window_s} s" if facts.window_s else ""
     if reason == StageReason.LEADER_FAILED:
         return f"the leader failed ({ending}); restart {facts.count} of {facts.limit.limit}{window}"
-    limit = _limit(facts.limit, "leader") + window
+    limit = limit_text(facts.limit, "leader") + window
     if not facts.count:
         return f"the leader failed ({ending}) and {limit}"
     last = f", last after {container_text(facts.end.ended)}" if facts.end.ended is not None else ""
     return f"the leader restarted {counted(facts.count, 'time')}{last}; {limit}"
 
 
-def _limit(limit: f.RestartLimit, of: str = "") -> str:
+def limit_text(limit: f.RestartLimit, of: str = "") -> str:
     """The limit of restarts, with the field that sets it; `of` is the field of its group if it isn't a worker set."""
     own = f"{of or f'workerSets[{limit.of}]'}.restart.limit"
     return f"{own if limit.of else 'restartLimit'} is {limit.limit}"
@@ -308,9 +308,9 @@ def _of_workers(facts: f.OfWorkers) -> str:
             return f"{_workers(few.count, 'was', 'were')} lost{why}, {_needed(few)}; scheduled again"
         case f.WorkersGivenUp(few, limit, ended):
             last = f"; the last failure: {container_text(ended)}" if ended is not None else ""
-            return f"{_workers(few.count, 'is', 'are')} given up ({_limit(limit)}) and {_needed(few)}{last}"
+            return f"{_workers(few.count, 'is', 'are')} given up ({limit_text(limit)}) and {_needed(few)}{last}"
         case f.WorkerAtLimit(worker_set, over, limit):
-            return f"worker {worker_set}-{over.first.index} failed ({_ending(over)}) and {_limit(limit)}"
+            return f"worker {worker_set}-{over.first.index} failed ({_ending(over)}) and {limit_text(limit)}"
         case f.WorkerEnded(worker_set, cause):
             return f"{_whole_job(f'worker {worker_set}-{cause.first.index}', cause)}; the whole job is restarted"
 

@@ -27,19 +27,26 @@ class Again(StrEnum):
     NOT = "Not"
     WITH_JOB = "WithJob"
     REPLACED = "Replaced"
+    TO_BE_GIVEN_UP = "ToBeGivenUp"
+    ENDS_JOB = "EndsJob"
     GIVEN_UP = "GivenUp"
     BY_KUBELET = "ByKubelet"
     RUNS = "Runs"
     READY = "Ready"
 
 
-def again_text(again: Again, due_ms: int, pod: PodSeen | None) -> str:
-    """What becomes of a pod that failed; `due_ms` is when, in milliseconds since 1970, and `pod` its present state."""
+def again_text(again: Again, due_ms: int, pod: PodSeen | None, limit: str = "") -> str:
+    """What becomes of a pod that failed; `due_ms` is when, in milliseconds since 1970, `pod` its present state, and
+    `limit` that of its restarts, in words."""
     match again:
         case Again.WITH_JOB:
             return f"the job is scheduled again from {rfc3339_from(due_ms)} on"
         case Again.REPLACED:
             return f"replaced from {rfc3339_from(due_ms)} on"
+        case Again.TO_BE_GIVEN_UP:
+            return f"to be given up from {rfc3339_from(due_ms)} on, because {limit}"
+        case Again.ENDS_JOB:
+            return f"the job is to fail from {rfc3339_from(due_ms)} on, because {limit}"
         case Again.BY_KUBELET if pod is not None:
             return f"started again by its kubelet: {waiting_text(pod)}"
     return _AGAIN.get(again, "")

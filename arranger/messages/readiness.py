@@ -1,13 +1,14 @@
 """How far a running job is from the quorum that it needs ready, in one line."""
 
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from arranger.events.facts import BeyondLimit, LackOfNodes
 from arranger.events.kinds import PodSeen
 from arranger.messages.decisions import container_text, failure_text
 from arranger.messages.departures import deleted_pods_text
-from arranger.messages.failures import waiting_text
+from arranger.messages.failures import Again, waiting_text
 from arranger.messages.faults import faults_text
 from arranger.model.faults import FaultKind
 from arranger.model.job import LEADER_GROUP, Stage
@@ -254,9 +255,34 @@ def restarted_text(pod: PodSeen) -> str:
     return f"was restarted {counted(pod.restarts, 'time')}, {last} {container_text(pod.ended)}"
 
 
-def failed_workers_text(worker_set: str, failed: Sequence[tuple[int, PodSeen]], due_ms: int) -> str:
-    """When the failed workers of a set come again, and how the first of these (index, pod) failed."""
+def failed_workers_text(
+    worker_set: str, failed: Sequence[tuple[int, PodSeen]], again: Again, due_ms: int, limit: str, *, led: bool
+) -> str:
+    """What becomes of failed workers of a set and when, and how the first of these (index, pod) failed. `limit` is that
+    of their restarts, in words. If the job is `led`, it is the leader's failure that counts, should there be one."""
     (index, pod), more = failed[0], f" and {len(failed) - 1} more" if len(failed) > 1 else ""
     why = failure_text(pod.ended, pod.reason or pod.message)
     first = f"{worker_set}-{index}{f' ({why})' if why else ''}"
-    return f"failed workers of {worker_set} come again from {rfc3339_from(due_ms)}: {first}{more}"
+    then = _THEN[again].format(due=rfc3339_from(due_ms), limit=limit)
+    unless = ", unless the leader failed too" if led and again in (Again.TO_BE_GIVEN_UP, Again.ENDS_JOB) else ""
+    return f"failed workers of {worker_set} {then}{unless}: {first}{more}"
+
+
+_THEN = {
+    Again.REPLACED: "come again from {due}",
+    Again.WITH_JOB: "restart the whole job from {due}",
+    Again.TO_BE_GIVEN_UP: "are to be given up from {due} ({limit})",
+    Again.ENDS_JOB: "end the job from {due} ({limit})",
+}
+
+
+def given_up_text(job: JobRecord) -> str:
+    """How many workers of a job that goes on without them are given up, by set; empty for none. Slots of others' pods
+    are given up only until the next pod comes."""
+    if job.of_pods:
+        return ""
+    groups, gone = job.valid_spec.groups, Counter(group for group, _ in job.slots.given_up)
+    told = [
+        f"{gone[group]} of {counted(groups[group].count, 'worker')} of {groups[group].name}" for group in sorted(gone)
+    ]
+    return f"{', '.join(told)} {'is' if gone.total() == 1 else 'are'} given up" if told else ""

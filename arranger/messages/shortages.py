@@ -141,8 +141,9 @@ def unit_text(lack: UnitLack, worker_set: str) -> str:
     }
     of, pods = units[lack.within], counted(lack.pods, "pod")
     if lack.beside:
-        found = ", ".join(f"{level.most} in their {_topology(level.key)}" for level in lack.levels if level.domains)
-        beside = f"{pods} of {of} must join the {counted(lack.beside, 'pod')} that have nodes"
+        their, have = ("its", "has a node") if lack.beside == 1 else ("their", "have nodes")
+        found = ", ".join(f"{level.most} in {their} {_topology(level.key)}" for level in lack.levels if level.domains)
+        beside = f"{pods} of {of} must join the {counted(lack.beside, 'pod')} that {have}"
         return f"{beside}: {found} fit" if found else f"{beside}, which are in no domain together"
     found = ", ".join(_level(level) for level in lack.levels)
     keys = " or ".join(_topology(level.key) for level in lack.levels)

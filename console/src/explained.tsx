@@ -173,6 +173,10 @@ const TAKES_NONE: Record<string, string> = {
   InVain: "it took room in vain, and takes no more until its spec, a quota or one of those nodes changes, or a pod leaves one of these where others didn't in time",
   HasNodes: "it has nodes for its quorum",
   NotLower: "{jobs}: not of lower priority in its queue",
+  PriorityNever: "{jobs}: spec.preemption.priority of its queue, or priority in the setting preemption, is Never",
+  ReclaimNever: "{jobs}: spec.preemption.reclaim of its queue, or reclaim in the setting preemption, is Never",
+  SurplusNever:
+    "{jobs}: spec.preemption.surplus of its queue, or surplus in the setting preemption, is Never, and without surplus these queues aren't above their shares",
   NotPreemptible: "{jobs}: not preemptible",
   TooYoung: "{jobs}: ran for less than the minRuntimeSeconds of the queue",
   JustTook: "{jobs}: ran for less than min_runtime_s on nodes that it took",

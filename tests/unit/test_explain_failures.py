@@ -1,9 +1,11 @@
 """Pods that fail and are tried again: `explain` says which, how often, with which exit code, and until when."""
 
+import pytest
+
 from arranger.cli.rendering import output
 from arranger.cli.rendering.explain_page import ExplanationPrinter
 from arranger.lifecycle.desired import desired_status
-from arranger.model.job import Stage
+from arranger.model.job import RestartPolicy, RestartScope, Stage
 from arranger.model.pod import ContainerEnd
 from arranger.model.text import rfc3339
 from arranger.projections.jobs.records import JobRecord
@@ -82,6 +84,68 @@ def test_failed_workers_in_back_off_are_told_with_exit_code_and_time() -> None:
         ("ppo-actors-1", 2, ERROR, again_ms),
     ]
     assert {one.again for one in answer.standing.failed} == {f"replaced from {rfc3339(again_ms)} on"}
+
+
+GONE = "restartLimit is 0"
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Running"])
+def test_workers_that_are_about_to_be_given_up_are_not_said_to_come_again(phase: str) -> None:
+    """The decision waits a moment to see whether the leader failed too."""
+    world, job = running(restart_limit=0, min_workers=1)
+    for index in (1, 2):
+        world.change_pod(job.bound[(1, index)], phase=phase, ready=False, restarts=int(phase == "Running"), ended=ERROR)
+    due = rfc3339(world.now_ms + world.lifecycle.settle_ms)
+    said = (
+        f"failed workers of actors are to be given up from {due} ({GONE}), unless the leader failed too: "
+        "actors-1 (exit code 1 of container main) and 1 more"
+    )
+    assert said in message_of(world.state, job) and said in desired_status(world.state, job)["message"]
+    answer = explained(world.entries, "ppo")
+    assert [one.again for one in answer.standing.failed] == [f"to be given up from {due} on, because {GONE}"] * 2
+    later(world)
+    assert len(job.slots.given_up) == 2 and "to be given up" not in message_of(world.state, job)
+
+
+def test_workers_within_their_limit_come_again_beside_those_beyond_it() -> None:
+    world, job = running(restart_limit=1, min_workers=1)
+    fail(world, job, 1, ended=ERROR)
+    later(world)
+    fail(world, job, 1, ended=ERROR)
+    fail(world, job, 2, ended=ERROR)
+    told = desired_status(world.state, job)["message"]
+    assert "are to be given up" in told and "(restartLimit is 1), unless the leader failed too: actors-1" in told
+    assert "failed workers of actors come again from" in told and "actors-2 (exit code 1" in told
+    again = {one.pod: one.again.partition(" from")[0] for one in explained(world.entries, "ppo").standing.failed}
+    assert again == {"ppo-actors-1": "to be given up", "ppo-actors-2": "replaced"}
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+def test_a_failed_worker_that_restarts_or_ends_the_whole_job_does_not_come_again_alone(limit: int) -> None:
+    policy = RestartPolicy(RestartScope.JOB, limit, own_limit=True)
+    world, job = running(restart={"actors": policy})
+    fail(world, job, 1, ended=ERROR)
+    told, [failed] = message_of(world.state, job), explained(world.entries, "ppo").standing.failed
+    if limit:
+        assert "failed workers of actors restart the whole job from" in told
+        assert failed.again.startswith("the job is scheduled again from")
+    else:
+        assert "failed workers of actors end the job from" in told
+        assert "(workerSets[actors].restart.limit is 0), unless the leader failed too: actors-1" in told
+        assert failed.again.startswith("the job is to fail from")
+    later(world)
+    assert str(job.stage) != "Running" or job.attempt == 1
+
+
+def test_a_job_that_goes_on_without_workers_that_are_given_up_says_so() -> None:
+    world, job = running(restart_limit=0, min_workers=1)
+    fail(world, job, 1, ended=ERROR)
+    later(world)
+    told = "the leader runs and enough workers are ready; 1 of 3 workers of actors is given up"
+    assert message_of(world.state, job) == desired_status(world.state, job)["message"] == told
+    fail(world, job, 2, ended=ERROR)
+    later(world)
+    assert message_of(world.state, job).endswith("; 2 of 3 workers of actors are given up")
 
 
 def test_a_job_in_back_off_is_told_with_the_pod_that_failed() -> None:

@@ -25,6 +25,7 @@ from arranger.replay.explain.awaited import What
 from arranger.replay.explain.job_index import JobIndex
 from arranger.replay.export.concerning import Concerning
 from arranger.replay.export.pseudonyms import Pseudonyms
+from arranger.replay.reading.describe import message_of
 from arranger.replay.what_if.hypothesis import job_gone, supposed
 from arranger.scheduling.cycle import VERSIONS, take_cycle
 from tests.unit.replay_worlds import histories_of, verified
@@ -209,6 +210,7 @@ def test_the_slot_of_a_pod_that_is_gone_is_for_the_next_one() -> None:
     bind(world, job, 0, 1, 2)
     world.pod_gone("uid-p1")
     assert job.slots.given_up == {(1, 1): None} and len(job.placements) == 2
+    assert "given up" not in message_of(world.state, job), "nobody gave up anything: a pod may still come"
     assert prerequisites_text(world.state, job).startswith("waits for 1 more pod of its group")
     validate(world.state)
     member(world, 7, least=3)

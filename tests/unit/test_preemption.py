@@ -197,6 +197,61 @@ def test_preemption_may_be_forbidden(rule: str) -> None:
     assert preempted(of) is None
 
 
+def reasons(of: World, job: JobRecord) -> list[tuple[NoRoomKind, list[str]]]:
+    """Why a job takes no room, with the names of the jobs that each reason is about."""
+    why = why_no_room(of.state, job, of.config, of.now_ms, lacks=None, infeasible=False, short=["nvidia.com/gpu"])
+    return [(one.kind, [of.state.jobs[uid].seen.name for uid in one.jobs]) for one in why]
+
+
+@pytest.mark.parametrize("way", ["queue", "config"])
+@pytest.mark.parametrize("least", [4, 2])
+def test_jobs_of_lower_priority_are_not_too_little_where_the_rules_forbid_to_take_them(way: str, least: int) -> None:
+    never = Preemption(priority=PreemptionMode.NEVER)
+    of = world(preemption=never) if way == "config" else world()
+    of.queue("a", **({"preemption": never} if way == "queue" else {}))
+    running(of, "low", 4, least=least, priority=1, of_queue="a")
+    high = waiting(of, "high", 4, priority=9, of_queue="a")
+    assert preempted(of) is None
+    surplus = [(NoRoomKind.TOO_LITTLE, ["low"])] if least < 4 else []
+    assert reasons(of, high) == [*surplus, (NoRoomKind.PRIORITY_NEVER, ["low"])]
+    told = takes_none_text(TakesNone(NoRoomKind.PRIORITY_NEVER, ("low",), 0), lambda _: "")
+    assert told == "spec.preemption.priority of its queue, or priority in the setting preemption, is Never: low"
+
+
+def test_the_rule_of_the_own_queue_is_told_beside_what_another_queue_may_give() -> None:
+    of = world(nodes=2)
+    of.queue("a", preemption=Preemption(priority=PreemptionMode.NEVER), deserved=(("nvidia.com/gpu", 8),))
+    of.queue("b")
+    running(of, "theirs", 3, of_queue="b")
+    running(of, "low", 5, priority=1, of_queue="a")
+    high = waiting(of, "high", 8, priority=9, of_queue="a")
+    assert preempted(of) is None
+    assert (NoRoomKind.PRIORITY_NEVER, ["low"]) in reasons(of, high)
+    assert all("low" not in names for kind, names in reasons(of, high) if kind == NoRoomKind.TOO_LITTLE)
+
+
+def test_a_queue_that_only_surplus_puts_above_its_share_gives_none_where_the_rules_forbid_that() -> None:
+    of = world()
+    of.queue("a", preemption=Preemption(surplus=PreemptionMode.NEVER))
+    of.queue("b")
+    running(of, "theirs", 4, least=2, of_queue="b")
+    mine = waiting(of, "mine", 2, of_queue="a")
+    assert preempted(of) is None
+    assert reasons(of, mine) == [(NoRoomKind.SURPLUS_NEVER, ["theirs"])]
+    of.queue("a")
+    assert preempted(of) is not None
+
+
+def test_the_rule_that_forbids_to_reclaim_is_told_by_its_name() -> None:
+    of = world()
+    of.queue("a", preemption=Preemption(reclaim=PreemptionMode.NEVER))
+    of.queue("b")
+    running(of, "theirs", 4, of_queue="b")
+    mine = waiting(of, "mine", 2, of_queue="a")
+    assert preempted(of) is None
+    assert reasons(of, mine) == [(NoRoomKind.RECLAIM_NEVER, ["theirs"])]
+
+
 def test_whoever_is_not_needed_is_spared() -> None:
     of = world(nodes=3)
     small = [running(of, f"s{number}", 1, priority=1) for number in range(4)]  # they share one node

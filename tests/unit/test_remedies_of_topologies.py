@@ -1,7 +1,10 @@
 """What explain offers a job whose topology keeps it from nodes: a looser one, smaller requests, and nodes there."""
 
 import msgspec
+import pytest
 
+from arranger.events.facts import LevelLack, UnitLack
+from arranger.messages.shortages import unit_text
 from arranger.model.job import Topology, TopologyMode, TopologyScope
 from arranger.projections.jobs.records import JobRecord
 from arranger.replay.explain.remedies import Remedy
@@ -53,6 +56,26 @@ def test_a_looser_topology_is_offered_behind_another_job_that_waits_for_a_domain
     later = in_a_rack(world, "later", 6, topologies=looser, created=3)
     world.cycle()
     assert len(later.placements) == 7, "it does what it says"
+
+
+@pytest.mark.parametrize("whole_job", [False, True])
+def test_a_running_job_is_offered_a_node_in_the_rack_that_it_is_bound_to(whole_job: bool) -> None:
+    """The larger node elsewhere was taken as the model, in a rack that is of no use to it."""
+    world = with_room_rules()
+    world.node_gone("n1")
+    for number, rack in enumerate(("r1", "r2", "r2")):
+        world.node(f"n{number}", cpu=64, gpus=8 if rack == "r1" else 16, labels={RACK: rack})
+    for number in (1, 2):
+        world.job(f"big{number}", leader=shape(cpu=1, gpus=16), created=1)
+    world.settle()
+    whole = Topology((RACK,), TopologyMode.REQUIRED, TopologyScope.JOB)
+    bound = {"topologies": {"": whole} if whole_job else {"actors": IN_A_RACK}}
+    world.job("tp", workers=2, worker=shape(cpu=1, gpus=6), min_workers=1, equals=True, created=2, **bound)  # type: ignore[arg-type]
+    world.settle()
+    assert len(world.state.jobs["uid-tp"].placements) == 1
+    assert "one more node like n0" in told(world, "tp")
+    lack = UnitLack(TopologyScope.JOB, 0, 1, 1, (LevelLack(RACK, 1, 0),))
+    assert unit_text(lack, "a") == "1 pod of the job must join the 1 pod that has a node: 0 in its rack fit"
 
 
 def test_of_several_topologies_only_those_that_keep_the_job_from_nodes_are_loosened() -> None:

@@ -11,7 +11,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.lifecycle.desired import desired_status
 from arranger.model.config import CycleConfig
-from arranger.model.job import Dependency, RestartPolicy, RestartScope, Topology
+from arranger.model.job import Dependency, RestartEvent, RestartPolicy, RestartScope, Topology
 from arranger.model.near_names import near_names
 from arranger.model.node import Taint
 from arranger.model.pod import STOPPED, PodOwner
@@ -1448,7 +1448,25 @@ def test_others_of_a_worker_group_that_begin_again_were_deleted_by_no_other_clie
     world.pod_gone(edited.job.bound[1, 1])
     world.settle()
     assert [one.message for one in explained(world.entries, "ppo").consequences] == [
-        "ppo-actors-1 was deleted by another client; replaced on n1; no restart counted"
+        "ppo-actors-1 was deleted by another client; replaced on n1; the others of its worker group restarted too; "
+        "no restart counted"
+    ]
+
+
+def test_others_of_a_set_that_restarts_as_a_whole_are_told_with_the_deleted_worker() -> None:
+    world = Renewing()
+    world.node("n1", cpu=16, gpus=8)
+    policy = RestartPolicy(RestartScope.SET, 3, event=RestartEvent.POD_ENDED)
+    spec = {"worker": shape(gpus=1), "min_workers": 4, "restart": {"actors": policy}}
+    edited = Edited(world, workers=4, equals=True, **spec)
+    world.settle()
+    world.pod_gone(edited.job.bound[1, 2])
+    others = "3 other workers of actors restarted too"
+    (one,) = explained(world.entries, "ppo").consequences
+    assert one.message.endswith(f"its next pod wasn't seen yet; {others}")
+    world.settle()
+    assert [one.message for one in explained(world.entries, "ppo").consequences] == [
+        f"ppo-actors-2 was deleted by another client; replaced on n1; {others}; no restart counted"
     ]
 
 

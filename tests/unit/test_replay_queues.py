@@ -435,3 +435,32 @@ def test_a_limit_that_takes_room_from_nobody_is_told_beside_the_least_one() -> N
 def test_a_limit_above_is_not_raised_if_the_room_that_others_give_is_enough_there() -> None:
     [least] = raises(lowered(4, capability=((GPU, 5),)))
     assert least.startswith(f"raise {GPU} of the capability of queue rl to 4; it would take room from default/low ")
+
+
+# --- a limit for which several wait ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", ["capability", "maxRunning", "above"])
+@pytest.mark.parametrize("never", [False, True])
+def test_the_second_in_line_is_told_to_raise_the_limit_for_the_job_ahead_too(limit: str, never: bool) -> None:
+    """As a quota is. A job ahead that could not start then doesn't count."""
+    world = World()
+    for number in range(4):
+        world.node(f"n{number}", cpu=64, gpus=8)
+    rules = {"max_running": 1} if limit == "maxRunning" else {"capability": ((GPU, 10),)}
+    world.queue("r", **({"parent": "all"} if limit == "above" else rules))
+    if limit == "above":
+        world.queue("all", **rules)
+    world.job("run1", leader=shape(gpus=8), of_queue="r")
+    world.settle()
+    if never:
+        world.job("never", leader=shape(gpus=9), of_queue="r", created=1)
+    world.job("ahead", leader=shape(gpus=4), of_queue="r", created=2)
+    world.job("mine", leader=shape(gpus=4), of_queue="r", created=3)
+    world.cycle()
+    waiting = explained(world.entries, "mine").waiting
+    assert waiting is not None
+    told = [one.text for one in waiting.remedies if one.text.startswith("raise ")]
+    what = "maxRunning of queue r to 3" if limit == "maxRunning" else f"{GPU} of the capability of queue r to 16"
+    what = what.replace("queue r ", "queue all ") if limit == "above" else what
+    assert told == [f"raise {what}, for a job ahead of it too"]

@@ -71,6 +71,50 @@ def test_a_quota_is_to_be_raised_for_the_jobs_ahead_too() -> None:
     assert (found.text, found.pods) == (words, 3)
 
 
+@pytest.mark.parametrize("never", ["too many pods", "no node", "a closed queue"])
+def test_a_quota_is_not_to_be_raised_for_a_job_ahead_that_could_not_start_then(never: str) -> None:
+    world = World()
+    for number in range(4):
+        world.node(f"n{number}", cpu=64, gpus=8)
+    gpus = {"requests.nvidia.com/gpu": 10, "pods": 9}
+    world.queue("default")
+    world.job("run1", leader=shape(gpus=8))
+    world.settle()
+    world.quota("compute", gpus, {"requests.nvidia.com/gpu": 8, "pods": 1})
+    if never == "too many pods":
+        world.job("never", leader=None, workers=13, worker=shape(gpus=2), min_workers=13, created=1)
+    elif never == "no node":
+        world.job("never", leader=shape(gpus=9), created=1)
+    else:
+        world.queue("few", capability=(("nvidia.com/gpu", 1),))
+        world.job("never", leader=shape(gpus=3), created=1, of_queue="few")
+    world.job("ahead", leader=shape(gpus=4), created=2)
+    world.job("mine", leader=shape(gpus=4), created=3)
+    world.cycle()
+    waiting = explained(world.entries, "mine").waiting
+    assert waiting is not None
+    [found] = [remedy.text for remedy in waiting.remedies if remedy.kind == "quota"]
+    assert found == "raise requests.nvidia.com/gpu of quota compute by 6 to 16, for a job ahead of it too"
+
+
+def test_a_quota_is_raised_for_no_more_jobs_ahead_than_take_what_it_lacks() -> None:
+    """The large one would be served, too, where it is raised for both."""
+    world = World()
+    for number in range(4):
+        world.node(f"n{number}", cpu=64, gpus=8)
+    world.job("run1", leader=shape(gpus=8))
+    world.settle()
+    world.quota("compute", {"requests.nvidia.com/gpu": 8}, {"requests.nvidia.com/gpu": 8})
+    world.job("large", leader=None, workers=2, worker=shape(gpus=8), min_workers=2, created=1)
+    world.job("small", leader=shape(gpus=2), created=2)
+    world.job("mine", leader=shape(gpus=2), created=3)
+    world.cycle()
+    waiting = explained(world.entries, "mine").waiting
+    assert waiting is not None
+    [found] = [remedy.text for remedy in waiting.remedies if remedy.kind == "quota"]
+    assert found == "raise requests.nvidia.com/gpu of quota compute by 4 to 12, for a job ahead of it too"
+
+
 def test_what_is_supposed_is_counted_and_changes_nothing_of_the_log() -> None:
     world, job = short_of_quota()
     before = snapshot.encode(world.state)

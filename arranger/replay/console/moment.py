@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from arranger.lifecycle.hindrances import trouble_of
 from arranger.messages.queues import state_text
 from arranger.model.accelerators import is_accelerator
 from arranger.model.config import CycleConfig
@@ -23,7 +24,7 @@ from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain.expected import NoStart, Start, start_of
 from arranger.replay.ledger.causes import Cause, every_cause
-from arranger.replay.reading.describe import label, pod_counts, trouble_of
+from arranger.replay.reading.describe import label, pod_counts
 from arranger.replay.reading.gpus import gpu_totals, gpu_use
 from arranger.scheduling import BUILT_IN, Policies, QueueView, queues_view, recorded_order
 

@@ -17,7 +17,7 @@ from arranger.replay.explain.causes import Consequence, budget_text, restarts_us
 from arranger.replay.explain.expected import Start, start_of
 from arranger.replay.explain.failed_pods import FailedPod, failed_pods
 from arranger.replay.explain.job_history import Retaken
-from arranger.replay.explain.outlook import below_quorum, gives_up, remedy
+from arranger.replay.explain.outlook import below_quorum, gives_up, remedy, stuck
 from arranger.replay.explain.past_waits import Spent, Waited, spent, waited
 from arranger.replay.explain.placement_explanations import PlacementExplanation
 from arranger.replay.explain.story import Interval, Story, StoryEvent
@@ -28,7 +28,6 @@ from arranger.replay.reading.describe import (
     labels_of,
     pod_counts,
     pods_text,
-    stuck_of,
     told_of,
     unset_of,
     why_it_waits,
@@ -276,7 +275,7 @@ def _standing(story: Story, job: JobRecord) -> JobStanding:
         remedy=remedy(story, job),
         gives_up=gives_up(story, job),
         below_quorum=below_quorum(story, job),
-        stuck=stuck_of(story.state, job),
+        stuck=stuck(story, job),
         unset=unset_of(job),
         labels=labels_of(job),
         failed=failed_pods(story.state, job, story.pod_histories.failures),

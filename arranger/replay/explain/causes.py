@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events.facts import NodeLost, PreemptedPods, ShortageFacts
+from arranger.events.facts import DeletedPods, NodeLost, OthersOfSet, PreemptedPods, ShortageFacts
 from arranger.messages.decisions import disruption_text, failure_text, gives_up, replaced_text, scaled_text, stage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PodGroup, Slot, Stage
 from arranger.model.node import NodeFacts
@@ -182,7 +182,10 @@ class PodHistories:
         """Another pod is in the slot, and fills it if there is a `job`: what happened to the one before it."""
         history, group = self._of[key], key[1][0]
         told = job is not None and history.pod_uid and not history.answered and group != LEADER_GROUP
-        found = [self._recreated(offset, time_ms, pod, key, budget_text(job, state, (group,)))] if told else []
+        found = []
+        if told and job is not None:
+            others, budget = _others_too(job, key[1]), budget_text(job, state, (group,))
+            found = [self._recreated(offset, time_ms, pod, key, others=others, budget=budget)]
         history.begin_pod(pod.uid)
         return found
 
@@ -198,15 +201,16 @@ class PodHistories:
             history.answered = True
 
     def _recreated(
-        self, offset: int, time_ms: int, pod: k.PodSeen, key: tuple[int, SlotKey], budget: str
+        self, offset: int, time_ms: int, pod: k.PodSeen, key: tuple[int, SlotKey], *, others: str, budget: str
     ) -> Consequence:
-        """The consequence of a new worker pod whose predecessor was deleted without a decision."""
+        """The consequence of a new worker pod whose predecessor was deleted without a decision, and which `others`
+        restarted with it, in words."""
         history = self._of[key]
         lost = self._node_lost(*key) if pod.node != history.node else None
         cause = lost or history.going
         node = f" on {pod.node or history.node}" if pod.node or history.node else ""
         counted = "" if history.failed else "; no restart counted"
-        message = f"{pod.name} {_how(history, lost)}; replaced{node}{counted}"
+        message = f"{pod.name} {_how(history, lost)}; replaced{node}{others}{counted}"
         causes = (cause,) if cause is not None else ()
         return Consequence(offset, time_ms, "Replaced", RECREATED, message, causes, budget)
 
@@ -221,6 +225,7 @@ class PodHistories:
             node = f" on {history.node}" if history.node else ""
             then = "once it is gone, its next pod starts" if slot in job.bound else "its next pod wasn't seen yet"
             message = f"{self._names[history.pod_uid]}{node} {_how(history, self._node_lost(attempt, slot))}; {then}"
+            message += _others_too(job, slot) if slot not in job.bound else ""
             going, budget = history.going, budget_text(job, state, (slot[0],))
             found.append(Consequence(going.offset, going.time_ms, "Deleted", DELETED, message, (), budget))
         return found
@@ -450,6 +455,14 @@ class PodHistories:
                 how = "was deleted" if turn.after is None else "became not ready"
                 lost = CausingEvent(turn.offset, turn.time_ms, f"node {node} {how}")
         return lost
+
+
+def _others_too(job: JobRecord, slot: SlotKey) -> str:
+    """Which other workers restart because somebody deleted the pod of this one, in words; empty for none."""
+    match job.replaced.causes:
+        case (DeletedPods(first=first), OthersOfSet(count=count)) if (first.group, first.index) == slot:
+            return f"; {counted(count, 'other worker')} of {job.valid_spec.groups[slot[0]].name} restarted too"
+    return "; the others of its worker group restarted too" if job.valid_spec.groups[slot[0]].group_size > 1 else ""
 
 
 def _restarted(pod: k.PodSeen) -> str:

@@ -9,11 +9,12 @@ import msgspec
 
 from arranger.events.kinds import PodSeen
 from arranger.lifecycle.config import LifecycleConfig
-from arranger.lifecycle.replacements import again_ms
+from arranger.lifecycle.replacements import awaits_decision, outlook, restart_limit
+from arranger.messages.decisions import limit_text
 from arranger.messages.failures import Again, again_text, failed_times_text
 from arranger.model.job import LEADER_GROUP, Stage
 from arranger.model.names import pod_name
-from arranger.model.pod import TERMINAL, ContainerEnd, Failure, Phase
+from arranger.model.pod import TERMINAL, ContainerEnd, Failure
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
@@ -21,8 +22,8 @@ from arranger.projections.state import State
 
 class FailedPod(msgspec.Struct, frozen=True):
     """A pod whose containers failed, `times` times as far as that is known, last at `last_ms` as `ended` says. `again`
-    says in words what becomes of it, "" if another pod has its place; `again_ms` is when it, or its job, is tried again
-    at the earliest, 0 if that isn't known or is past. Times are in milliseconds since 1970."""
+    says in words what becomes of it, "" if another pod has its place; `again_ms` is when it, or its job, is tried
+    again, or given up, at the earliest, 0 if that isn't known or is past. Times are in milliseconds since 1970."""
 
     pod: str
     node: str
@@ -53,7 +54,8 @@ def _failed_pod(state: State, job: JobRecord, name: str, failures: list[Failure]
     pod = pod if pod is not None and pod.name == name else None
     again, due_ms = _again(state, job, last, slot, pod)
     times = max(len(failures), seen)
-    text, then = failed_times_text(times, last.ended), again_text(again, due_ms, pod)
+    limit = limit_text(restart_limit(job.valid_spec, slot[0])) if slot is not None else ""
+    text, then = failed_times_text(times, last.ended), again_text(again, due_ms, pod, limit)
     return FailedPod(name, last.node, times, last.time_ms, last.ended, text, then, due_ms)
 
 
@@ -74,9 +76,8 @@ def _again(state: State, job: JobRecord, last: Failure, slot: SlotKey | None, po
         return Again.GIVEN_UP, 0
     if pod is None:
         return Again.NOT, 0
-    if pod.phase == Phase.FAILED:
-        due_ms = again_ms(job, last.worker_set, LifecycleConfig(), state.time_ms) if last.worker_set else 0
-        return (Again.REPLACED, due_ms) if last.worker_set in job.failing else (Again.NOT, 0)
+    if slot is not None and last.worker_set and awaits_decision(job, slot, pod):
+        return outlook(job, slot, LifecycleConfig(), state.time_ms)
     if pod.phase in TERMINAL or pod.deleting:
         return Again.NOT, 0
     if pod.waiting:

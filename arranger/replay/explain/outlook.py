@@ -2,7 +2,7 @@
 and until when these have time."""
 
 from arranger.lifecycle.config import LifecycleConfig
-from arranger.lifecycle.hindrances import gives_up_text, start_remedy_text
+from arranger.lifecycle.hindrances import gives_up_text, start_remedy_text, stuck_of
 from arranger.messages.failures import failure_remedy_text
 from arranger.messages.readiness import below_quorum_text
 from arranger.projections.jobs.records import JobRecord
@@ -25,3 +25,8 @@ def gives_up(story: Story, job: JobRecord) -> str:
         return ""
     config = LifecycleConfig(image_grace_ms=of.image_ms, start_ms=of.start_ms, ready_ms=of.ready_ms)
     return gives_up_text(story.state, job, config, story.no_image_ms)
+
+
+def stuck(story: Story, job: JobRecord) -> str:
+    """Its first pod that can't start or fails, and what becomes of failed workers; empty for none."""
+    return stuck_of(story.state, job)

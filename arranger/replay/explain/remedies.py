@@ -92,7 +92,10 @@ def remedies(case: WaitingCase) -> Sought:
     of_kinds: list[tuple[list[_Helps], Sequence[Change]]] = []
     for family in families(case):
         if family.least or family.reserves:
-            of_kinds.append((search.reserving(family) if family.reserves else search.least(family), ()))
+            found = search.reserving(family) if family.reserves else search.least(family)
+            if not found and family.otherwise is not None and (change := family.otherwise()) is not None:
+                found = search.alone([change])
+            of_kinds.append((found, ()))
             continue
         found = search.alone(family.alone[:_ALONE])
         of_kinds.append((found, family.alone[_ALONE:] if found else ()))

@@ -261,6 +261,16 @@ _TAKES_NONE = {
     NoRoomKind.OVER_LIMIT: "its queue has more than a limit allows, and jobs that have nodes keep them",
     NoRoomKind.HAS_NODES: "it has nodes for its quorum",
     NoRoomKind.NOT_LOWER: "not of lower priority in its queue: {who}",
+    NoRoomKind.PRIORITY_NEVER: (
+        "spec.preemption.priority of its queue, or priority in the setting preemption, is Never: {who}"
+    ),
+    NoRoomKind.RECLAIM_NEVER: (
+        "spec.preemption.reclaim of its queue, or reclaim in the setting preemption, is Never: {who}"
+    ),
+    NoRoomKind.SURPLUS_NEVER: (
+        "spec.preemption.surplus of its queue, or surplus in the setting preemption, is Never, and without surplus the "
+        "queues of these aren't above their shares: {who}"
+    ),
     NoRoomKind.NOT_PREEMPTIBLE: "not preemptible: {who}",
     NoRoomKind.TOO_YOUNG: "kept for the minRuntimeSeconds of the queue, until {until} at the earliest: {who}",
     NoRoomKind.JUST_TOOK: "room that was taken is kept for min_runtime_s, until {until} at the earliest: {who}",

@@ -8,19 +8,17 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind, Victim
-from arranger.lifecycle.desired import message_text, to_be_replaced_text
+from arranger.lifecycle.desired import message_text
 from arranger.messages.decisions import failure_text, replaced_text, stage_text
 from arranger.messages.faults import faults_text
 from arranger.messages.readiness import (
-    below_quorum_text,
-    crashing_text,
     deleting_text,
     guest_text,
     labels_text,
     unset_text,
 )
 from arranger.messages.shortages import limit_name_text, shortage_text
-from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods, Stage
+from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
 from arranger.model.node import NodeFacts
 from arranger.model.pod import STOPPED, GroupAsked, GroupKind, Phase
 from arranger.model.pods_to_place import group_uid
@@ -88,21 +86,6 @@ def message_of(state: State, job: JobRecord) -> str:
     """The last decision about the job in words; an invalid spec, a quorum that isn't ready, or the reason for waiting
     takes precedence. References to variables that its pods won't have follow, and labels that Kueue reads."""
     return "; ".join(part for part in (told_of(state, job), unset_of(job), labels_of(job)) if part)
-
-
-def stuck_of(state: State, job: JobRecord) -> str:
-    """The first of its pods that a kubelet can't start, or that isn't ready after a failure, and the failed workers
-    that come again, with the reasons; empty for none, and for a job that has ended."""
-    parts = () if job.ended else (crashing_text(state, job), to_be_replaced_text(state, job))
-    return "; ".join(part for part in parts if part)
-
-
-def trouble_of(state: State, job: JobRecord) -> str:
-    """What is wrong with the pods of a job that starts or runs: how far it is below its quorum, and as `stuck_of`.
-    Empty for nothing."""
-    if job.stage not in (Stage.STARTING, Stage.RUNNING) or job.pods_ready >= job.pods_desired():
-        return ""  # at once: a cluster has thousands of jobs, and most are well
-    return "; ".join(part for part in (below_quorum_text(state, job), stuck_of(state, job)) if part)
 
 
 def unset_of(job: JobRecord) -> str:

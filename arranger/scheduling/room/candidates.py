@@ -488,6 +488,10 @@ class Candidates:
             giver.known.surplus = self._spared(giver.job, units_of(giver.job)) if not giver.job.awaits_room else ()
         return giver.known.surplus
 
+    def has_surplus(self, job: JobRecord) -> bool:
+        """Whether a job that runs has workers above its quorum that it may give."""
+        return bool(self._surplus(_Begun(0, "", job, self._jobs.of(job), young=False)))
+
     def _surplus_amounts(self, giver: _Begun) -> Amounts:
         """What the surplus of a job requests."""
         slots = tuple([slot for unit in self._surplus(giver) for slot in unit])
@@ -698,8 +702,10 @@ class ShareLine:
         used -= self._given_whole.get(name, _NOTHING).get(resource, 0)
         return used > self._shares.get(name, _NOTHING).get(resource, 0)
 
-    def _may_reclaim_whole(self, queue: str) -> bool:
+    def may_reclaim_whole(self, queue: str) -> bool:
         """As `may_reclaim`, for whole jobs."""
+        if not self.may_reclaim(queue):
+            return False
         others = self._others[queue]
         return any([all([self._over_by_quorums(name, resource) for name in others]) for resource in self._asked])
 
@@ -708,7 +714,7 @@ class ShareLine:
         if not candidate.reclaimed:
             return True
         whole = candidate.kind == PreemptionKind.RECLAIM
-        if not self.may_reclaim(candidate.queue) or (whole and not self._may_reclaim_whole(candidate.queue)):
+        if not (self.may_reclaim_whole if whole else self.may_reclaim)(candidate.queue):
             return False
         amounts = self._net(candidate)
         for name in self._others[candidate.queue]:

@@ -40,7 +40,9 @@ class NoRoomKind(StrEnum):
     (RESERVED), it fits once pods have left that leave anyway, or are about to finish (COMES), its queue has more than a
     limit allows, which those with nodes keep (OVER_LIMIT), or its job has nodes already (HAS_NODES).
 
-    About jobs that run where its pods may run: they don't have a lower priority in its queue, they aren't preemptible,
+    About jobs that run where its pods may run: they don't have a lower priority in its queue; a part of `preemption`
+    forbids it for its queue: PRIORITY_NEVER and RECLAIM_NEVER to take whole jobs of its queue or anything of others,
+    SURPLUS_NEVER to take what alone puts queues of others above their shares; they aren't preemptible,
     they haven't run for as long as their queue says (TOO_YOUNG) or, on nodes that they took, the configuration
     (JUST_TOOK); and of other queues: with the quorum, its own queue or one above it would be above its share, those
     aren't above theirs, they aren't reclaimable, or they don't exist or have a problem (UNUSABLE); of a queue with
@@ -59,6 +61,9 @@ class NoRoomKind(StrEnum):
     OVER_LIMIT = "OverLimit"
     HAS_NODES = "HasNodes"
     NOT_LOWER = "NotLower"
+    PRIORITY_NEVER = "PriorityNever"
+    RECLAIM_NEVER = "ReclaimNever"
+    SURPLUS_NEVER = "SurplusNever"
     NOT_PREEMPTIBLE = "NotPreemptible"
     TOO_YOUNG = "TooYoung"
     JUST_TOOK = "JustTook"
@@ -140,7 +145,7 @@ def why_no_room(
     room = Room.of(state, placer, waiting)
     line, awaited = _line(candidates, room, job, asked), _awaited(state, job, room, config)
     found: dict[tuple[NoRoomKind, str], dict[str, int]] = {}
-    kinds = list(_kinds(state, job, config, rules, line, awaited=awaited, time_ms=time_ms))
+    kinds = list(_kinds(state, job, config, rules, line, candidates=candidates, awaited=awaited, time_ms=time_ms))
     for uid, kind, until_ms in _within(state, lacks, kinds):
         of = state.jobs[uid]
         if there is not None and (there.isdisjoint(of.placements.values()) or not _has_some(of, short)):
@@ -161,7 +166,7 @@ def bars(state: State, job: JobRecord, config: CycleConfig, time_ms: int, *, pol
     if rules is None or job.placements or not job.valid_spec.preempts or took_in_vain(job):
         return Bars()
     line = candidates.line(job, sum_by_group(job, pods_of(quorum_needs(job, policies.pod_policy(job, config)))), {})
-    kinds = list(_kinds(state, job, config, rules, line, awaited=(), time_ms=time_ms))
+    kinds = list(_kinds(state, job, config, rules, line, candidates=candidates, awaited=(), time_ms=time_ms))
     above = line.above if any(kind == NoRoomKind.ABOVE_SHARE for _, kind, _ in kinds) else {}
     return Bars(above, tuple(uid for uid, kind, _ in kinds if kind == NoRoomKind.NOT_PREEMPTIBLE))
 
@@ -250,10 +255,12 @@ def _kinds(
     rules: Preemption,
     line: ShareLine,
     *,
+    candidates: Candidates,
     awaited: Container[str],
     time_ms: int,
 ) -> Iterator[_Kind]:
-    """Each job that runs with what forbids to take its room, and from when that is over."""
+    """Each job that runs with what forbids to take its room, and from when that is over. One that may give its surplus
+    alone is there twice: that isn't enough, and the rest is forbidden."""
     queue, own = queue_of(state, job), counted_priority(state, job)
     for of in filter(_has_nodes, state.jobs.values()):
         if of.uid == job.uid:
@@ -262,20 +269,32 @@ def _kinds(
             yield of.uid, NoRoomKind.TOO_LITTLE, 0
             continue
         of_queue = queue_of(state, of)
-        if of_queue == queue:
-            kind = _in_queue(rules, lower=counted_priority(state, of) < own)
+        if of_queue != queue:
+            kinds = [_of_other(state, rules, line, of_queue)]
+        elif counted_priority(state, of) < own:
+            kinds = _of_lower(rules, of, candidates)
         else:
-            kind = _of_other(state, rules, line, of_queue)
-        least_ms = 0 if of.awaits_room else least_runtime_ms(state, config, of_queue, of.slots.took)[1]
-        until_ms = of.room_since_ms + least_ms
-        if kind == NoRoomKind.TOO_LITTLE and not of.valid_spec.preemptible:
-            kind = NoRoomKind.NOT_PREEMPTIBLE
-        elif kind == NoRoomKind.TOO_LITTLE and time_ms < until_ms:
-            by_queue = state.queue_tree.specs.get(of_queue, DEFAULT_SPEC).min_runtime_s is not None
-            kind = NoRoomKind.TOO_YOUNG if by_queue else NoRoomKind.JUST_TOOK
-        elif kind == NoRoomKind.TOO_LITTLE and of.uid in awaited:
-            kind = NoRoomKind.AWAITED
-        yield of.uid, kind, until_ms if kind in (NoRoomKind.TOO_YOUNG, NoRoomKind.JUST_TOOK) else 0
+            kinds = [NoRoomKind.NOT_LOWER]
+        for kind in kinds:
+            if kind == NoRoomKind.TOO_LITTLE:
+                yield (of.uid, *_kept_itself(state, of, config, awaited, time_ms))
+            else:
+                yield of.uid, kind, 0
+
+
+def _kept_itself(
+    state: State, of: JobRecord, config: CycleConfig, awaited: Container[str], time_ms: int
+) -> tuple[NoRoomKind, int]:
+    """What about a job forbids to take its room where no rule of queues does, and from when that is over."""
+    if not of.valid_spec.preemptible:
+        return NoRoomKind.NOT_PREEMPTIBLE, 0
+    queue = queue_of(state, of)
+    least_ms = 0 if of.awaits_room else least_runtime_ms(state, config, queue, of.slots.took)[1]
+    until_ms = of.room_since_ms + least_ms
+    if time_ms < until_ms:
+        by_queue = state.queue_tree.specs.get(queue, DEFAULT_SPEC).min_runtime_s is not None
+        return (NoRoomKind.TOO_YOUNG if by_queue else NoRoomKind.JUST_TOOK), until_ms
+    return (NoRoomKind.AWAITED if of.uid in awaited else NoRoomKind.TOO_LITTLE), 0
 
 
 def _has_nodes(job: JobRecord) -> bool:
@@ -299,21 +318,23 @@ def _awaited(state: State, job: JobRecord, room: Room, config: CycleConfig) -> d
     return found
 
 
-def _in_queue(rules: Preemption, *, lower: bool) -> NoRoomKind:
-    """For a job of the same queue; TOO_LITTLE if nothing forbids it."""
-    if not lower:
-        return NoRoomKind.NOT_LOWER
-    return NoRoomKind.TOO_LITTLE if _ALLOWED in (rules.surplus, rules.priority) else NoRoomKind.QUEUE_NEVER
+def _of_lower(rules: Preemption, of: JobRecord, candidates: Candidates) -> list[NoRoomKind]:
+    """For a job of lower priority in the same queue; TOO_LITTLE if nothing forbids to take some of its room."""
+    if rules.priority == _ALLOWED:
+        return [NoRoomKind.TOO_LITTLE]
+    gives = rules.surplus == _ALLOWED and candidates.has_surplus(of)
+    return [NoRoomKind.TOO_LITTLE] * gives + [NoRoomKind.PRIORITY_NEVER]
 
 
 def _of_other(state: State, rules: Preemption, line: ShareLine, queue: str) -> NoRoomKind:
     """For a job of another queue; TOO_LITTLE if nothing forbids it."""
     if rules.reclaim != _ALLOWED:
-        return NoRoomKind.QUEUE_NEVER
+        return NoRoomKind.RECLAIM_NEVER
     if queue not in state.queue_tree.paths:
         return NoRoomKind.UNUSABLE
     if line.may_reclaim(queue):
-        return NoRoomKind.TOO_LITTLE
+        by_surplus = rules.surplus != _ALLOWED and not line.may_reclaim_whole(queue)
+        return NoRoomKind.SURPLUS_NEVER if by_surplus else NoRoomKind.TOO_LITTLE
     if line.own_above(queue):
         return NoRoomKind.ABOVE_SHARE if line.first_above(queue) else NoRoomKind.OWN_ABOVE_SHARE
     if line.spared_by_own(queue):

@@ -79,6 +79,8 @@ class Family:
     then: Callable[[int], "Family"] | None = None
     #: With `least`: of what is sought next, the last change is the one that has just been found.
     goes_on: bool = False
+    #: With `least`: what is tried instead if none of the changes is enough.
+    otherwise: Callable[[], Change | None] | None = None
     #: With `least`: the last change is wanted too where it takes room from fewer jobs.
     whole: bool = False
     #: With `least`: where the first one that is enough takes room from others, the first one that takes none is desired

@@ -1,6 +1,7 @@
 """The families of changes that are tried for a waiting job, ordered by their cost for the job's user."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from arranger.projections.derived.queue_membership import kept_out
 from arranger.replay.explain.candidate_changes.case import WaitingCase
@@ -39,6 +40,7 @@ from arranger.replay.explain.candidate_changes.queue_objects import (
     less_usage,
     lowered_guarantees,
     more_considered,
+    raised_for_others_too,
     raised_queues,
     reverted,
     usable,
@@ -102,7 +104,7 @@ def _beyond_quota(case: WaitingCase) -> Iterator[Family]:
     yield Family(list(as_preemptible(case)) or list(as_guest(case)))
     yield Family(list(once_lapsed(case)), least=True)
     yield Family(list(raised_quotas(case)))
-    yield raised_queues(case)
+    yield replace(raised_queues(case), otherwise=lambda: raised_for_others_too(case))
     yield Family(list(borrowing(case)))
     yield Family(more_considered(case), least=True)
     yield lowered_guarantees(case)

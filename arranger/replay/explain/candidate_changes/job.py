@@ -13,8 +13,10 @@ from arranger.model.pod import PodShape
 from arranger.model.quantity import amount_text
 from arranger.model.quota import LimitKind, unit_of
 from arranger.projections.cluster.remembered import remembered
+from arranger.projections.jobs.records import JobRecord
 from arranger.replay.explain.candidate_changes.case import WaitingCase
 from arranger.replay.explain.candidate_changes.change import Change, Family, names_text, reverting
+from arranger.replay.explain.candidate_changes.in_line import for_others_too
 from arranger.replay.explain.candidate_changes.node_labels import may_run_on
 from arranger.replay.reading.edits import changed, told_from_before
 from arranger.replay.what_if import hypothesis
@@ -214,7 +216,7 @@ def _selecting_by(
 
 def raised_quotas(case: WaitingCase) -> Iterator[Change]:
     """Raise all the namespace's quotas by what the quorum lacks, or by what one more pod lacks; if jobs ahead would
-    take that, by what these need too."""
+    take that, by what those of these need too that can start then."""
     assert case.lack is not None and case.lack.quota is not None
     namespace, told = case.job.seen.namespace, case.lack.quota
     policy = case.policies.pod_policy(case.job, case.config)
@@ -222,22 +224,22 @@ def raised_quotas(case: WaitingCase) -> Iterator[Change]:
     for lack in (told, *quorum_lacks(case.state, case.job, policy, case.lack.group)):
         key = (lack.quota, lack.resource)
         missing[key] = max(missing.get(key, 0), lack.needed - lack.left)
-    with_others, others = dict(missing), 0
-    for job in case.ahead:
-        if job.seen.namespace == namespace and not job.placements:
-            lacks = quorum_lacks(case.state, job, case.policies.pod_policy(job, case.config), 0)
-            of_quotas = [lack for lack in lacks if (lack.quota, lack.resource) in missing]
-            others += bool(of_quotas)
-            for lack in of_quotas:
-                with_others[lack.quota, lack.resource] += lack.needed
-    change = _raised(case, missing)
-    if change is not None and others:
-        further = _raised(case, with_others)
-        ahead = "a job" if others == 1 else f"{others} jobs"
-        assert further is not None, "it raises more"
-        change = replace(change, further=replace(further, text=f"{further.text}, for {ahead} ahead of it too"))
+    needed: dict[str, dict[tuple[str, str], int]] = {}
+    ahead = [of for of in case.ahead if of.seen.namespace == namespace and not of.placements]
+    for job in ahead:
+        lacks = quorum_lacks(case.state, job, case.policies.pod_policy(job, case.config), 0)
+        of_quotas = {(of.quota, of.resource): of.needed for of in lacks if (of.quota, of.resource) in missing}
+        if of_quotas:
+            needed[job.uid] = of_quotas
+
+    def raised(others: Sequence[JobRecord]) -> Change | None:
+        more = [needed[job.uid] for job in others]
+        return _raised(case, {key: lack + sum(of.get(key, 0) for of in more) for key, lack in missing.items()})
+
+    change = raised(())
     if change is not None:
-        yield change
+        first = sorted((of for of in ahead if of.uid in needed), key=lambda of: sorted(needed[of.uid].values()))
+        yield replace(change, further=for_others_too(case, first, raised))
 
 
 def _raised(case: WaitingCase, missing: Mapping[tuple[str, str], int]) -> Change | None:

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from arranger.model.job import Path
+from arranger.model.job import Path, TopologyMode
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import PodShape
 from arranger.model.quantity import amount_text
@@ -294,9 +294,10 @@ def _alike(case: WaitingCase) -> list[str]:
 
 def _largest(case: WaitingCase, asked: Mapping[str, int]) -> str:
     """The largest node that the pod may run on, for these amounts; "" for none. Of equal ones, one in the domain of the
-    job's topology with most nodes."""
+    job's topology with most nodes. Where other pods bind it to a domain, only nodes there are of use."""
     lack, nodes = case.lack, case.state.nodes
     names = (sorted(lack.candidates) if lack is not None else ()) or _alike(case)
+    names = _bound_to(case, names) or names
     domains = {name: _domain(case, name) for name in names}
     sizes = Counter(domain for domain in domains.values() if domain)
     best = ((-1, 0.0, 0), "")
@@ -305,6 +306,20 @@ def _largest(case: WaitingCase, asked: Mapping[str, int]) -> str:
         parts = [there.get(of, 0) / value for of, value in asked.items()]
         best = max(best, ((sum(part >= 1 for part in parts), sum(parts), sizes[domains[name]]), name))
     return best[1]
+
+
+def _bound_to(case: WaitingCase, names: Iterable[str]) -> list[str]:
+    """The nodes, of these and of those of its pods, in the domains of a required topology in which the pods are that
+    the next one joins; empty if it joins none."""
+    spec, nodes, number = case.spec, case.state.nodes, case.lack.group if case.lack is not None else 0
+    of_group = spec.groups[number].topology
+    topology = of_group or spec.topology
+    if topology is None or topology.mode != TopologyMode.REQUIRED:
+        return []
+    own = {node for (of, _), node in case.job.placements.items() if of_group is None or of == number}
+    own = {node for node in own if nodes.has(node)}
+    domains = {_domain(case, node) for node in own} - {()}
+    return [name for name in sorted({*names, *own}) if _domain(case, name) in domains]
 
 
 def _domain(case: WaitingCase, name: str) -> Path:

@@ -1,7 +1,7 @@
 """Changes to Queues and to the job's namespace: what keeps the job out of its queue, and limits."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -28,6 +28,7 @@ from arranger.replay.explain.candidate_changes.change import (
     least_of_each,
     reverting,
 )
+from arranger.replay.explain.candidate_changes.in_line import for_others_too
 from arranger.replay.explain.candidate_changes.job import own_edits, raised_quotas
 from arranger.replay.explain.cluster_context import NamespaceEdit, QueueEdit
 from arranger.replay.reading.edits import (
@@ -104,11 +105,12 @@ class _Limit(NamedTuple):
     unused: bool = False
 
 
-def raised_queues(case: WaitingCase) -> Family:
+def raised_queues(case: WaitingCase, others: Sequence[JobRecord] = ()) -> Family:
     """Raise the limits on the way from the job's queue to the root, each as little as the quorum needs it, or one more
     pod. Others below the same limit may give room to the job, so less may be enough than beside all of them. What keeps
-    the job waiting then is changed with them: quotas of its namespace, and guarantees of other queues."""
-    limits = list(_limits(case))
+    the job waiting then is changed with them: quotas of its namespace, and guarantees of other queues.
+    For `others`, jobs ahead, limits are raised by as much more at most as they need."""
+    limits = list(_limits(case, others))
     if not limits:
         return Family(())
     quotas = next(raised_quotas(case), None)
@@ -172,14 +174,26 @@ def _unused_guarantees(state: State, job: JobRecord, resource: str) -> list[tupl
     return [(-left, name) for left, name in sorted(found) if left < 0]
 
 
-def _limits(case: WaitingCase) -> Iterator[_Limit]:
-    """The limits on the job's way to the root that its quorum, or one more pod, doesn't fit into."""
+def raised_for_others_too(case: WaitingCase) -> Change | None:
+    """The same for jobs ahead too that wait for one of these limits, the smallest first."""
+    limits, amounts = list(_limits(case)), dict[str, int]()
+    for job in case.ahead if limits else ():
+        lacked = [] if job.placements else [_lacked(case, job)]
+        amounts[job.uid] = sum(_of_others(lacked, limit.queue, limit.resource) for limit in limits)
+    others = sorted((job for job in case.ahead if amounts.get(job.uid)), key=lambda job: amounts[job.uid])
+    return for_others_too(case, others, lambda some: raised_queues(case, some).alone[-1])
+
+
+def _limits(case: WaitingCase, others: Sequence[JobRecord] = ()) -> Iterator[_Limit]:
+    """The limits on the job's way to the root that its quorum, or one more pod, doesn't fit into; up to what `others`
+    need beside it."""
     assert case.lack is not None and case.lack.quota is not None
     job, state = case.job, case.state
     lacks = (case.lack.quota, *quorum_lacks(state, job, case.policies.pod_policy(job, case.config), case.lack.group))
     needed = _needed(lacks, LimitKind.CAPABILITY, LimitKind.GUARANTEES)
     needed |= non_preemptible_amounts(_needed(lacks, LimitKind.NON_PREEMPTIBLE).items())
     begins = any(lack.limit == LimitKind.MAX_RUNNING for lack in lacks)
+    beside = partial(_of_others, [_lacked(case, of) for of in others])
     for name in state.queue_tree.paths.get(queue_of(state, job), ()):
         seen = state.queues.get(name)
         if seen is None or seen.spec is None:
@@ -188,10 +202,28 @@ def _limits(case: WaitingCase) -> Iterator[_Limit]:
         for resource, limit in (*seen.spec.capability, *non_preemptible_amounts(seen.spec.most_non_preemptible)):
             most = used.get(resource, 0) + needed.get(resource, 0)
             if resource in needed and most > limit:
+                most += beside(name, resource)
                 yield _Limit(name, resource, values_up_to(limit, most, part_of(state, job, resource_of(resource))))
         most = used.get(JOBS, 0) + 1
         if begins and seen.spec.max_running is not None and most > seen.spec.max_running:
-            yield _Limit(name, JOBS, values_up_to(seen.spec.max_running, most, 1))
+            yield _Limit(name, JOBS, values_up_to(seen.spec.max_running, most + beside(name, JOBS), 1))
+
+
+#: The queues on the way of a job without nodes to the root, and what it lacks of their limits, as resources of these.
+_Lacked = tuple[tuple[str, ...], Mapping[str, int]]
+
+
+def _lacked(case: WaitingCase, job: JobRecord) -> _Lacked:
+    state = case.state
+    lacks = quorum_lacks(state, job, case.policies.pod_policy(job, case.config), 0)
+    needed = _needed(lacks, LimitKind.CAPABILITY, LimitKind.GUARANTEES)
+    needed |= non_preemptible_amounts(_needed(lacks, LimitKind.NON_PREEMPTIBLE).items())
+    return state.queue_tree.paths.get(queue_of(state, job), ()), needed | {JOBS: 1}
+
+
+def _of_others(others: Iterable[_Lacked], queue: str, resource: str) -> int:
+    """How much of a limit of a queue others lack."""
+    return sum(lacked.get(resource, 0) for way, lacked in others if queue in way)
 
 
 def _needed(lacks: Sequence[QuotaLack], *limits: LimitKind) -> dict[str, int]:
