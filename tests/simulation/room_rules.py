@@ -17,7 +17,7 @@ from arranger.model.pod import TERMINAL, Phase
 from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode, QueueSpec
 from arranger.model.quota import LimitKind
 from arranger.projections import snapshot
-from arranger.projections.derived.awaited_room import takes_none
+from arranger.projections.derived.awaited_room import refused_by_dry_run, takes_none
 from arranger.projections.derived.departing import ends_by_itself, hanging
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs.parts import SlotKey
@@ -230,6 +230,8 @@ def could_take(state: State, config: CycleConfig, time_ms: int) -> Iterator[tupl
             continue  # those with nodes keep them where a limit was lowered
         if job.taken is not None and job.taken.in_vain is not None:
             continue  # `vain` checks whether that is so
+        if refused_by_dry_run(job):
+            continue  # others would give room in vain
         lower = [of for of in _lower(state, cycle, job) if of.placements and not _young(state, cycle, of)]
         if not may_be_guest(job, cycle.config):  # it takes none that another job waits for, at whatever time
             others = [of.decided for uid, of in state.reservations.items() if uid != job.uid]

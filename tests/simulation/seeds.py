@@ -50,6 +50,7 @@ _CHOSEN = (
     910003,
     14,
     9118,
+    7008,
 )
 
 FIXED = extent(_CHOSEN, soak=tuple(range(500)))
