@@ -252,13 +252,9 @@ def could_take(state: State, config: CycleConfig, time_ms: int) -> Iterator[tupl
 def misjudged_offer(state: State, time_ms: int) -> str:
     """How what the nodes offer to queues differs from what it is, added up node by node; empty if it doesn't. On a node
     that has or offers less than is used there, what jobs hold is in it, so that nobody loses a share for that; except
-    where all their pods have ended, for the moment until they have."""
-    ours, others = defaultdict[str, Counter[str]](Counter), defaultdict[str, Counter[str]](Counter)
-    for job in state.jobs.values():
-        for (group, _), node in job.placements.items():
-            ours[node].update(dict(job.valid_spec.groups[group].shape.requests))
-    for assumed in state.assumed.values():
-        ours[assumed.node].update(dict(assumed.requests))
+    where all their pods have ended, for the moment until they have. Beyond what queues use it is at most what the open
+    nodes have left beside that: on another node nobody gets what isn't used there."""
+    ours, others = _counted(state), defaultdict[str, Counter[str]](Counter)
     for pod in state.pods.values():
         if pod.node and pod.owner is None and pod.asks is None and pod.phase not in TERMINAL:
             others[pod.node].update(dict(pod.requests))
@@ -266,18 +262,32 @@ def misjudged_offer(state: State, time_ms: int) -> str:
         pod, facts = state.pods[uid], state.nodes.facts_of(state.pods[uid].node)
         if leaves(state, pod) and facts is not None and facts.ready and not facts.cordoned:  # its room is nobody's
             others[pod.node].update(dict(pod.requests))
-    total, offer = Counter[str](), offered(state, time_ms)
+    total, left_over, offer = Counter[str](), Counter[str](), offered(state, time_ms)
     for name, row in state.nodes.rows.items():
         facts, amounts = state.nodes.facts_of(name), state.nodes.amounts(row)
+        has = dict(facts.allocatable) if facts is not None and facts.ready and not facts.cordoned else {}
+        left_over.update({of: max(has.get(of, 0) - others[name][of] - ours[name][of], 0) for of in offer})
         if all(used <= others[name][of] for of, (used, _) in amounts.items() if of != "pods"):
             ours.pop(name, None)
-        has = dict(facts.allocatable) if facts is not None and facts.ready and not facts.cordoned else {}
         short = not has or any(used > has.get(of, 0) for of, (used, _) in amounts.items() if of != "pods")
         for of in offer:
             left = has.get(of, 0) - others[name][of]
             total[of] += max(left, ours[name][of]) if short else left
     wrong = {of: (amount, max(total[of], 0)) for of, amount in offer.items() if amount != max(total[of], 0)}
-    return f"what the nodes offer to queues isn't what they have, or what jobs hold: {wrong}" if wrong else ""
+    if wrong:
+        return f"what the nodes offer to queues isn't what they have, or what jobs hold: {wrong}"
+    used = sum(map(Counter[str], state.queue_use.own.values()), Counter[str]())
+    beyond = {of: (offer[of], used[of], left) for of, left in left_over.items() if offer[of] - used[of] > left}
+    return f"more is offered than what queues use and open nodes have left: {beyond}" if beyond else ""
+
+
+def _counted(state: State) -> dict[str, Counter[str]]:
+    """Node → what queues count there."""
+    found = defaultdict[str, Counter[str]](Counter)
+    for job in state.jobs.values():
+        for (group, _), node in () if job.slots.done else job.placements.items():
+            found[node].update(dict(job.valid_spec.groups[group].shape.requests))
+    return found
 
 
 # --- who may give room -------------------------------------------------------------------------------------
