@@ -1,6 +1,7 @@
 """The rules of who gives room to whom, beside the product's own, on the state on which a cycle was taken."""
 
 import itertools
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
@@ -14,7 +15,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP, CleanPodPolicy, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.pod import TERMINAL, Phase
-from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode, QueueSpec
+from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode, QueueSpec, QueueState
 from arranger.model.quota import LimitKind
 from arranger.projections import snapshot
 from arranger.projections.derived.awaited_room import takes_none
@@ -38,7 +39,7 @@ from arranger.scheduling.room.preemption import PreemptionSearch
 from arranger.scheduling.room.reservations import Reservations, may_be_guest
 from arranger.scheduling.room.vacating import Vacating, leaving
 from arranger.scheduling.search.placer import Placer
-from tests.simulation.queue_rules import KEPT, beyond_limits, name_of, way_of
+from tests.simulation.queue_rules import KEPT, beyond_limits, name_of, use_of_queues, way_of
 
 #: All parts of so few units are tried: there are 31 of five.
 _UNITS = 5
@@ -279,6 +280,35 @@ def misjudged_offer(state: State, time_ms: int) -> str:
     used = sum(map(Counter[str], state.queue_use.own.values()), Counter[str]())
     beyond = {of: (offer[of], used[of], left) for of, left in left_over.items() if offer[of] - used[of] > left}
     return f"more is offered than what queues use and open nodes have left: {beyond}" if beyond else ""
+
+
+def given_away(state: State, time_ms: int) -> Counter[str]:
+    """Resource → how much more than the nodes offer is used and kept for guarantees together. No cycle lifts it. Empty
+    where a node has less than is used there: that a part of it leaves lessens the offer only for the next cycle; and
+    where a job with nodes is in a queue without a way to the root, which no limit keeps from more."""
+    names = [name for name in state.queues if spec_of(state, name).guarantee and way_of(state, name)]
+    if not all(way_of(state, name_of(state, job)) for job in state.jobs.values() if job.placements):
+        return Counter()
+    amounts = [state.nodes.amounts(row) for row in state.nodes.rows.values()] if names else []
+    if not names or any(used > has for of in amounts for name, (used, has) in of.items() if name != "pods"):
+        return Counter()
+    used, kept, offer = use_of_queues(state), Counter[str](), offered(state, time_ms)
+    closed = {name for name in state.queues if spec_of(state, name).state == QueueState.CLOSED}
+    for resource in dict.fromkeys(of for name in names for of, _ in spec_of(state, name).guarantee):
+
+        def held(name: str, of: str = resource) -> int:
+            below = [other for other in state.queues if spec_of(state, other).parent == name and way_of(state, other)]
+            mine = used.get(name, Counter())[of]
+            inside = mine + sum(held(other) - used.get(other, Counter())[of] for other in below)
+            spec = spec_of(state, name)
+            promised = dict(spec.guarantee).get(of, 0) if closed.isdisjoint(way_of(state, name)) else 0
+            return max(mine, min(max(inside, promised), dict(spec.capability).get(of, sys.maxsize)))
+
+        total = sum(own.get(resource, 0) for own in state.queue_use.own.values())
+        tops = [name for name in state.queues if way_of(state, name) == [name]]
+        more = sum(held(name) - used.get(name, Counter())[resource] for name in tops)
+        kept[resource] = max(total + more - offer.get(resource, 0), 0)
+    return kept
 
 
 def _counted(state: State) -> dict[str, Counter[str]]:

@@ -126,3 +126,21 @@ def test_room_kept_for_a_pod_that_may_still_come_beyond_what_an_open_node_has_is
     [name] = {pod.node for pod in of.state.assumed.values()}
     of.node(name, cpu=16, gpus=1)
     assert offer(of) == 9
+
+
+def test_who_takes_room_of_a_job_that_is_partly_on_a_closed_node_gets_no_more_than_that_leaves_open() -> None:
+    """What the job has on the closed node goes out of the offer with it: the rest would come out of a guarantee."""
+    of = world(nodes=3, gpus=4)
+    of.watch_queues()
+    of.queue("a", guarantee=((GPU, 4),))
+    of.queue("b")
+    low = running(of, "low", 8, of_queue="b", priority=1)
+    [closed, *_] = {*low.placements.values()}
+    of.node(closed, cpu=16, gpus=4, cordoned=True)
+    high = waiting(of, "high", 8, of_queue="b", priority=9)
+    of.settle()
+    assert (high.placements, low.stage) == ({}, Stage.RUNNING)
+    small = waiting(of, "small", 4, of_queue="b", priority=9)
+    of.settle()
+    assert (small.stage, len(low.placements)) == (Stage.RUNNING, 0)
+    assert running(of, "mine", 4, of_queue="a").stage == Stage.RUNNING

@@ -27,7 +27,7 @@ def offered(state: State, time_ms: int) -> Mapping[str, int]:
     more: a projection that began at a snapshot doesn't know of it. What is held beyond an open node's amounts is
     offered, and what pods hold that should be gone by `time_ms` (milliseconds since 1970) isn't."""
     nodes, others = state.nodes, state.queue_use.others
-    opened = remembered(nodes.facts_version, "open", lambda: _open(nodes))
+    opened = _opened(nodes)
     found = dict(remembered(nodes.facts_version, "offered", lambda: _provided(nodes)))
     _add(found, state.queue_use.others_total.items(), -1)
     behind = [pod for pod in _left_behind(state, time_ms) if pod.node in opened]
@@ -40,6 +40,18 @@ def offered(state: State, time_ms: int) -> Mapping[str, int]:
             if resource in found:
                 found[resource] += max(amount - int(there[nodes.columns[resource]]), 0)
     return {name: max(amount, 0) for name, amount in found.items()}
+
+
+def closed_nodes(nodes: NodeTable) -> frozenset[str]:
+    """The names of the nodes that aren't open and on which something is held: what leaves there isn't offered."""
+    opened = _opened(nodes)
+    if len(opened) == len(nodes.rows):
+        return frozenset()  # as nearly always
+    return frozenset([name for name, row in nodes.rows.items() if name not in opened and nodes.holders[row]])
+
+
+def _opened(nodes: NodeTable) -> frozenset[str]:
+    return remembered(nodes.facts_version, "open", lambda: _open(nodes))
 
 
 def _left_behind(state: State, time_ms: int) -> Iterator[PodSeen]:
