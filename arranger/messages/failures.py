@@ -153,7 +153,9 @@ def _of_room(short: f.ShortageFacts | None) -> str:
         return f"{fewer}correct {ruled_out} of its pods, or add nodes that match"
     if absent := _absent(short):
         return f"correct the request of {few(absent, 3)}, which no node has, or add nodes that have it"
-    less = f"request less for a pod{_offered(short)}, {_FEWER}, or add nodes that hold it"
+    by_domain = isinstance(short, f.LackOfNodes) and short.topology is not None
+    wider = "let its topology be Preferred or have larger domains, " if by_domain else ""
+    less = f"request less for a pod{_offered(short)}, {_FEWER}, {wider}or add nodes that hold it"
     return f"{less}, or correct {ruled_out} of its pods" if ruled_out else less
 
 

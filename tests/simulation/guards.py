@@ -379,6 +379,19 @@ def _no_limits_in_cycles() -> Iterator[None]:
 
 
 @contextmanager
+def _offers_assumed_pods() -> Iterator[None]:
+    """What is kept for pods that may still come to closed or overbooked nodes is offered, as what jobs hold there."""
+    held_on = queue_offer._held_on
+
+    def more(state: State, names: Any) -> Iterator[Any]:
+        yield from held_on(state, names)
+        yield from [(pod.node, pod.requests) for pod in state.assumed.values() if pod.node in names]
+
+    with mock.patch.object(queue_offer, "_held_on", more):
+        yield
+
+
+@contextmanager
 def _one_holds_up_all() -> Iterator[None]:
     """The first job without room in a cycle holds up the others, whose reason then isn't true."""
     quorum = Placer.quorum
@@ -603,6 +616,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "what LimitRanges give to containers": _without(runtime_classes, "_defaults", NO_DEFAULTS),
     "the limits of a queue": _without(queue_membership, "beyond_its_queue", ""),
     "that what jobs hold beyond their node is offered": _without(queue_offer, "_overbooked", frozenset()),
+    "that what no queue counts isn't offered": _offers_assumed_pods,
     "that no cycle exceeds the limits of a queue": _no_limits_in_cycles,
     "that jobs which can't be preempted don't borrow": lambda: mock.patch.object(
         QueueSpec, "most_non_preemptible", property(lambda _: ())

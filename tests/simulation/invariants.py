@@ -114,6 +114,8 @@ class Oracle:
         self.promises = Promises(world.cycle_config, hit=world.faults.hit)
         #: Whether room of pods that never came was freed between a cycle and its entry.
         self._late = False
+        #: What is used and kept for guarantees beyond what the nodes offer, before a cycle's entry.
+        self._given_away = Counter[str]()
         #: Whether this epoch lost its tail, and how many cycles were taken on a state of such a tail and came once the
         #: log was trimmed beyond their base: then it can't tell that it never had that state.
         self._lost_tail = False
@@ -277,6 +279,7 @@ class Oracle:
         ):
             raise Violation(problem)
         if cycle is not None and cycle.base == entry.first - 1 and entry.batch.writer.startswith("scheduler@"):
+            self._given_away = room_rules.given_away(self.state, cycle.time_ms)
             for uid, problem in room_rules.taken_before(self.state, cycle, entry.batch.events):
                 raise Violation(problem, job=uid)
             for rule in (passed_at_limits, passed_by_submitters):
@@ -310,6 +313,8 @@ class Oracle:
         void = [verdict.reason for verdict in verdicts if not verdict.accepted]
         if void:
             raise Violation(f"a cycle decided what is void on its own state: {', '.join(void)}")
+        if lost := room_rules.given_away(self.state, cycle.time_ms) - self._given_away:
+            raise Violation(f"a cycle gives away what is kept for guarantees: {dict(lost)}")
         for event in entry.batch.events:
             if isinstance(event, k.Waits) and (pods := joins_nobody(self.state.jobs[event.job_uid], event)):
                 raise Violation(f"pods wait to join others, of which none is there: {pods}", job=event.job_uid)

@@ -1,6 +1,7 @@
 """The rules of who gives room to whom, beside the product's own, on the state on which a cycle was taken."""
 
 import itertools
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
@@ -14,7 +15,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP, CleanPodPolicy, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.pod import TERMINAL, Phase
-from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode, QueueSpec
+from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode, QueueSpec, QueueState
 from arranger.model.quota import LimitKind
 from arranger.projections import snapshot
 from arranger.projections.derived.awaited_room import refused_by_dry_run, takes_none
@@ -40,7 +41,7 @@ from arranger.scheduling.room.preemption import PreemptionSearch
 from arranger.scheduling.room.reservations import Reservations
 from arranger.scheduling.room.vacating import Vacating, leaving
 from arranger.scheduling.search.placer import Placer
-from tests.simulation.queue_rules import KEPT, beyond_limits, name_of, way_of
+from tests.simulation.queue_rules import KEPT, beyond_limits, name_of, use_of_queues, way_of
 
 #: All parts of so few units are tried: there are 31 of five.
 _UNITS = 5
@@ -256,13 +257,9 @@ def could_take(state: State, config: CycleConfig, time_ms: int) -> Iterator[tupl
 def misjudged_offer(state: State, time_ms: int) -> str:
     """How what the nodes offer to queues differs from what it is, added up node by node; empty if it doesn't. On a node
     that has or offers less than is used there, what jobs hold is in it, so that nobody loses a share for that; except
-    where all their pods have ended, for the moment until they have."""
-    ours, others = defaultdict[str, Counter[str]](Counter), defaultdict[str, Counter[str]](Counter)
-    for job in state.jobs.values():
-        for (group, _), node in job.placements.items():
-            ours[node].update(dict(job.valid_spec.groups[group].shape.requests))
-    for assumed in state.assumed.values():
-        ours[assumed.node].update(dict(assumed.requests))
+    where all their pods have ended, for the moment until they have. Beyond what queues use it is at most what the open
+    nodes have left beside that: on another node nobody gets what isn't used there."""
+    ours, others = _counted(state), defaultdict[str, Counter[str]](Counter)
     for pod in state.pods.values():
         if pod.node and pod.owner is None and pod.asks is None and pod.phase not in TERMINAL:
             others[pod.node].update(dict(pod.requests))
@@ -270,18 +267,61 @@ def misjudged_offer(state: State, time_ms: int) -> str:
         pod, facts = state.pods[uid], state.nodes.facts_of(state.pods[uid].node)
         if leaves(state, pod) and facts is not None and facts.ready and not facts.cordoned:  # its room is nobody's
             others[pod.node].update(dict(pod.requests))
-    total, offer = Counter[str](), offered(state, time_ms)
+    total, left_over, offer = Counter[str](), Counter[str](), offered(state, time_ms)
     for name, row in state.nodes.rows.items():
         facts, amounts = state.nodes.facts_of(name), state.nodes.amounts(row)
+        has = dict(facts.allocatable) if facts is not None and facts.ready and not facts.cordoned else {}
+        left_over.update({of: max(has.get(of, 0) - others[name][of] - ours[name][of], 0) for of in offer})
         if all(used <= others[name][of] for of, (used, _) in amounts.items() if of != "pods"):
             ours.pop(name, None)
-        has = dict(facts.allocatable) if facts is not None and facts.ready and not facts.cordoned else {}
         short = not has or any(used > has.get(of, 0) for of, (used, _) in amounts.items() if of != "pods")
         for of in offer:
             left = has.get(of, 0) - others[name][of]
             total[of] += max(left, ours[name][of]) if short else left
     wrong = {of: (amount, max(total[of], 0)) for of, amount in offer.items() if amount != max(total[of], 0)}
-    return f"what the nodes offer to queues isn't what they have, or what jobs hold: {wrong}" if wrong else ""
+    if wrong:
+        return f"what the nodes offer to queues isn't what they have, or what jobs hold: {wrong}"
+    used = sum(map(Counter[str], state.queue_use.own.values()), Counter[str]())
+    beyond = {of: (offer[of], used[of], left) for of, left in left_over.items() if offer[of] - used[of] > left}
+    return f"more is offered than what queues use and open nodes have left: {beyond}" if beyond else ""
+
+
+def given_away(state: State, time_ms: int) -> Counter[str]:
+    """Resource → how much more than the nodes offer is used and kept for guarantees together. No cycle lifts it. Empty
+    where a node has less than is used there: that a part of it leaves lessens the offer only for the next cycle; and
+    where a job with nodes is in a queue without a way to the root, which no limit keeps from more."""
+    names = [name for name in state.queues if spec_of(state, name).guarantee and way_of(state, name)]
+    if not all(way_of(state, name_of(state, job)) for job in state.jobs.values() if job.placements):
+        return Counter()
+    amounts = [state.nodes.amounts(row) for row in state.nodes.rows.values()] if names else []
+    if not names or any(used > has for of in amounts for name, (used, has) in of.items() if name != "pods"):
+        return Counter()
+    used, kept, offer = use_of_queues(state), Counter[str](), offered(state, time_ms)
+    closed = {name for name in state.queues if spec_of(state, name).state == QueueState.CLOSED}
+    for resource in dict.fromkeys(of for name in names for of, _ in spec_of(state, name).guarantee):
+
+        def held(name: str, of: str = resource) -> int:
+            below = [other for other in state.queues if spec_of(state, other).parent == name and way_of(state, other)]
+            mine = used.get(name, Counter())[of]
+            inside = mine + sum(held(other) - used.get(other, Counter())[of] for other in below)
+            spec = spec_of(state, name)
+            promised = dict(spec.guarantee).get(of, 0) if closed.isdisjoint(way_of(state, name)) else 0
+            return max(mine, min(max(inside, promised), dict(spec.capability).get(of, sys.maxsize)))
+
+        total = sum(own.get(resource, 0) for own in state.queue_use.own.values())
+        tops = [name for name in state.queues if way_of(state, name) == [name]]
+        more = sum(held(name) - used.get(name, Counter())[resource] for name in tops)
+        kept[resource] = max(total + more - offer.get(resource, 0), 0)
+    return kept
+
+
+def _counted(state: State) -> dict[str, Counter[str]]:
+    """Node → what queues count there."""
+    found = defaultdict[str, Counter[str]](Counter)
+    for job in state.jobs.values():
+        for (group, _), node in () if job.slots.done else job.placements.items():
+            found[node].update(dict(job.valid_spec.groups[group].shape.requests))
+    return found
 
 
 # --- who may give room -------------------------------------------------------------------------------------

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from arranger.messages.failures import failure_remedy_text
 from arranger.model.job import Topology
 from arranger.model.node import Taint
 from arranger.model.pod import HostPort, PodRules, PodTerm, Requirement, SpreadRule
@@ -158,6 +160,53 @@ def test_what_its_own_selector_keeps_waiting_is_kept_by_that() -> None:
     world.job("j", leader=shape(cpu=1, selector={"gpu": "h100"}))
     world.cycle()
     assert _kept_by(world) == KeptBy.SELECTION
+
+
+@pytest.mark.parametrize("cordoned", [False, True])
+def test_what_no_rack_of_its_own_selection_could_hold_is_kept_by_the_nodes(cordoned: bool) -> None:
+    """It was said to select none of the nodes: those that it does were counted as fitting one pod alone."""
+    world = World()
+    for number in range(8):
+        pool = {"gpu": "h100" if number < 5 else "l40"}
+        world.node(f"n{number}", gpus=8, cordoned=cordoned, labels={"rack": f"r{number // 3}"} | pool)
+    pod = shape(gpus=8, selector={"gpu": "h100"})
+    world.job("j", workers=4, worker=pod, min_workers=4, equals=True, topologies={"": Topology(("rack",))})
+    world.cycle()
+    assert _kept_by(world) == KeptBy.INFEASIBLE
+    world.pass_time(world.config.infeasible_grace_ms / 1000 + 1)
+    world.settle()
+    [job] = world.state.jobs.values()
+    assert job.decided is not None
+    assert failure_remedy_text(job.decided).startswith(
+        "request less for a pod, need fewer pods at once (minWorkersNum, minCount), let its topology be Preferred or "
+        "have larger domains, or add nodes that hold it, or correct the nodeSelector of its pods"
+    )
+
+
+@pytest.mark.parametrize(
+    "rules", [APART_BY_ZONE, PodRules(spread=(SpreadRule(ZONE, 1, OWN),))], ids=["apart", "spread"]
+)
+def test_what_its_own_rules_keep_from_the_nodes_that_it_selects_is_not_kept_by_its_selection(rules: PodRules) -> None:
+    world = World(config=msgspec.structs.replace(CONFIG, search_steps=20_000))
+    for number in range(6):
+        pool = {"gpu": "h100" if number < 4 else "l40"}
+        world.node(f"n{number}", gpus=4, labels={ZONE: "z0" if number < 3 else f"z{number}"} | pool)
+    pod = shape(gpus=4, selector={"gpu": "h100"}, rules=rules, labels={"app": "j"})
+    world.job("j", workers=4, worker=pod, min_workers=4, equals=True)
+    world.cycle()
+    assert _kept_by(world) != KeptBy.SELECTION
+
+
+def test_what_fits_no_rack_now_is_kept_by_room_and_not_by_its_selection() -> None:
+    world = World()
+    for number in range(6):
+        world.node(f"n{number}", gpus=8, labels={"rack": f"r{number // 2}", "gpu": "h100" if number < 4 else "l40"})
+    for number in (0, 2):
+        world.pod(f"p{number}", f"n{number}", gpus=8)
+    pod = shape(gpus=8, selector={"gpu": "h100"})
+    world.job("j", workers=2, worker=pod, min_workers=2, equals=True, topologies={"": Topology(("rack",))})
+    world.cycle()
+    assert _kept_by(world) == KeptBy.ROOM
 
 
 def test_what_lacks_room_on_any_node_is_kept_by_room() -> None:

@@ -22,6 +22,8 @@ ONE_JOB: Requests = ((JOBS, 1),)
 #: What jobs use that can't be preempted is counted once more, as resources with names that begin with this, as no
 #: resource's name does.
 _NON_PREEMPTIBLE = "!"
+#: The same of what leaves the offer with a job.
+_OFFERED = "+"
 
 #: Queue → resource → amount in its unit, without zeros. The amounts of a queue are replaced and never modified, so that
 #: copies share them.
@@ -156,6 +158,16 @@ def non_preemptible_amounts(amounts: Iterable[tuple[str, int]]) -> Requests:
 def is_non_preemptible(name: str) -> bool:
     """Whether a name is one of `non_preemptible_amounts`."""
     return name.startswith(_NON_PREEMPTIBLE)
+
+
+def offered_amounts(amounts: Iterable[tuple[str, int]]) -> Requests:
+    """These amounts as a part of what the nodes offer, for what leaves it together with the use of a queue."""
+    return tuple([(_OFFERED + resource, amount) for resource, amount in amounts])
+
+
+def offered_resource(name: str) -> str:
+    """The resource of a name of `offered_amounts`; empty for other names."""
+    return name[len(_OFFERED) :] if name.startswith(_OFFERED) else ""
 
 
 def resource_of(name: str) -> str:

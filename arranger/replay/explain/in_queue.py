@@ -157,11 +157,13 @@ def _kept_by(case: WaitingCase, shortfall: Shortfall | None, no_room: KeptBy) ->
 
 #: Limits whose rest goes to the first in the order.
 _FIRST_IN_ORDER = (LimitKind.QUOTA, LimitKind.CAPABILITY, LimitKind.GUARANTEES, LimitKind.NON_PREEMPTIBLE)
-#: Reasons that are the job's own selection of nodes, that nodes are closed, and that they lack room.
+#: Reasons that are the job's own selection of nodes, that nodes are closed, and that they lack room: a node that would
+#: take the next pod alone lacks room for the others, in its domain or by their own rules.
 _OF_SELECTION = frozenset({ReasonKind.NODE_SELECTOR, ReasonKind.NODE_AFFINITY})
 _OF_CLOSED = frozenset({ReasonKind.NOT_READY, ReasonKind.CORDONED, ReasonKind.TAINT})
 _OF_ROOM = frozenset(
     {
+        ReasonKind.FITS,
         ReasonKind.INSUFFICIENT,
         ReasonKind.RESERVED,
         ReasonKind.REST_OF_QUORUM,
@@ -182,7 +184,7 @@ def _by_nodes(case: WaitingCase, shortfall: Shortfall, no_room: KeptBy) -> KeptB
 
 def _without_node(case: WaitingCase, shortfall: Shortfall, no_room: KeptBy) -> KeptBy:
     """What keeps a job from all nodes: `no_room` if they lack room for it, which says whose doing that is."""
-    kinds = {of.kind for of, _ in shortfall.reasons} - {ReasonKind.FITS}
+    kinds = {of.kind for of, _ in shortfall.reasons}
     if no_room not in (KeptBy.ROOM, KeptBy.INFEASIBLE) or not kinds:
         return no_room
     closed = not kinds.isdisjoint(_OF_CLOSED) and closed_with_room(case.state, case.job, shortfall.group)

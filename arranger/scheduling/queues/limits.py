@@ -21,7 +21,13 @@ from arranger.model.job import PodGroup
 from arranger.model.queue import Amounts
 from arranger.model.quota import LimitKind, QuotaLack
 from arranger.projections.queues.tree import QueueTree
-from arranger.projections.queues.use import JOBS, is_non_preemptible, non_preemptible_amounts, resource_of
+from arranger.projections.queues.use import (
+    JOBS,
+    is_non_preemptible,
+    non_preemptible_amounts,
+    offered_resource,
+    resource_of,
+)
 from arranger.projections.state import State
 from arranger.scheduling.queues.fair_shares import ROOT
 from arranger.scheduling.queues.offer import offered
@@ -135,6 +141,10 @@ class _Resource:
             inside[parents[at]] += _holds(inside[at], self._used[at], promised[at], most[at])
         return inside
 
+    def offer(self, amount: int) -> None:
+        """The nodes offer so much more, or less."""
+        self._total += amount
+
     def use(self, at: int, amount: int) -> None:
         """The own jobs of a queue use so much more, or less."""
         way, used, inside = self._ways[at], self._used, self._inside
@@ -205,7 +215,12 @@ class QueueRoom:
         return self._limits.limited[at] if at is not None else ()
 
     def use(self, name: str, resource: str, amount: int) -> None:
-        """The jobs of a queue use so much more; less, if that is undone."""
+        """The jobs of a queue use so much more; less, if that is undone. A name of `offered_amounts` says how much more
+        the nodes offer."""
+        if offered_name := offered_resource(resource):
+            if offered_name in self._resources:
+                self._resources[offered_name].offer(amount)
+            return
         of = self._resources.get(resource)
         if of is not None:
             of.use(self._limits.at.get(name, _ROOT), amount)

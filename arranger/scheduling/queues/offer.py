@@ -5,7 +5,8 @@ one that all of their pods tolerate. What pods of other programs hold there is n
 as in KAI's division of resources. So the offer stays the same while a job ends, whichever of its pods have ended, and
 whichever still hold their room. What jobs hold on a node beyond what it offers is in the offer too, as it is in their
 use: on a node that isn't open, has lost a GPU, or whose device plugin restarts. So they take nothing from the other
-nodes, and lose no share for it.
+nodes, and lose no share for it. What no queue counts isn't in the offer there: an assumed pod, or a job whose pods show
+its success. Else others would get as much on the other nodes, and with it what is guaranteed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -26,7 +27,7 @@ def offered(state: State, time_ms: int) -> Mapping[str, int]:
     more: a projection that began at a snapshot doesn't know of it. What is held beyond an open node's amounts is
     offered, and what pods hold that should be gone by `time_ms` (milliseconds since 1970) isn't."""
     nodes, others = state.nodes, state.queue_use.others
-    opened = remembered(nodes.facts_version, "open", lambda: _open(nodes))
+    opened = _opened(nodes)
     found = dict(remembered(nodes.facts_version, "offered", lambda: _provided(nodes)))
     _add(found, state.queue_use.others_total.items(), -1)
     behind = [pod for pod in _left_behind(state, time_ms) if pod.node in opened]
@@ -39,6 +40,18 @@ def offered(state: State, time_ms: int) -> Mapping[str, int]:
             if resource in found:
                 found[resource] += max(amount - int(there[nodes.columns[resource]]), 0)
     return {name: max(amount, 0) for name, amount in found.items()}
+
+
+def closed_nodes(nodes: NodeTable) -> frozenset[str]:
+    """The names of the nodes that aren't open and on which something is held: what leaves there isn't offered."""
+    opened = _opened(nodes)
+    if len(opened) == len(nodes.rows):
+        return frozenset()  # as nearly always
+    return frozenset([name for name, row in nodes.rows.items() if name not in opened and nodes.holders[row]])
+
+
+def _opened(nodes: NodeTable) -> frozenset[str]:
+    return remembered(nodes.facts_version, "open", lambda: _open(nodes))
 
 
 def _left_behind(state: State, time_ms: int) -> Iterator[PodSeen]:
@@ -94,16 +107,13 @@ def _has_ours(nodes: NodeTable, row: int, others: Mapping[str, int]) -> bool:
 
 
 def _held_on(state: State, names: Set[str]) -> Iterator[tuple[str, Requests]]:
-    """The requests of each slot, and of each assumed pod, on these nodes, with its node."""
+    """The requests of each slot on these nodes that its queue counts, with its node."""
     for job in state.jobs.values():
-        if names.isdisjoint(job.placements.values()):  # as those of most jobs
+        if job.slots.done or names.isdisjoint(job.placements.values()):  # as those of most jobs
             continue
         for slot, node in job.placements.items():
             if node in names:
                 yield node, requests_of(job, slot)
-    for assumed in state.assumed.values():
-        if assumed.node in names:
-            yield assumed.node, assumed.requests
 
 
 def _provided(nodes: NodeTable) -> Mapping[str, int]:

@@ -35,11 +35,11 @@ _WAITING = (Stage.PENDING, Stage.RESCHEDULING)
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     """One queue at one moment. Amounts are by resource, in base units.
 
-    `used` is what its jobs' placements and assumed pods hold, and `demand` that plus what its waiting jobs still
-    request; both include the queues below it, and `own_used` and `own_demand` don't. Jobs that can't use the queue, or
-    that a cycle doesn't consider, demand nothing, and no job demands a resource that is probably misspelt. `share` is
-    what it is entitled to now (`queues/fair_shares`), empty without a way to the root. `usage` is what its jobs and
-    those below used on average, if there is a half-life; 0 is left out.
+    `used` is what its jobs' placements hold, and `demand` that plus what its waiting jobs still request; both include
+    the queues below it, and `own_used` and `own_demand` don't. Jobs that can't use the queue, or that a cycle doesn't
+    consider, demand nothing, and no job demands a resource that is probably misspelt. `share` is what it is entitled to
+    now (`queues/fair_shares`), empty without a way to the root. `usage` is what its jobs and those below used on
+    average, if there is a half-life; 0 is left out.
 
     `waiting` counts the jobs without nodes that aren't suspended, `running` those with nodes, both including the queues
     below; `own_waiting` and `own_running` don't. `denials` counts its own waiting jobs that can't use it, by reason.

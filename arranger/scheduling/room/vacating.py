@@ -16,10 +16,10 @@ from arranger.events.kinds import PodSeen
 from arranger.model.job import DEFAULT_GRACE_S
 from arranger.projections.cluster.nodes import Amounts, Requests
 from arranger.projections.derived.departing import finishes_by_ms, grace_of, hanging, leave_by_ms, next_hanging_ms
-from arranger.projections.derived.queue_counts import queue_of, sum_by_group
+from arranger.projections.derived.queue_counts import queue_of, sum_by_group, sum_of
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord, holds, requests_of
-from arranger.projections.queues.use import JOBS
+from arranger.projections.queues.use import JOBS, offered_amounts
 from arranger.projections.state import State
 from arranger.projections.verdicts.ownership import awaits_own_pods, earlier_gone_ms, earlier_pods
 from arranger.projections.verdicts.preemption import leaves
@@ -29,6 +29,7 @@ from arranger.scheduling.placing.placement_try import Piece
 from arranger.scheduling.placing.pods import Placing
 from arranger.scheduling.queues.dominant_shares import pods_by_group
 from arranger.scheduling.queues.known_jobs import KnownPart, RowRooms
+from arranger.scheduling.queues.offer import closed_nodes
 
 
 class Vacated(NamedTuple):
@@ -167,10 +168,25 @@ class Vacating:
 
     def use_of(self, job: JobRecord) -> tuple[str, tuple[tuple[str, int], ...]]:
         """The queue of a job with nodes, and what it leaves of its limits."""
-        known, use = self._placing.jobs.of(job), tuple[tuple[str, int], ...]()
-        if self._placing.quotas.of_queues and not job.slots.done:
-            use = (*self._placing.quotas.counted(job, known.part(known.slots).amounts), (JOBS, 1))
-        return known.queue, use
+        known = self._placing.jobs.of(job)
+        return known.queue, self._use(job, known.part(known.slots), whole=True)
+
+    def _use(self, job: JobRecord, part: KnownPart, *, whole: bool) -> tuple[tuple[str, int], ...]:
+        """What a part of a job leaves of the limits of queues. What it has on nodes that aren't open is then offered no
+        more, so nobody gets it on others, out of what is guaranteed."""
+        quotas = self._placing.quotas
+        if not quotas.of_queues or job.slots.done:
+            return ()
+        use = (*quotas.counted(job, part.amounts), *(((JOBS, 1),) if whole else ()))
+        closed = self._closed
+        if not quotas.guarantees or not closed or closed.isdisjoint(job.placements.values()):
+            return use
+        there = [of for of in part.slots if job.placements.get(of) in closed]
+        return (*use, *offered_amounts(sum_of(job, there).items()))
+
+    @cached_property
+    def _closed(self) -> frozenset[str]:
+        return closed_nodes(self._state.nodes)
 
     def of_whole(self, job: JobRecord) -> Vacated:
         """What a job leaves that has no nodes any more."""
@@ -178,10 +194,9 @@ class Vacating:
 
     def of_job(self, job: JobRecord, slots: tuple[SlotKey, ...], *, whole: bool) -> Vacated:
         """What these slots of a job leave; with `whole` the job has no nodes any more."""
-        known, use = self._placing.jobs.of(job), tuple[tuple[str, int], ...]()
+        known = self._placing.jobs.of(job)
         part = known.part(slots)
-        if self._placing.quotas.of_queues and not job.slots.done:
-            use = (*self._placing.quotas.counted(job, part.amounts), *(((JOBS, 1),) if whole else ()))
+        use = self._use(job, part, whole=whole)
         if self._placing.view.neighbours is None:
             return Vacated(self._rooms_of(job, part), (), known.queue, use)
         held = [*self._held(job, slots)]
