@@ -141,7 +141,8 @@ def test_a_queue_is_stored_as_it_was_written_and_its_status_keeps_every_field(se
     assert kept["status"] == STATUS and status_digest(kept["status"]) == status_digest(STATUS)
     assert server.change("kept", {"spec": {"state": "Open"}})["metadata"]["generation"] == 2
     server.create(queue("bare"))
-    assert server.change("bare", {"spec": {"parent": "kept"}})["spec"] == {"parent": "kept"}
+    bare = server.change("bare", {"spec": {"parent": "kept"}})
+    assert bare["spec"] == {"parent": "kept", "weight": 1}  # the only default, which the table of queues shows
 
 
 def test_a_change_is_refused_as_a_creation_is(server: Server) -> None:
