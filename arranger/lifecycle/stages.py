@@ -239,11 +239,8 @@ def _leader_failed(job: JobRecord, leader: PodSeen, config: LifecycleConfig, tim
     policy, used, failed = spec.restart_of(LEADER_GROUP), _restarts_before(job, leader), leader.phase == Phase.FAILED
     if not failed and used <= policy.limit:
         return None
-    end, limit, window_s = (
-        f.PodEnd(words if failed else "", ended),
-        restart_limit(spec, LEADER_GROUP),
-        policy.window_s or 0,
-    )
+    end, window_s = f.PodEnd(words if failed else "", ended), policy.window_s or 0
+    limit = restart_limit(spec, LEADER_GROUP)
     if used + failed > policy.limit:
         return decide(job, R.RESTART_LIMIT, f.LeaderRestarts(end, 0 if failed else used, limit, window_s))
     back_off_ms = _back_off_ms(job, config, time_ms)

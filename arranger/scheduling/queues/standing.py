@@ -85,10 +85,10 @@ class QueueStanding:
         self._groups: dict[str, _Groups] = {}
         self._begun: list[tuple[str, JobRecord]] = []
         beyond, self._non_preemptible = beyond_limits(state, jobs), NonPreemptibleLeft(state)
-        limited = self._non_preemptible.limited(jobs)
+        limited, fair = self._non_preemptible.limited(jobs), bool(self._submitters.queues)
         for job in jobs:
             name = job.valid_spec.queue or queue_of(state, job)
-            line = self._submitters.line_of(name, job)
+            line = self._submitters.line_of(name, job) if fair else name
             of_line = self.lines.get(line)
             if of_line is None:
                 of_line = self.lines[line] = []
