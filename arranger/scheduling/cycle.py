@@ -409,7 +409,9 @@ def _try_quorum(placer: Placer, job: JobRecord, room: Room) -> PlacementTry | No
     if barred is None and room.in_vain(job, placer):
         return None
     tried = barred or placer.quorum(job)
-    if not tried.quorum_stands and barred is None:
+    if barred is not None:
+        tried = room.beside_limits(tried) or tried
+    elif not tried.quorum_stands:
         tried = room.backfill.quorum(tried) or room.make_room(tried) or tried
     if tried.quorum_stands:
         room.reservations.served(job)

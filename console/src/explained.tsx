@@ -186,7 +186,7 @@ const TAKES_NONE: Record<string, string> = {
   OwnWithinShare: "{jobs}: own jobs of a queue, which aren't above their part of its share",
   NotReclaimable: "{jobs}: in queues that aren't reclaimable",
   Unusable: "{jobs}: in queues that don't exist or have a problem, until that is mended",
-  Awaited: "the reservation of another job waits for the end of {jobs}",
+  Awaited: "the {reservations} for the end of {jobs}",
   TooLittle: "what others may give isn't enough: {jobs}",
   Nobody: "no other job has what it lacks where its pods may run",
 };
@@ -218,7 +218,8 @@ export function InQueue({ waiting }: { waiting: NonNullable<Explained["waiting"]
 function noRoom(one: NoRoom): string {
   const until = one.untilMs > 0 ? `, until ${clock(one.untilMs / 1000)} at the earliest` : "";
   const above = one.above ? `queue ${one.above}` : "its own queue";
-  return (TAKES_NONE[one.kind] ?? one.kind).replace("{jobs}", few(one.jobs)).replace("{above}", above).replace("{of}", one.resources.join(" and ")) + until;
+  const wait = one.hosts.length === 1 ? `reservation of ${few(one.hosts)} waits` : `reservations of ${few(one.hosts)} wait`;
+  return (TAKES_NONE[one.kind] ?? one.kind).replace("{reservations}", wait).replace("{jobs}", few(one.jobs)).replace("{above}", above).replace("{of}", one.resources.join(" and ")) + until;
 }
 
 type QueueAmount = NonNullable<NonNullable<Explained["waiting"]>["inQueue"]>["amounts"][number];

@@ -179,6 +179,7 @@ export interface NoRoom {
   untilMs: number;
   above: string;
   resources: string[];
+  hosts: string[];
 }
 export interface Explained {
   timeMs: number;

@@ -282,6 +282,10 @@ class Oracle:
             self._given_away = room_rules.given_away(self.state, cycle.time_ms)
             for uid, problem in room_rules.taken_before(self.state, cycle, entry.batch.events):
                 raise Violation(problem, job=uid)
+            if not any(isinstance(event, room_rules.Decision) for event in entry.batch.events):
+                of_cycle = (cycle.config, cycle.time_ms, entry.batch.events)
+                for uid, problem in room_rules.kept_by_borrowers(self.state, *of_cycle):
+                    raise Violation(problem, job=uid)
             for rule in (passed_at_limits, passed_by_submitters):
                 for uid, problem in rule(self.state, cycle, entry.batch.events):
                     raise Violation(problem, job=uid)
@@ -966,6 +970,7 @@ class Checks:
             if job.stage in (Stage.PENDING, Stage.RESCHEDULING) and job.schedule_state == ScheduleState.SUCCEED:
                 found.append((job.uid, f"{job.seen.name} is placed and doesn't start"))
         found += room_rules.could_take(state, world.cycle_config, state.time_ms)
+        found += room_rules.kept_by_borrowers(state, world.cycle_config, state.time_ms)
         return [*found, *(("", text) for text in overgrown(world))]
 
 

@@ -27,6 +27,7 @@ from arranger.projections.jobs.worker_groups import parted, with_whole
 from arranger.projections.state import Changes, State
 from arranger.projections.verdicts.ownership import awaits_own_pods
 from arranger.projections.verdicts.preemption import leaves
+from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.placing.needs import pods_of, quorum_needs
 from arranger.scheduling.queues.limits import QueueLimits
 from arranger.scheduling.queues.offer import offered
@@ -252,6 +253,54 @@ def could_take(state: State, config: CycleConfig, time_ms: int) -> Iterator[tupl
         units = [(of, tuple(of.placements), True) for of in lower]
         if lower and _fits(state, cycle, job, units, leave=False, as_guest=True):
             yield job.uid, f"{job.seen.name} waits, though {[of.seen.name for of in lower]} may give it a guest's room"
+
+
+def kept_by_borrowers(
+    state: State, config: CycleConfig, time_ms: int, events: Sequence[k.Event] = ()
+) -> Iterator[tuple[str, str]]:
+    """(UID, the problem) of a job that would be the first to get nodes without reservations, from others that give it
+    room, and that keeps its queues within their shares by that, beside all those that have a reservation and borrow.
+    The cycle on this state gives nodes to nobody, and decides these `events`."""
+    made = {of.job_uid: of for of in events if isinstance(of, k.Reserved) and of.pods}
+    if not (state.reservations or made) or state.queue_tree.limited or not config.reservations:
+        return
+    decided = take_cycle(state, msgspec.structs.replace(config, reservations=0), time_ms)
+    first = next((of for of in decided if isinstance(of, Decision)), None)
+    if not isinstance(first, k.Preempted) or any(victim.kind.of_guest for victim in first.victims):
+        return
+    cycle, job = k.CycleTaken(state.offset, time_ms, config), state.jobs[first.placed.job_uid]
+    hosts = [state.jobs[uid] for uid in {**state.reservations, **made} if uid != job.uid]
+    if hosts and all(_is_borrower_beside(state, cycle, host, first) for host in hosts):
+        names = [host.seen.name for host in hosts]
+        yield job.uid, f"{job.seen.name} takes no room back because of the reservations of {names}, which borrow"
+
+
+def _is_borrower_beside(state: State, cycle: k.CycleTaken, host: JobRecord, event: k.Preempted) -> bool:
+    """Whether a job with a reservation would lift its queue above its share, and a decision leaves those of its
+    beneficiary within theirs, below the first queue that both share."""
+    job = state.jobs[event.placed.job_uid]
+    if awaits_own_pods(state, host):
+        return False  # its room is kept whatever its share
+    standing, asked = _shares(state, cycle), Counter[str]()
+    own, other = line_of(state, name_of(state, job)), line_of(state, name_of(state, host))
+    alone, of_host = [name for name in own if name not in other], [name for name in other if name not in own]
+    resources = {
+        name for group, _ in expand(event.placed.pods) for name, amount in job.valid_spec.groups[group].shape.requests
+        if amount and name in standing.total
+    }  # fmt: skip
+    known = state.reservations.get(host.uid)
+    needs = known.pods if known is not None else pods_of(quorum_needs(host, BUILT_IN.pod_policy(host, cycle.config)))
+    for group, pods in needs.items():
+        asked.update({of: amount * pods for of, amount in host.valid_spec.groups[group].shape.requests})
+
+    def above(used: dict[str, Counter[str]], name: str, more: Counter[str], names: Iterable[str]) -> bool:
+        share = _share_of(state, standing, name)
+        return any(_in(used, name, of) + more[of] > share[of] for of in names)
+
+    before, after = _use(state, (), all_pods=True), _use(state, (event,), all_pods=True)
+    asks = [of for of, amount in asked.items() if amount and of in standing.total]
+    keeps = bool(alone) and not any(above(after, name, Counter(), resources) for name in alone)
+    return keeps and bool(of_host) and all(above(before, name, asked, asks) for name in of_host)
 
 
 def misjudged_offer(state: State, time_ms: int) -> str:

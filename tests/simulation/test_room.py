@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.queues import known_jobs
 from arranger.scheduling.room.backfill import Backfill
+from arranger.scheduling.room.preemption import PreemptionSearch
 from arranger.scheduling.room.reservation_search import ReservationSearch
 from tests.simulation import room_rules
 from tests.simulation.conservation import needless
@@ -22,6 +24,7 @@ from tests.unit.test_kept_limits import at_its_limit, end
 from tests.unit.test_kept_limits import small as small_job
 from tests.unit.test_limits_of_hosts import behind
 from tests.unit.test_preemption import GPU, running, waiting, world
+from tests.unit.test_reservations_of_borrowers import beside_a_borrower, submit
 from tests.world import World, shape
 
 SURPLUS, PRIORITY, RECLAIM, GUEST, GUEST_SURPLUS = PreemptionKind
@@ -119,6 +122,18 @@ def test_a_queue_takes_no_room_back_before_the_minimum_runtime_is_over() -> None
     assert record._back_at_once(of.state, back, 61_000) == ""
     record.took["uid-taker"] = (1_000, {"c": None})
     assert record._back_at_once(of.state, back, 60_000) == ""
+
+
+def test_who_is_kept_from_its_share_by_a_borrowers_reservation_is_a_problem() -> None:
+    of, wide = beside_a_borrower()
+    v2 = submit(of, "v2", "vision", created=9)
+    with mock.patch.object(PreemptionSearch, "comes_first_by_victims", lambda *_: False):
+        assert not [event for event in take_cycle(of.state, of.config, of.now_ms) if isinstance(event, k.Preempted)]
+        [(uid, problem)] = room_rules.kept_by_borrowers(of.state, of.config, of.now_ms)
+    assert uid == v2.uid and wide.seen.name in problem
+    of.job_gone(v2)
+    submit(of, "both", "vision", 2, created=9)
+    assert not list(room_rules.kept_by_borrowers(of.state, of.config, of.now_ms))
 
 
 def forbidden(of: World, *, least_ms: int = 0) -> list[str]:

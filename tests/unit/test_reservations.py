@@ -282,7 +282,7 @@ def test_a_job_behind_takes_no_room_that_a_reservation_awaits() -> None:
     of.settle()
     assert first.stage == Stage.RUNNING
     why = why_no_room(of.state, behind, of.config, of.now_ms, lacks=None, infeasible=False)
-    assert [(one.kind, one.jobs) for one in why] == [(NoRoomKind.AWAITED, (first.uid,))]
+    assert [(one.kind, one.jobs, one.hosts) for one in why] == [(NoRoomKind.AWAITED, (first.uid,), (large.uid,))]
 
 
 def test_a_job_behind_takes_no_room_that_pods_leave_for_a_reservation() -> None:

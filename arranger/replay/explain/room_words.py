@@ -1,6 +1,6 @@
 """The words of `explain` that are about room: taken from others, given to others, and kept."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from arranger.events.facts import PreemptionKind
 from arranger.model.text import counted, duration, few, gpu_time
@@ -244,7 +244,12 @@ def takes_none_text(one: TakesNone, time: _Time) -> str:
     who = _who(one.jobs)
     above = f"queue {one.above}" if one.above else "its own queue"
     until, of = time(one.until_ms) if one.until_ms else "", " and ".join(one.resources)
-    return _TAKES_NONE[one.kind].format(who=who, until=until, above=above, of=of)
+    return _TAKES_NONE[one.kind].format(who=who, until=until, above=above, of=of, hosts=_reservations_of(one.hosts))
+
+
+def _reservations_of(hosts: Collection[str]) -> str:
+    """Jobs whose reservations wait for the same, and that they do."""
+    return f"reservation of {_who(hosts)} waits" if len(hosts) == 1 else f"reservations of {_who(hosts)} wait"
 
 
 def _who(jobs: Iterable[str]) -> str:
@@ -283,7 +288,7 @@ _TAKES_NONE = {
     NoRoomKind.OWN_WITHIN_SHARE: "own jobs of a queue, which aren't above their part of its share: {who}",
     NoRoomKind.NOT_RECLAIMABLE: "in queues that aren't reclaimable: {who}",
     NoRoomKind.UNUSABLE: "in queues that don't exist or have a problem, until that is mended: {who}",
-    NoRoomKind.AWAITED: "the reservation of another job waits for the end of {who}",
+    NoRoomKind.AWAITED: "the {hosts} for the end of {who}",
     NoRoomKind.TOO_LITTLE: "what others may give isn't enough: {who}",
     NoRoomKind.NOBODY: "no other job has what it lacks where its pods may run",
     NoRoomKind.REFUSED: "the API server refuses a pod of it in a dry run, which is repeated now and then",

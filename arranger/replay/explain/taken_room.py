@@ -3,7 +3,7 @@ the log has, and what became of each.
 """
 
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -274,6 +274,7 @@ class TakesNone(msgspec.Struct, frozen=True):
     until_ms: int
     above: str = ""
     resources: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
 
 
 def takes_none(
@@ -290,7 +291,10 @@ def takes_none(
         state, job, config, state.time_ms, lacks=lack, short=short, infeasible=infeasible, reserved=reserved,
         policies=policies
     )  # fmt: skip
+
+    def labels(uids: Iterable[str]) -> tuple[str, ...]:
+        return tuple(label_of(state, uid) for uid in uids)
+
     return tuple(
-        TakesNone(of.kind, tuple(label_of(state, uid) for uid in of.jobs), of.until_ms, of.above, of.resources)
-        for of in found
+        TakesNone(of.kind, labels(of.jobs), of.until_ms, of.above, of.resources, labels(of.hosts)) for of in found
     )

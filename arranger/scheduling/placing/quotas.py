@@ -305,6 +305,14 @@ class Quotas:
         own = dict(use).get(lack.resource, 0)
         return msgspec.structs.replace(lack, needed=own, left=max(lack.left + own - lack.needed, 0)) if own else None
 
+    @contextmanager
+    def with_only(self, lack: QuotaLack) -> Iterator[None]:
+        """Meanwhile a limit of queues leaves what this lack of it says, unless that is less anyway."""
+        assert self._room is not None
+        kept = max(self._room.left_of(lack.name) - lack.left, 0)
+        with self._without([(lack.queue, ((lack.resource, kept),))], -1):
+            yield
+
     def quota_keeps_from(self, host: JobRecord, needs: Pods, job: JobRecord, policy: PodPolicy) -> bool:
         """Whether the quotas of its namespace leave less than so many pods of a host's groups need, once a job's quorum
         uses them too. They count its pods until these are gone."""

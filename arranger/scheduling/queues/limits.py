@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from arranger.model.job import PodGroup
 from arranger.model.queue import Amounts
-from arranger.model.quota import LimitKind, QuotaLack
+from arranger.model.quota import LimitKind, LimitName, QuotaLack
 from arranger.projections.queues.tree import QueueTree
 from arranger.projections.queues.use import (
     JOBS,
@@ -256,6 +256,14 @@ class QueueRoom:
         """Everything that limits how much of a resource the jobs of a queue get, from the queue to the root."""
         of = self._resources.get(resource)
         return of.limits(self._limits.at.get(name, _ROOT)) if of is not None else iter(())
+
+    def left_of(self, limit: LimitName) -> int:
+        """What one limit of a queue leaves: maybe less than 0."""
+        if limit.limit == LimitKind.MAX_RUNNING:
+            at = self._limits.at[limit.queue]
+            return (self._limits.max_running[at] or 0) - self._running[at]
+        limits = self.limits(limit.queue, limit.resource)
+        return next(of.left for of in limits if (of.queue, of.kind) == (limit.queue, limit.limit))
 
     def over(self, name: str) -> bool:
         """Whether a queue, or one above it, has more than a limit allows."""

@@ -11,7 +11,7 @@ A guest that keeps its queue within its share stays, where its host would lift i
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from arranger.model.reasons import ReasonKind
 from arranger.projections.cluster.nodes import Amounts
 from arranger.projections.derived.awaited_room import untried
 from arranger.projections.derived.expected_ends import leaves_by_ms
+from arranger.projections.derived.queue_counts import queue_of
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling.cluster.view import add_to, fitting
@@ -30,8 +31,13 @@ from arranger.scheduling.room.held_room import HeldRoom
 from arranger.scheduling.room.reservations import Reservations
 from arranger.scheduling.search.placer import Placer
 
-#: `PreemptionSearch.make_room`.
-MakeRoom = Callable[[PlacementTry, Callable[[], Collection[str]]], PlacementTry | None]
+
+class MakeRoom(Protocol):
+    """`PreemptionSearch.make_room`."""
+
+    def __call__(
+        self, tried: PlacementTry, kept: Callable[[], Collection[str]], beside: tuple[str, ...] = ()
+    ) -> PlacementTry | None: ...
 
 
 class OpenRoom(NamedTuple):
@@ -216,10 +222,34 @@ class Backfill:
     def beside_borrowers(self, tried: PlacementTry, make_room: MakeRoom) -> PlacementTry | None:
         """The quorum of a failed try, where others give it room; None if they don't. What is reserved for those before
         which it comes by the shares of their queues is free for it, also as pods leave it. Jobs for whose ends others
-        wait that have a reservation give no room, or as in `_awaited`."""
+        wait that have a reservation give no room, or as in `_awaited`.
+
+        If it comes before some only by what its victims give, it is first sought with their reserved room. That may be
+        enough without any victim, and then isn't open to it: so it is sought beside that, too."""
         against = self._held_against(tried)
-        with self._held.opened({uid: held for uid, held in self._held.items() if uid not in against}) as opening:
-            found = make_room(tried, lambda: self._awaited_with_guests(tried))
+        by_victims = [uid for uid in against if self._comes_first_by_victims(tried.job, uid)]
+        if by_victims:
+            rest = {uid: held for uid, held in against.items() if uid not in by_victims}
+            queues = tuple(dict.fromkeys(queue_of(self._state, self._state.jobs[uid]) for uid in by_victims))
+            for closed in (rest, against):
+                found = self._beside(tried, make_room, closed=closed, against=rest, queues=queues)
+                if found is not None or (tried.shortage is not None and tried.shortage.untried):
+                    return found
+        return self._beside(tried, make_room, closed=against, against=against)
+
+    def _beside(
+        self,
+        tried: PlacementTry,
+        make_room: MakeRoom,
+        *,
+        closed: Mapping[str, HeldRoom],
+        against: Mapping[str, HeldRoom],
+        queues: tuple[str, ...] = (),
+    ) -> PlacementTry | None:
+        """As `beside_borrowers`, where this reserved room is closed to a quorum, those give none who are awaited
+        `against` it, and it keeps its queues within their shares beside these."""
+        with self._held.opened({uid: held for uid, held in self._held.items() if uid not in closed}) as opening:
+            found = make_room(tried, lambda: self._awaited_with_guests(tried, against), queues)
             opening.stays = found is not None and found.quorum_stands
         if found is not None:
             self._note_terms(found, against)
@@ -250,7 +280,7 @@ class Backfill:
 
         def kept() -> dict[str, None]:
             stay = [other.uid for other in self._state.jobs.values() if other.placements and other.uid not in guests]
-            return {**self._awaited(tried), **dict.fromkeys(stay)}
+            return {**self._awaited(tried, self._held_against(tried)), **dict.fromkeys(stay)}
 
         with self._held.opened(open_rooms) as opening:
             found = make_room(tried, kept)
@@ -260,18 +290,17 @@ class Backfill:
             _decide_hosts(found)
         return found
 
-    def _awaited_with_guests(self, tried: PlacementTry) -> dict[str, None]:
-        """UID → jobs for whose ends those wait that have a reservation and are before the present turn; and the guests
-        in the room that is held. They give no room to a quorum behind: what they leave is for those. If the time of a
-        reservation isn't known, jobs may use such room until then, as guests."""
-        found = self._awaited(tried)
-        for uid in self._held_against(tried):
+    def _awaited_with_guests(self, tried: PlacementTry, against: Mapping[str, HeldRoom]) -> dict[str, None]:
+        """UID → jobs for whose ends those wait whose reserved room is held against a quorum; and the guests in it. They
+        give no room to the quorum: what they leave is for those. If the time of a reservation isn't known, jobs may use
+        such room until then, as guests."""
+        found = self._awaited(tried, against)
+        for uid in against:
             found.update(dict.fromkeys(guest.uid for guest in self._guests.of(uid)))
         return found
 
-    def _awaited(self, tried: PlacementTry) -> dict[str, None]:
+    def _awaited(self, tried: PlacementTry, against: Mapping[str, HeldRoom]) -> dict[str, None]:
         """The same without guests. Who may be a guest takes their room as one if the time isn't known."""
-        against = self._held_against(tried)
         open_rooms = self._open_to_guests(tried.job) if may_be_guest(tried.job, self._config) else {}
         hosts = {uid for uid in open_rooms if not untried(self._state.jobs[uid], self._config)}
         waits = [held for uid, held in against.items() if held.start_ms or uid not in hosts]
@@ -296,7 +325,7 @@ class Backfill:
         to_guests = self._open_to_guests(job) if may else {}
         hosts, first, every = list[str](), nothing, nothing.copy()
         for uid, held in self._held.items():
-            comes_first = self._comes_first(job, None, uid)
+            comes_first = self._may_come_first(job, uid)
             opens = comes_first or uid in to_guests or (end_ms is not None and end_ms <= held.start_ms)
             every[held.rooms.rows] += held.rooms.amounts if opens else held.lent
             if comes_first:
@@ -347,6 +376,13 @@ class Backfill:
     def _comes_first(self, job: JobRecord, pods: Mapping[int, int] | None, uid: str) -> bool:
         """Whether so many pods of a job's groups, None for its quorum, come before the one for which room is held."""
         return self._share_rules.comes_first(job, pods, with_reservation(self._state, uid))
+
+    def _may_come_first(self, job: JobRecord, uid: str) -> bool:
+        """Whether a job's quorum comes before one with reserved room, or may by what others give it."""
+        return self._comes_first(job, None, uid) or self._comes_first_by_victims(job, uid)
+
+    def _comes_first_by_victims(self, job: JobRecord, uid: str) -> bool:
+        return self._share_rules.comes_first_by_victims(job, with_reservation(self._state, uid))
 
     def _leaves_all_in_time(self, job: JobRecord) -> bool:
         return all(leaves_in_time(job, held.start_ms, self._time_ms) for held in self._held.values())

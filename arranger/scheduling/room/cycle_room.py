@@ -1,5 +1,6 @@
 """How quorums that don't fit get room in one cycle, and what is kept for them."""
 
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -42,18 +43,36 @@ class Room(NamedTuple):
         found = self.preemption.ask_guests(tried)
         if found is not None:
             return found
-        if self.too_large is not None and not self.too_large.may_take_room(self.state, tried.job):
-            return None
-        if not self.preemption.may_make_room(tried.job):
+        if not self._may_take(tried.job):
             return None
         found = self.backfill.beside_borrowers(tried, self.preemption.make_room)
         return found or self.backfill.among_guests(tried, self.preemption.make_room)
+
+    def beside_limits(self, barred: PlacementTry) -> PlacementTry | None:
+        """The quorum of a job that may not use a limit which is kept for another, where others leave it as much of that
+        and its room, and it comes first by that; None if they don't."""
+        if not self._may_take(barred.job):
+            return None
+        with self.limits.closed(barred.job) as queues:
+
+            def make_room(
+                tried: PlacementTry, kept: Callable[[], Collection[str]], beside: tuple[str, ...] = ()
+            ) -> PlacementTry | None:
+                return self.preemption.make_room(tried, kept, (*beside, *queues))
+
+            return self.backfill.beside_borrowers(barred, make_room) if queues else None
+
+    def _may_take(self, job: JobRecord) -> bool:
+        """Whether a job may take room from anybody, found quickly."""
+        if self.too_large is not None and not self.too_large.may_take_room(self.state, job):
+            return False
+        return self.preemption.may_make_room(job)
 
     def surely_none(self, job: JobRecord, placer: Placer) -> bool:
         """Whether a job that gets no reservation and takes no room surely gets no nodes either."""
         if self.too_large is None or self.reservations.may_reserve(job):
             return False
-        if self.too_large.may_take_room(self.state, job) and self.preemption.may_make_room(job):
+        if self._may_take(job):
             return False
         return self.too_large.holds(job, placer.view)
 

@@ -26,6 +26,9 @@ class ShareRules(Protocol):
         """Whether so many pods of a job's groups, None for its quorum, come before a job for whose pods room is
         reserved, by the shares of their queues."""
 
+    def comes_first_by_victims(self, job: JobRecord, reserved: tuple[JobRecord, Mapping[int, int]]) -> bool:
+        """Whether a job's quorum comes before such a job once others give it room."""
+
     def stays(self, guest: JobRecord, host: JobRecord) -> bool:
         """Whether a guest needn't leave for its host now, by the shares of their queues."""
 
@@ -40,6 +43,9 @@ class _Alone:
         return False
 
     def comes_first(self, *_: object) -> bool:
+        return False
+
+    def comes_first_by_victims(self, *_: object) -> bool:
         return False
 
     def stays(self, *_: object) -> bool:

@@ -7,11 +7,13 @@ front can start without it, wherever its nodes are. One that can't be a guest ma
 job in front, or all if its deadline ends it before. Nobody uses what the job in front is about to get, because others
 leave anyway.
 
-Who comes first by the shares of the queues, or is more senior in the same queue, isn't behind.
+Who comes first by the shares of the queues, or is more senior in the same queue, isn't behind. Who comes first only by
+what its victims give may use as much of a limit as these leave.
 """
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -183,16 +185,33 @@ class KeptLimits:
         if not self._suffices(job, pods_of(quorum_needs(job, policy))):
             return None
         for host in self._in_front_of(job):
-            if self._may_start(host):
-                others_leave = tuple[Use, ...]()  # it must be enough for both now
-            elif (start := self._start_during(job, host)) is None or self._becomes_guest(job, host, start):
-                continue
-            else:
-                others_leave = start.others_leave
-            lack = self._quotas.lack_beside(job, policy, host.job, host.needs, others_leave)
+            lack = self._lack_beside(job, host)
             if lack is not None:
                 return self._placer.left_out(job, lack, kept_by=(host.job.uid,))
         return None
+
+    @contextmanager
+    def closed(self, job: JobRecord) -> Iterator[tuple[str, ...]]:
+        """Meanwhile a quorum may use of limits that are kept what those in front don't need and what its victims leave.
+        The queues of those in front; none if it doesn't come before each of them by what its victims give."""
+        hosts = [host for host in self._in_front_of(job) if self._lack_beside(job, host) is not None]
+        first = all(self._share_rules.comes_first_by_victims(job, (host.job, host.needs)) for host in hosts)
+        with ExitStack() as kept:
+            for host in hosts if first else ():
+                if (lack := self._lack_beside(job, host)) is not None:
+                    kept.enter_context(self._quotas.with_only(lack))
+            yield tuple(dict.fromkeys(queue_of(self._state, host.job) for host in hosts)) if first else ()
+
+    def _lack_beside(self, job: JobRecord, host: _Host) -> QuotaLack | None:
+        """What a quorum that isn't the host's guest lacks of a limit that is kept for that one."""
+        if self._may_start(host):
+            others_leave = tuple[Use, ...]()  # it must be enough for both now
+        elif (start := self._start_during(job, host)) is None or self._becomes_guest(job, host, start):
+            return None
+        else:
+            others_leave = start.others_leave
+        policy = self._placer.placing.policies.pod_policy(job, self._config)
+        return self._quotas.lack_beside(job, policy, host.job, host.needs, others_leave)
 
     def _start_during(self, job: JobRecord, host: _Host) -> _Start | None:
         """The start of a host, if a job that gets nodes now may still have them then; None if not, or if the limit is

@@ -47,7 +47,7 @@ class NoRoomKind(StrEnum):
     (JUST_TOOK); and of other queues: with the quorum, its own queue or one above it would be above its share, those
     aren't above theirs, they aren't reclaimable, or they don't exist or have a problem (UNUSABLE); of a queue with
     others below it, its own jobs would be above their part of its share (OWN_ABOVE_SHARE), or aren't above it
-    (OWN_WITHIN_SHARE). AWAITED: the reservation of a job before it waits for their end. TOO_LITTLE: all that others may
+    (OWN_WITHIN_SHARE). AWAITED: the reservations of jobs before it wait for their end. TOO_LITTLE: all that others may
     give isn't enough. NOBODY: no job with some of what it lacks runs there. IN_VAIN: the job took room and didn't
     start. REFUSED: the API server refused a pod of it in a dry run.
     """
@@ -83,13 +83,15 @@ class NoRoomKind(StrEnum):
 class NoRoom(msgspec.Struct, frozen=True):
     """One reason, with the UIDs of the jobs that it is about. `until_ms` is when the first of them has run for long
     enough, in milliseconds since 1970; 0 for other kinds. `above` is the queue that would be above its share, if that
-    isn't the quorum's own but one above it, and `resources` are those of which it would be."""
+    isn't the quorum's own but one above it, and `resources` are those of which it would be. `hosts` are the jobs (UIDs)
+    whose reservations wait for the end of all of these."""
 
     kind: NoRoomKind
     jobs: tuple[str, ...] = ()
     until_ms: int = 0
     above: str = ""
     resources: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
 
 
 class Bars(NamedTuple):
@@ -144,18 +146,19 @@ def why_no_room(
     placer = Placer(state, config, policies, time_ms=time_ms)
     room = Room.of(state, placer, waiting)
     line, awaited = _line(candidates, room, job, asked), _awaited(state, job, room, config)
-    found: dict[tuple[NoRoomKind, str], dict[str, int]] = {}
+    found: dict[tuple[NoRoomKind, str, tuple[str, ...]], dict[str, int]] = {}
     kinds = list(_kinds(state, job, config, rules, line, candidates=candidates, awaited=awaited, time_ms=time_ms))
     for uid, kind, until_ms in _within(state, lacks, kinds):
         of = state.jobs[uid]
         if there is not None and (there.isdisjoint(of.placements.values()) or not _has_some(of, short)):
             continue
-        found.setdefault((kind, _above(state, job, of, line, kind)), {})[uid] = until_ms
+        hosts = _hosts(awaited, uid, kind)
+        found.setdefault((kind, _above(state, job, of, line, kind), hosts), {})[uid] = until_ms
     if not found and lacks is None:
         return (NoRoom(NoRoomKind.NOBODY),)
     return tuple(
-        NoRoom(kind, tuple(jobs), min(jobs.values()), above, _above_of(line, queue_of(state, job), kind, above))
-        for (kind, above), jobs in sorted(found.items(), key=lambda of: (_rank(of[0][0]), of[0][1]))
+        NoRoom(kind, tuple(jobs), min(jobs.values()), above, _above_of(line, queue_of(state, job), kind, above), hosts)
+        for (kind, above, hosts), jobs in sorted(found.items(), key=lambda of: (_rank(of[0][0]), *of[0][1:]))
     )
 
 
@@ -187,6 +190,11 @@ def _above(state: State, job: JobRecord, of: JobRecord, line: ShareLine, kind: N
     """The queue above the job's own that would be above its share, if that is why another job gives it no room."""
     above = line.first_above(queue_of(state, of)) if kind == NoRoomKind.ABOVE_SHARE else ""
     return above if above != queue_of(state, job) else ""
+
+
+def _hosts(awaited: Mapping[str, tuple[str, ...]], uid: str, kind: NoRoomKind) -> tuple[str, ...]:
+    """The jobs whose reservations wait for the end of another one, if that is why it gives no room."""
+    return awaited[uid] if kind == NoRoomKind.AWAITED else ()
 
 
 def _above_of(line: ShareLine, own: str, kind: NoRoomKind, above: str) -> tuple[str, ...]:
@@ -302,19 +310,22 @@ def _has_nodes(job: JobRecord) -> bool:
     return bool(job.placements) and (job.stage in _BEGUN or job.awaits_room)
 
 
-def _awaited(state: State, job: JobRecord, room: Room, config: CycleConfig) -> dict[str, None]:
-    """The jobs, by UID, for whose end reservations of others wait. Those of jobs after it in its queue don't count, nor
-    those of jobs before which its quorum comes by the shares of their queues; and where it may be a guest, only those
-    whose time is known."""
-    found, guest = dict[str, None](), may_be_guest(job, config)
+def _awaited(state: State, job: JobRecord, room: Room, config: CycleConfig) -> dict[str, tuple[str, ...]]:
+    """The jobs for whose end reservations of others wait, each with these others (UIDs). Those of jobs after it in its
+    queue don't count, nor those of jobs before which its quorum comes by the shares of their queues, also by what its
+    victims would give; and where it may be a guest, only those whose time is known."""
+    found, guest = dict[str, tuple[str, ...]](), may_be_guest(job, config)
     for uid, known in state.reservations.items():
         other = state.jobs[uid]
         after = queue_of(state, other) == queue_of(state, job) and seniority(job) < seniority(other)
         as_guest = guest and not known.decided.start_ms and not untried(other, config)
         if uid == job.uid or after or as_guest:
             continue
-        if not room.preemption.comes_first(job, None, with_reservation(state, uid)):
-            found |= dict.fromkeys(known.decided.awaits)
+        reserved = with_reservation(state, uid)
+        if room.preemption.comes_first(job, None, reserved) or room.preemption.comes_first_by_victims(job, reserved):
+            continue
+        for of in known.decided.awaits:
+            found[of] = (*found.get(of, ()), uid)
     return found
 
 

@@ -260,18 +260,22 @@ class PreemptionSearch:
             bound = self._bounds[alike] = RoomBound(self._placer, job)
         return bound.lacks(self._rows, given, alone=alone)
 
-    def make_room(self, tried: PlacementTry, kept: Callable[[], Collection[str]]) -> PlacementTry | None:
+    def make_room(
+        self, tried: PlacementTry, kept: Callable[[], Collection[str]], beside: tuple[str, ...] = ()
+    ) -> PlacementTry | None:
         """The quorum of a failed try, placed where others give it room, after its guests; None if they don't. The view
-        then has both on it, because the room is free only later. The jobs in `kept` (UIDs) give none. If a permit holds
-        the quorum back, nobody gives room, and the try says so."""
+        then has both on it, because the room is free only later. The jobs in `kept` (UIDs) give none. With what others
+        give, the quorum keeps its queues within their shares, below the first one that each queue `beside` it shares.
+        If a permit holds the quorum back, nobody gives room, and the try says so."""
         job, view = tried.job, self._placer.view
         if not self._helps(tried) or not self.may_make_room(job):
             return None
         own = job.uid if job.uid in self._state.reservations else job.valid_spec.preemptible  # may it be a guest
-        key = (*self._candidates.standing_of(job), self._placer.alike(job), own)
+        barred = tried.shortage is not None and tried.shortage.quota is not None and tried.shortage.kept_by
+        key = (*self._candidates.standing_of(job), self._placer.alike(job), own, beside, barred)
         if self._failed.get(key) == view.content or self.surely_lacks(job) or self._lacks_without(job, kept()):
             return None
-        found = self._search(tried, lambda: self._from_candidates(tried, kept))
+        found = self._search(tried, lambda: self._from_candidates(tried, kept, beside))
         if found is None:
             if tried.shortage is not None and tried.shortage.untried:
                 self._searches += 1
@@ -342,8 +346,10 @@ class PreemptionSearch:
             placing.quotas.begin(job)
         return found
 
-    def _from_candidates(self, tried: PlacementTry, kept: Callable[[], Collection[str]]) -> RoomOutcome | None:
-        """Who gives room to a quorum by the rules of queues and priorities."""
+    def _from_candidates(
+        self, tried: PlacementTry, kept: Callable[[], Collection[str]], beside: tuple[str, ...]
+    ) -> RoomOutcome | None:
+        """Who gives room to a quorum by the rules of queues and priorities; `beside` as in `make_room`."""
         job = tried.job
         asked = sum_by_group(job, pods_of(quorum_needs(job, tried.policy)))
         guests = self._guests(job, {**self._placed, **self._victims})
@@ -352,7 +358,7 @@ class PreemptionSearch:
             return None
         of_guests = [of.job.uid for of in guests if of.kind.whole]  # others may give more than what was lent
         taken = {**self._placed, **self._victims, **dict.fromkeys(kept()), **dict.fromkeys(of_guests)}
-        return self._within_shares(job, asked, taken, helpful, guests)
+        return self._within_shares(job, asked, taken, helpful, guests, beside=beside)
 
     def _decide(self, outcome: RoomOutcome) -> None:
         """The victims give their room."""
@@ -427,6 +433,23 @@ class PreemptionSearch:
         _ = self._use  # counts what was placed last
         return self._candidates.submitters.comes_first(job, amounts, host)
 
+    def comes_first_by_victims(self, job: JobRecord, reserved: tuple[JobRecord, Mapping[int, int]]) -> bool:
+        """Whether the quorum of a job comes before another one as in `comes_first` once those give it room from which
+        it may take some nearer in the tree: without what these give, it would lift a queue above its share that is on
+        its own path alone. `make_room` then says whether they do."""
+        host, of_host = reserved
+        priority, queue = self._candidates.standing_of(job)
+        other = queue_of(self._state, host)
+        if queue == other or not of_host or not self.may_make_room(job):
+            return False
+        amounts = self._amounts_of(job)
+        found, key = self._since_move.comes_first, (queue, priority, tuple(sorted(amounts.items())), host.uid)
+        if key not in found:
+            found[key] = self._borrows(host, of_host, queue) and self._candidates.line_beyond(
+                job, amounts, self._use, beside=(other,)
+            ).keeps_below(other)
+        return found[key]
+
     def _borrows(self, host: JobRecord, pods: Mapping[int, int], other: str) -> bool:
         """Whether so many pods of a host's groups would lift its queue above its share, apart from another one."""
         return self._candidates.line(host, sum_by_group(host, pods), self._use).exceeds(other)
@@ -485,25 +508,36 @@ class PreemptionSearch:
         taken: Collection[str],
         helpful: dict[str, None],
         guests: Sequence[Candidate],
+        *,
+        beside: tuple[str, ...],
     ) -> RoomOutcome | None:
         """As `_least_harm`. If worker sets differ, other workers than the first ones may be placed, and may request
         more: then nobody gives room whose queue could give it to those that were asked for alone."""
+        search = partial(self._least_harm, job, taken=taken, helpful=helpful, guests=guests, beside=beside)
         for _ in range(_MOST_REQUESTS):
-            outcome = self._least_harm(job, asked, taken, helpful, guests, near_first=False)
-            if outcome is None and self._candidates.near_helps(job, asked, self._use):
-                outcome = self._least_harm(job, asked, taken, helpful, guests, near_first=True)
+            outcome = search(asked, near_first=False)
+            if beside and outcome is not None and not self._keeps_shares(job, self._got_by(outcome), outcome, beside):
+                self._undo(outcome)
+                outcome = None
+            if outcome is None and (beside or self._candidates.near_helps(job, asked, self._use)):
+                outcome = search(asked, near_first=True)
             if outcome is None:
                 return None
-            asked = sum_of(job, expand(self._placer.placed_pods(outcome.tried)))
-            if self._keeps_shares(job, asked, outcome.victims):
+            asked = self._got_by(outcome)
+            if self._keeps_shares(job, asked, outcome, beside):
                 return outcome
-            outcome.undo(self._placer.placing, self._vacating)
+            self._undo(outcome)
         return None
 
-    def _keeps_shares(self, job: JobRecord, asked: Amounts, victims: Iterable[Unit]) -> bool:
-        """Whether a quorum that requests `asked` and these victims leave the queues on its path within their shares,
-        below the first of them that each of the other queues shares."""
-        queues = {unit.candidate.queue: None for unit in victims if unit.candidate.reclaimed}
+    def _got_by(self, outcome: RoomOutcome) -> Amounts:
+        """What the pods of a quorum that is placed request."""
+        return sum_of(outcome.tried.job, expand(self._placer.placed_pods(outcome.tried)))
+
+    def _keeps_shares(self, job: JobRecord, asked: Amounts, outcome: RoomOutcome, beside: Iterable[str]) -> bool:
+        """Whether a quorum that requests `asked` and its victims leave the queues on its path within their shares,
+        below the first of them that each of the other queues shares, and each of those `beside` it."""
+        victims = outcome.victims
+        queues = dict.fromkeys([*beside, *(unit.candidate.queue for unit in victims if unit.candidate.reclaimed)])
         if not queues:
             return True
         line, given = self._candidates.line(job, asked, self._use), dict[str, tuple[Candidate, set[SlotKey]]]()
@@ -523,9 +557,10 @@ class PreemptionSearch:
         guests: Sequence[Candidate],
         *,
         near_first: bool,
+        beside: Collection[str],
     ) -> RoomOutcome | None:
         """Who gives room to a quorum that requests `asked`, its guests before all others, without the jobs in `taken`;
-        None if nobody does.
+        None if nobody does. `near_first` and `beside` are as in `Candidates.of`.
 
         Where whole jobs would leave, or nobody, the search is repeated with all workers that quorums can spare on some
         nodes: their surplus may be others, which have higher indices.
@@ -537,7 +572,7 @@ class PreemptionSearch:
         If pods that leave change nothing but room, only those on the `helpful` nodes are asked at all.
         """
         only = helpful if self._vacating.by_room_alone else None
-        once = partial(self._once, job, asked, taken, guests=guests, near_first=near_first)
+        once = partial(self._once, job, asked, taken, guests=guests, near_first=near_first, beside=beside)
         outcome = once(only)
         kept_by_shares = self._candidates.kept_by_shares
         if outcome is None or outcome.whole:
@@ -624,10 +659,13 @@ class PreemptionSearch:
         *,
         guests: Sequence[Candidate],
         near_first: bool,
+        beside: Collection[str],
         spare: bool = False,
     ) -> RoomOutcome | None:
-        """One search among the guests and the candidates on these nodes, None for all; `spare` as for these."""
-        others = self._candidates.of(job, asked, self._use, taken, nodes=nodes, spare=spare, near_first=near_first)
+        """One search among the guests and the candidates on these nodes, None for all; the rest as for these."""
+        others = self._candidates.of(
+            job, asked, self._use, taken, nodes=nodes, spare=spare, near_first=near_first, beside=beside
+        )
         candidates = chain(guests, others)
         if not near_first:
             return least_harm(self._placer, self._vacating, job, candidates)
