@@ -5,7 +5,7 @@ only reads the state; its placements exist in its own view.
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -250,9 +250,8 @@ def _plan_of(state: State, found: _Found, next_ms: float) -> Plan:
     decisions = [*reserved, *kept, *decisions, *ended, *released]
     assumed_ms = (pod.until_ms for pod in state.assumed.values() if pod.until_ms > time_ms)
     lapse_ms = (of.until_ms for of in state.devices.decided.values() if of.until_ms > time_ms)
-    opens_ms = (_opens_ms(tried, reasons) for tried in tries)
     # Assumed pods are in the order of their ends.
-    nodes_ms = min([room.preemption.due_ms, next_ms, next(assumed_ms, math.inf), *lapse_ms, *opens_ms])
+    nodes_ms = min([room.preemption.due_ms, next_ms, next(assumed_ms, math.inf), *lapse_ms, *_opens_ms(tries, reasons)])
     if decisions or room.reservations.confirmed:
         return Plan((CycleTaken(state.offset, time_ms, config, placer.search_steps), *decisions), nodes_ms=nodes_ms)
     due_ms = min(
@@ -330,12 +329,14 @@ def _about(shortage: ShortageFacts) -> tuple[object, ...]:
     return (shortage.group, shortage.topology is None) if isinstance(shortage, LackOfNodes) else ()
 
 
-def _opens_ms(tried: PlacementTry, reasons: _Reasons) -> float:
-    """When a job avoids one of its nodes no longer, or nothing holds its quorum back; infinite if nothing does now."""
-    job, held_ms, objection = tried.job, math.inf, tried.shortage.objection if tried.shortage is not None else None
-    if objection is not None and objection.until_ms > reasons.time_ms:
-        held_ms = objection.until_ms
-    return min(held_ms, next_end_ms(job, reasons.config, reasons.time_ms)) if job.avoids else held_ms
+def _opens_ms(tries: list[PlacementTry], reasons: _Reasons) -> Iterator[float]:
+    """When jobs avoid one of their nodes no longer, or nothing holds their quorums back; few jobs have such a time."""
+    for tried in tries:
+        shortage = tried.shortage
+        if shortage is not None and shortage.objection is not None and shortage.objection.until_ms > reasons.time_ms:
+            yield shortage.objection.until_ms
+        if tried.job.avoids:
+            yield next_end_ms(tried.job, reasons.config, reasons.time_ms)
 
 
 def _due_ms(tried: PlacementTry, reasons: _Reasons) -> float:
@@ -364,20 +365,22 @@ def _take_turns(
     to others."""
     tries: dict[str, PlacementTry] = {}
     while (turn := turns.head()) is not None:
+        uid = turn.job.uid
         more, pieces = _take_turn(placer, turn, tries, room)
-        tried = tries.get(turn.job.uid)
+        tried = tries.get(uid)
         if reasons is not None and turn.quorum and not more and tried is not None and tried.shortage is not None:
             tried.told = reasons.told(tried)  # now the processor's cache has the job
-        if turn.job.uid == until and not (further and more):
+        if uid == until and not (further and more):
             break
         turns.taken(more=more, job=turn.job, pieces=pieces)
-    return [tried for tried in tries.values() if tried.job.uid == until or not room.preemption.is_victim(tried.job)]
+    victims = room.preemption.victims
+    return [tried for uid, tried in tries.items() if uid == until or uid not in victims]
 
 
 def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room: Room) -> tuple[bool, list[Piece]]:
     """Give a job its turn; returns whether it may need another, and what it got."""
     uid = turn.job.uid
-    if room.preemption.is_victim(turn.job):
+    if uid in room.preemption.victims:
         return False, []
     if turn.quorum:
         found = _try_quorum(placer, turn.job, room)
@@ -406,7 +409,7 @@ def _try_quorum(placer: Placer, job: JobRecord, room: Room) -> PlacementTry | No
     if room.reservations.waits_for_own_pods(job):
         return None
     barred = room.limits.beyond(job)
-    if barred is None and room.in_vain(job, placer):
+    if barred is None and room.asked and room.in_vain(job, placer):
         return None
     tried = barred or placer.quorum(job)
     if barred is not None:

@@ -177,6 +177,8 @@ class JobRecord:
     @property
     def avoids(self) -> bool:
         """Whether it may avoid some nodes."""
+        if not (self.refusals or self.sets):  # as of most jobs that wait
+            return False
         return bool(self.refusals) or any([of.avoids for of in self.sets.values()])
 
     def owner_of(self, slot: SlotKey) -> PodOwner:

@@ -88,6 +88,8 @@ class Quotas:
         """`limits` are those of the state's tree of queues, if they are known."""
         self._state = state
         self._room = QueueRoom(state, time_ms, limits) if state.queue_tree.limited else None
+        #: Whether some queue limits its jobs. Each job's turn asks that.
+        self.of_queues = self._room is not None
         self._counts_non_preemptible = self._room is not None and self._room.counts_non_preemptible
         #: Whether a job is the record of a pod, its namespace, the queue that it names, and whether it counts once more
         #: as one that can't be preempted → its accounts; found on first use.
@@ -143,11 +145,6 @@ class Quotas:
         for account in self._accounts.get(job.seen.namespace, ()):
             for name, value in account.uses(job.valid_spec.groups[group]).items():
                 account.take(name, value)
-
-    @property
-    def of_queues(self) -> bool:
-        """Whether some queue limits its jobs."""
-        return self._room is not None
 
     def limits(self, job: JobRecord) -> bool:
         """Whether the job's namespace has a quota, or its queue a limit."""

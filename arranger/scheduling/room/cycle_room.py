@@ -79,7 +79,7 @@ class Room(NamedTuple):
     def in_vain(self, job: JobRecord, placer: Placer) -> bool:
         """Whether a job that isn't asked about surely gets nothing in its turn, which has begun, and changes nothing
         for others: so it only counts as taken."""
-        if not self.asked or job.uid == self.asked or job.placements or self.state.is_host(job.uid):
+        if job.uid == self.asked or job.placements or self.state.is_host(job.uid):
             return False
         nothing = np.zeros_like(placer.view.free, np.int64)
         if self.reservations.may_keep(job) or not placer.lacks_nodes_alone(job):

@@ -132,9 +132,10 @@ class KeptLimits:
         if not self._quotas.of_queues:
             return
         self._turned[job.uid] = None
-        first = self._first.get(queue := queue_of(self._state, job))
-        if first is not None and first[0] is job:
-            del self._first[queue]
+        if self._first:
+            first = self._first.get(queue := queue_of(self._state, job))
+            if first is not None and first[0] is job:
+                del self._first[queue]
 
     def events(self) -> tuple[list[LimitKept], list[LimitKept]]:
         """What is kept from now on, and what isn't any more."""

@@ -141,7 +141,7 @@ class PreemptionSearch:
         #: UID → jobs that got nodes in this cycle. They give none up in it.
         self._placed: dict[str, None] = {}
         #: UID → jobs that gave room in this cycle. They get none in it.
-        self._victims: dict[str, None] = {}
+        self.victims: dict[str, None] = {}
         #: The room that they leave. Their queues don't count it any more.
         self._left: list[Vacated] = []
         #: Their pods, which hold it until then.
@@ -185,10 +185,6 @@ class PreemptionSearch:
         for resource, amount in amounts.items():
             of_queue[resource] = of_queue.get(resource, 0) + amount * sign
 
-    def is_victim(self, job: JobRecord) -> bool:
-        """Whether a job gave room in this cycle."""
-        return job.uid in self._victims
-
     def may_make_room(self, job: JobRecord) -> bool:
         """Whether a job may take room from anybody, found quickly."""
         return job.valid_spec.preempts and self._candidates.may_be_some(job)
@@ -216,7 +212,7 @@ class PreemptionSearch:
         """As `surely_lacks`, where these jobs (UIDs) give no room."""
         if not self._is_bounded(job):
             return False
-        kept = {**dict.fromkeys(kept), **self._placed, **self._victims}
+        kept = {**dict.fromkeys(kept), **self._placed, **self.victims}
         may = [giver for uid, giver in self._givers_to(job)[1].items() if uid not in kept]
         return self._lacks(job, self._left_by(may) + self._anyway.rooms)
 
@@ -289,7 +285,7 @@ class PreemptionSearch:
         job = tried.job
         if not self._state.is_host(job.uid) or not self._helps(tried):
             return None
-        guests = self._guests(job, {**self._placed, **self._victims})
+        guests = self._guests(job, {**self._placed, **self.victims})
         if not guests:
             return None
         return self._search(tried, lambda: self._among_guests(job, guests))
@@ -302,7 +298,7 @@ class PreemptionSearch:
         if outcome is None or not outcome.whole:
             return outcome
         least, names = outcome.harm, self._placer.view.names
-        near = self._guests(job, {**self._placed, **self._victims}, {names[of.row] for of in outcome.tried.pieces})
+        near = self._guests(job, {**self._placed, **self.victims}, {names[of.row] for of in outcome.tried.pieces})
         self._undo(outcome)
         found = search(near)
         if found is not None and found.harm < least:
@@ -352,12 +348,12 @@ class PreemptionSearch:
         """Who gives room to a quorum by the rules of queues and priorities; `beside` as in `make_room`."""
         job = tried.job
         asked = sum_by_group(job, pods_of(quorum_needs(job, tried.policy)))
-        guests = self._guests(job, {**self._placed, **self._victims})
+        guests = self._guests(job, {**self._placed, **self.victims})
         helpful = self._helpful(job, asked, guests)
         if helpful is None:
             return None
         of_guests = [of.job.uid for of in guests if of.kind.whole]  # others may give more than what was lent
-        taken = {**self._placed, **self._victims, **dict.fromkeys(kept()), **dict.fromkeys(of_guests)}
+        taken = {**self._placed, **self.victims, **dict.fromkeys(kept()), **dict.fromkeys(of_guests)}
         return self._within_shares(job, asked, taken, helpful, guests, beside=beside)
 
     def _decide(self, outcome: RoomOutcome) -> None:
@@ -369,7 +365,7 @@ class PreemptionSearch:
         self._anyway = LeavingAnyway(  # the victims' pods may have been a part of it
             self._state,
             self._vacating,
-            victims=self._victims,
+            victims=self.victims,
             left=self._left,
             departing=self._departing,
             comes_ms=self._anyway.comes_ms,
@@ -397,7 +393,7 @@ class PreemptionSearch:
     def fits_without_guests(self, job: JobRecord) -> bool:
         """Whether the quorum of a job with a reservation fits once its guests have left, and those who leave anyway.
         Those of this cycle leave too, in the next one: what they got may be the reason that others needn't stay."""
-        guests = self._guests(job, self._victims)
+        guests = self._guests(job, self.victims)
         vacated = [*self._anyway.gone, *self._anyway.ending]
         whole = {guest.job.uid: None for guest in guests if guest.kind.whole}
         for guest in guests:
@@ -683,7 +679,7 @@ class PreemptionSearch:
         pods = held_by(self._state, victim, unit.slots)
         self._left += [self._vacating.of_pods(pods), self._vacating.of_job(victim, empty, whole=False)._replace(use=())]
         self._departing += pods
-        self._victims[victim.uid] = None
+        self.victims[victim.uid] = None
         amounts = sum_of(victim, unit.slots)
         self._add(self._counted, victim, amounts, -1)
         self._candidates.submitters.count(victim, amounts, -1)
