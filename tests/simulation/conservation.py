@@ -79,6 +79,7 @@ def needless(
             and not (preempted and of_quota(job))
             and _fits(state, cycle, job)
             and (job.placements or not crowded(state, job, counted))
+            and _fits(state, cycle, job, in_turn=True)
             and (without is state or (without is not None and _fits(without, cycle, without.jobs[job.uid])))
         ):
             yield job.uid, f"a job waits, though a cycle of this job alone places it: {job.waits}"
@@ -131,19 +132,22 @@ def _untrue_guarantee(state: State, cycle: CycleTaken, job: JobRecord) -> str:
     return "" if alone.quorum_stands else "without them it gets no nodes, either"
 
 
-def _fits(state: State, cycle: CycleTaken, job: JobRecord) -> bool:
-    """Whether a cycle of this job alone gives it nodes, beside the reservations of others or as their guest."""
+def _fits(state: State, cycle: CycleTaken, job: JobRecord, *, in_turn: bool = False) -> bool:
+    """Whether a cycle of this job alone gives it nodes, beside the reservations of others or as their guest; `in_turn`
+    as in `hold_for_others`."""
     as_guest = cycle.config.guests and job.valid_spec.preemptible and not job.of_pods
-    return _gets_nodes(state, cycle, job) or (as_guest and _gets_nodes(state, cycle, job, as_guest=True))
+    return _gets_nodes(state, cycle, job, in_turn=in_turn) or (
+        as_guest and _gets_nodes(state, cycle, job, as_guest=True, in_turn=in_turn)
+    )
 
 
-def _gets_nodes(state: State, cycle: CycleTaken, job: JobRecord, *, as_guest: bool = False) -> bool:
+def _gets_nodes(
+    state: State, cycle: CycleTaken, job: JobRecord, *, as_guest: bool = False, in_turn: bool = False
+) -> bool:
     placer = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
     # A guest may use what is reserved for later.
-    if (
-        limits_kept(state, placer, cycle, hold_for_others(state, placer, cycle, job, due=as_guest)).beyond(job)
-        is not None
-    ):
+    held = hold_for_others(state, placer, cycle, job, due=as_guest, in_turn=in_turn)
+    if limits_kept(state, placer, cycle, held).beyond(job) is not None:
         return False
     tried = placer.quorum(job)
     if tried.quorum_stands and not tried.pieces:

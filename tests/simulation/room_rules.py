@@ -747,22 +747,33 @@ def _preempting(state: State, placer: Placer, cycle: k.CycleTaken) -> Preemption
 
 
 def hold_for_others(
-    state: State, placer: Placer, cycle: k.CycleTaken, job: JobRecord, *, due: bool = False, left: bool = False
+    state: State,
+    placer: Placer,
+    cycle: k.CycleTaken,
+    job: JobRecord,
+    *,
+    due: bool = False,
+    left: bool = False,
+    in_turn: bool = False,
 ) -> Reservations:
     """Take the reservations of other jobs out of the placer's view; with `due` only those whose guest the job can't be:
     of jobs that can start with them once their guests have left, and those who leave anyway, or that are expected to
     start before the job could have left again; and what those before it are to get that fit as soon as those have left
-    who leave anyway. With `left`, also what those are still to leave for
-    them whose end they await: that isn't there for another job."""
+    who leave anyway. With `left`, also what those are still to leave for them whose end they await: that isn't there
+    for another job. Each of those before it gets its room as if its turn were the first, or with `in_turn` one after
+    the other: who comes later may then get it elsewhere."""
     others = _preempting(state, placer, cycle)
     reservations = Reservations(state, placer, [], share_rules=others)
     held, search = reservations.held, reservations._search
-    coming = {}  # each as if it had its turn first: their order depends on what they get
-    for other in waiting_jobs(state, cycle.time_ms):
+    coming = {}
+    waiting = waiting_jobs(state, cycle.time_ms)
+    for other in sorted(waiting, key=seniority) if in_turn else waiting:
         # Further pods have their turns after the quorums of other jobs.
         before = job.placements or name_of(state, other) != name_of(state, job) or seniority(other) < seniority(job)
         if other.uid != job.uid and not other.placements and (before or other.uid in state.reservations):
-            coming[other.uid] = search.after_departures(other)
+            found = coming[other.uid] = search.after_departures(other)
+            if in_turn and found is not None and other.uid not in state.reservations:
+                held.hold(other, found)
     for uid, reservation in state.reservations.items():
         decided, other = reservation.decided, state.jobs[uid]
         present = decided.based_on == other.version and all(state.nodes.has(of.node) for of in decided.pods)

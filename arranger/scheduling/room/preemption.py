@@ -173,12 +173,16 @@ class PreemptionSearch:
     @property
     def _use(self) -> dict[str, dict[str, int]]:
         """Queue → what its own jobs got in this cycle, less what they gave."""
+        self._count_got()
+        return self._counted
+
+    def _count_got(self) -> None:
+        """Count what jobs got since that was last asked for."""
         for job, pieces in self._got:
             amounts = sum_by_group(job, pods_by_group(pieces))
             self._add(self._counted, job, amounts)
             self._candidates.submitters.count(job, amounts)
         self._got.clear()
-        return self._counted
 
     def _add(self, use: dict[str, dict[str, int]], job: JobRecord, amounts: Amounts, sign: int = 1) -> None:
         of_queue = use.setdefault(queue_of(self._state, job), {})
@@ -426,7 +430,7 @@ class PreemptionSearch:
         return found[key]
 
     def _comes_first_in_queue(self, job: JobRecord, amounts: Amounts, host: JobRecord) -> bool:
-        _ = self._use  # counts what was placed last
+        self._count_got()
         return self._candidates.submitters.comes_first(job, amounts, host)
 
     def comes_first_by_victims(self, job: JobRecord, reserved: tuple[JobRecord, Mapping[int, int]]) -> bool:
