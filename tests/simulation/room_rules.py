@@ -765,24 +765,22 @@ def hold_for_others(
     others = _preempting(state, placer, cycle)
     reservations = Reservations(state, placer, [], share_rules=others)
     held, search = reservations.held, reservations._search
-    coming = {}
-    waiting = waiting_jobs(state, cycle.time_ms)
-    for other in sorted(waiting, key=seniority) if in_turn else waiting:
+    ahead = []
+    for other in waiting_jobs(state, cycle.time_ms):
         # Further pods have their turns after the quorums of other jobs.
         before = job.placements or name_of(state, other) != name_of(state, job) or seniority(other) < seniority(job)
         if other.uid != job.uid and not other.placements and (before or other.uid in state.reservations):
-            found = coming[other.uid] = search.after_departures(other)
-            if in_turn and found is not None and other.uid not in state.reservations:
-                held.hold(other, found)
+            ahead.append(other)
+    coming = {} if in_turn else {other.uid: search.after_departures(other) for other in ahead}
     for uid, reservation in state.reservations.items():
         decided, other = reservation.decided, state.jobs[uid]
         present = decided.based_on == other.version and all(state.nodes.has(of.node) for of in decided.pods)
         if uid != job.uid and present:
             held.hold(other, decided, coming.get(uid))
     search._tried_after_departures = 0
-    for uid, found in coming.items():
-        if uid not in held:  # or beside what was held before its turn
-            other, again = state.jobs[uid], search.after_departures(state.jobs[uid])
+    for other in sorted(ahead, key=seniority) if in_turn else ahead:
+        if other.uid not in held:  # or beside what was held before its turn
+            found, again = coming.get(other.uid), search.after_departures(other)
             first = found or again
             if first is not None:
                 held.hold(other, first, again if found is not None else None)
