@@ -140,6 +140,8 @@ def joins_nobody(job: JobRecord, event: k.Waits) -> str:
     sizes = {group.name: group.group_size for group in job.valid_spec.groups}
     if unit is None or unit.within != TopologyScope.JOB or sizes.get(found.group, 0) != 1:
         return ""
+    if all(level.most < unit.pods for level in unit.levels):
+        return ""  # no domain has room for it
     return f"{unit.pods} pods of {found.group}, {unit.levels}"
 
 
