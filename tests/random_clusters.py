@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from arranger.model.node import Taint
 from arranger.model.pod import HostPort, PodRules, PodShape, PodTerm, Preference, Requirement, SpreadRule
+from arranger.model.validation import BUILT_IN_POLICIES
 from arranger.projections.jobs.records import JobRecord
 from tests.world import GIB, World, shape
 
@@ -19,7 +20,7 @@ SHAPES = (
 POD_POLICIES = ("", "BinPack", "Gang", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity", "MostAllocated")
 
 #: These, and the policies that `one_by_one` doesn't implement.
-ALL_POLICIES = (*POD_POLICIES, "FragmentGradient")
+ALL_POLICIES = (*POD_POLICIES, *(name for name in BUILT_IN_POLICIES.pod if name not in POD_POLICIES))
 
 
 @dataclasses.dataclass(frozen=True)

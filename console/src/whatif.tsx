@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, type Parameters } from "./api";
 import { Chart } from "./chart";
 import { JobLink, Names, Note, Point, Table } from "./parts";
+import { POD_POLICIES, QUEUE_POLICIES } from "./policies";
 import { changes, chosen, moment, settled, settledAt, settledPoint, words } from "./store";
 import type { Course, Outcome, WhatIf as Answer, WhatIfJob } from "./types";
 import { useAsking } from "./use";
@@ -17,12 +18,6 @@ interface Field {
   /** Values to choose from; others may be given as well. */
   known?: () => readonly string[];
 }
-// Those that Arranger brings; plugins may add more.
-const QUEUE_POLICIES = ["Priority", "DRF"];
-const POD_POLICIES = [
-  ...["Gang", "BinPack", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity", "MostAllocated"],
-  ...["FragmentGradient"],
-];
 const jobs = (): string[] => moment.value?.jobs.map((one) => one.job) ?? [];
 const nodes = (): string[] => moment.value?.nodes.map((one) => one.name) ?? [];
 const queues = (): string[] => moment.value?.queues.map((one) => one.name) ?? [];

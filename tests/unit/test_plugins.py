@@ -13,6 +13,7 @@ import pytest
 from arranger.errors import UsageError
 from arranger.kube.crd import definitions
 from arranger.model.config import CycleConfig
+from arranger.model.validation import BUILT_IN_POLICIES
 from arranger.plugins import inventory, inventory_of
 from arranger.scheduling import GroupCheck, Hold, Permit, QuorumAsked
 from arranger.scheduling.cycle import VERSIONS
@@ -125,7 +126,7 @@ def test_without_other_packages_there_is_what_comes_with_arranger() -> None:
 def test_classes_and_instances_are_found_after_the_built_in_ones() -> None:
     found = inventory_of(GOOD)
     assert found.names.queue == ("Priority", "DRF", "First")
-    assert found.names.pod[-2:] == ("FragmentGradient", "Second")
+    assert found.names.pod == (*BUILT_IN_POLICIES.pod, "Second")
     assert found.policies.pod["Second"] is INSTANCE
     assert [one.name for one in found.policies.filters] == [*(one.name for one in BUILT_IN.filters), "Third"]
     assert [(s.kind, s.policy.name, s.package) for s in found.sources if s.package != "arranger"] == [
