@@ -252,6 +252,8 @@ export interface Explained {
     estimated: boolean;
     /** Whether jobs of other queues wait, which may get their turns first. */
     contested: boolean;
+    /** Jobs of a higher priority whose further pods may take what is reserved. */
+    ahead: string[];
     /** The pods that still have to leave, once the promised time is over. */
     leaving: string[];
     /** How many of them are its own. */

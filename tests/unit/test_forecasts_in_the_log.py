@@ -10,13 +10,14 @@ from arranger.projections.folding.forecasts import expected_start, says_more
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Forecasted
 from arranger.replay.console.moment import standings
+from arranger.replay.explain import room_words
 from arranger.replay.explain.expected import Certainty, NoStart, Start, start_of
 from arranger.replay.forecast.starts import forecast
 from arranger.workers.deciding.forecaster import Forecaster, news
 from arranger.workers.flow.standstill import Standstill
 from tests.parts import parts
-from tests.unit.test_forecast import running, submit, world
-from tests.world import World
+from tests.unit.test_forecast import GPU, running, submit, world
+from tests.world import World, shape
 
 
 def waiting() -> tuple[World, JobRecord, JobRecord]:
@@ -145,3 +146,32 @@ def test_the_role_records_what_it_forecasts_and_nothing_twice() -> None:
     entries = len(of.entries)
     asyncio.run(role.make())
     assert len(of.entries) == entries
+
+
+def test_a_reservation_promises_nothing_while_further_pods_of_a_job_ahead_may_take_the_room() -> None:
+    """Further workers of a higher priority precede quorums of a lower one."""
+    of = world(preemption=None)
+    first = running(of, "first", 2, expected_s=45)
+    elastic = of.job("elastic", leader=shape(cpu=1), workers=4, min_workers=2, worker=GPU, priority=6, expected_s=90)
+    of.settle()
+    assert len(elastic.placements) == 3
+    late = submit(of, "late", 2, expected_s=20, priority=5)
+    of.settle()
+    start_ms = of.state.reservations[late.uid].decided.start_ms
+    start = start_of(of.state, late)
+    assert start is not None and start.ahead == ("default/elastic",) and start.expected_ms == start_ms
+    said = room_words._start(start, of.now_ms, str)
+    assert "expected by its reservation (further pods of default/elastic go first, also there)" in said
+    assert "promised" not in said
+    [event] = recorded(of)
+    assert event.job_uid == late.uid and event.expected_ms > start_ms
+    of.say(event)
+    start = start_of(of.state, late)
+    assert start is not None and (start.certainty, start.expected_ms) == (Certainty.FORECAST, event.expected_ms)
+    assert expected_start_ms(of.state, late) == event.expected_ms
+    of.pass_time(45)
+    of.change_pod(first.bound[0, 0], phase="Succeeded", ready=False)
+    of.settle()
+    assert len(elastic.placements) == 5 and not late.placements
+    start = start_of(of.state, late)
+    assert start is not None and not start.ahead

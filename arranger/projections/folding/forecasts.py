@@ -10,6 +10,7 @@ import msgspec
 from arranger.events.kinds import StartForecast
 from arranger.projections.derived.awaited_room import refused_by_dry_run, refused_when_started
 from arranger.projections.derived.deadlines import deadline_of
+from arranger.projections.derived.further_pods import ahead_with_further
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.jobs.run_times import usual_run_time_ms
 from arranger.projections.state import Changes, Forecasted, State
@@ -22,8 +23,8 @@ _MOVED_PART = 10
 
 
 class ExpectedStart(msgspec.Struct, frozen=True):
-    """When a waiting job is expected to start, in milliseconds since 1970. `forecast` has the range, and is None if a
-    reservation promises the start."""
+    """When a waiting job is expected to start, in milliseconds since 1970. `forecast` has the range, and is None if the
+    time is that of a reservation."""
 
     start_ms: int
     forecast: Forecasted | None
@@ -32,17 +33,34 @@ class ExpectedStart(msgspec.Struct, frozen=True):
 def expected_start(state: State, job: JobRecord) -> ExpectedStart | None:
     """When a waiting job is expected to start: as its reservation promises, else as was forecast for it since it last
     changed; None if that is unknown, or if the API server refuses its pods. Where a reservation waits for ends of which
-    nothing is known, a forecast is but a guess."""
+    nothing is known, a forecast is but a guess. Where jobs ahead may take what is reserved, a later forecast counts."""
     if refused_by_dry_run(job) or refused_when_started(job):
         return None
-    reservation = state.reservations.get(job.uid)
-    if reservation is not None and (reservation.decided.start_ms or reservation.decided.awaits):
-        start_ms = reservation.decided.start_ms
-        return ExpectedStart(start_ms, None) if start_ms else None
+    forecasted, reservation = _forecasted(state, job), state.reservations.get(job.uid)
+    if reservation is None or not (reservation.decided.start_ms or reservation.decided.awaits):
+        return forecasted
+    start_ms = reservation.decided.start_ms
+    if not start_ms:
+        return None
+    later = forecasted is not None and forecasted.start_ms > max(start_ms, state.time_ms)
+    return forecasted if later and not promises_start(state, job) else ExpectedStart(start_ms, None)
+
+
+def _forecasted(state: State, job: JobRecord) -> ExpectedStart | None:
+    """What was forecast for a job since it last changed."""
     known = state.forecasts.get(job.uid)
     if known is None or known.decided.based_on != job.version or not known.decided.expected_ms:
         return None
     return ExpectedStart(known.decided.expected_ms, known)
+
+
+def promises_start(state: State, job: JobRecord) -> bool:
+    """Whether a job's reservation says when it starts, and nobody ahead may take the room before. Else a forecast knows
+    more."""
+    reservation = state.reservations.get(job.uid)
+    if reservation is None or not reservation.decided.start_ms:
+        return False
+    return next(ahead_with_further(state, job), None) is None
 
 
 def no_forecast(state: State, event: StartForecast) -> str:

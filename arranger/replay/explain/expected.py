@@ -7,13 +7,14 @@ import msgspec
 
 from arranger.model.job import Stage
 from arranger.projections.derived.awaited_room import refused_by_dry_run, refused_when_started
+from arranger.projections.derived.further_pods import ahead_with_further, lacks_further
 from arranger.projections.derived.queue_counts import queue_of
 from arranger.projections.folding.forecasts import expected_start
 from arranger.projections.jobs.records import JobRecord, has_started
 from arranger.projections.jobs.run_times import usual_run_time_ms
 from arranger.projections.state import Forecasted, Reservation, State
 from arranger.projections.verdicts.preemption import leaves
-from arranger.replay.reading.describe import awaited_labels
+from arranger.replay.reading.describe import awaited_labels, label_of
 
 
 class Certainty(StrEnum):
@@ -21,7 +22,8 @@ class Certainty(StrEnum):
 
     #: Nodes are reserved for it from then on; nobody behind it in its queue may delay that but its guests, by their
     #: grace periods, and only jobs that outlive their end do. It is a promise no more once it was moved
-    #: (`Start.first_ms`) or is over, and none while jobs of other queues wait (`Start.contested`).
+    #: (`Start.first_ms`) or is over, and none while jobs of other queues wait (`Start.contested`), or running ones
+    #: ahead of it for further pods (`Start.ahead`).
     PROMISED = "Promised"
     #: The scheduler's cycle was run on while jobs end as expected; jobs that come later may delay it.
     FORECAST = "Forecast"
@@ -80,6 +82,9 @@ class Start(msgspec.Struct, frozen=True):
     estimated: bool = False
     #: Of a reservation: jobs of other queues wait, and may get their turns first. Nobody promised that they don't.
     contested: bool = False
+    #: Of a reservation: jobs of a higher priority in its queue that wait for nodes for further pods, which go first.
+    #: Nobody promised that they don't take what is reserved.
+    ahead: tuple[str, ...] = ()
     #: Of the forecast: it supposes that a job ends until then of whose end nothing is known.
     guessed: bool = False
     #: How many of `leaving` are pods of the job itself.
@@ -107,13 +112,12 @@ def start_of(state: State, job: JobRecord, refresh_ms: int = 0) -> Start | None:
     if refused_when_started(job):
         return Start(Certainty.UNKNOWN, why=NoStart.REFUSED_BEFORE)
     reservation = state.reservations.get(job.uid)
+    found = expected_start(state, job)
+    if found is not None and found.forecast is not None:
+        return _forecast(found.forecast, state.time_ms)
     if reservation is not None and (reservation.decided.start_ms or reservation.decided.awaits):
         return _reserved(state, job, reservation, refresh_ms)
-    found = expected_start(state, job)
-    if found is None:
-        return Start(Certainty.UNKNOWN, why=NoStart.NOT_FORECAST)
-    assert found.forecast is not None
-    return _forecast(found.forecast, state.time_ms)
+    return Start(Certainty.UNKNOWN, why=NoStart.NOT_FORECAST)
 
 
 def _reserved(state: State, job: JobRecord, reservation: Reservation, refresh_ms: int) -> Start:
@@ -125,8 +129,16 @@ def _reserved(state: State, job: JobRecord, reservation: Reservation, refresh_ms
         return Start(Certainty.UNKNOWN, why=NoStart.AWAITED, endless=unknown or awaited)
     moved_ms = first_ms if first_ms != decided.start_ms else 0
     estimated, contested = _estimated(state, decided.awaits), _contested(state, job)
+    ahead = tuple(sorted(label_of(state, other.uid) for other in ahead_with_further(state, job)))
     if decided.start_ms > state.time_ms:
-        return Start(Certainty.PROMISED, decided.start_ms, first_ms=moved_ms, estimated=estimated, contested=contested)
+        return Start(
+            Certainty.PROMISED,
+            decided.start_ms,
+            first_ms=moved_ms,
+            estimated=estimated,
+            contested=contested,
+            ahead=ahead,
+        )
     leaving = _leaving(state, {pods.node for pods in decided.pods})
     revised_ms = reservation.time_ms + refresh_ms
     return Start(
@@ -138,6 +150,7 @@ def _reserved(state: State, job: JobRecord, reservation: Reservation, refresh_ms
         own=len(leaving.keys() & state.pods_of.get(job.uid, {}).keys()),
         estimated=estimated,
         contested=contested,
+        ahead=ahead,
         revised_ms=revised_ms if revised_ms > state.time_ms else 0,
     )
 
@@ -149,10 +162,11 @@ def _leaving(state: State, nodes: Collection[str]) -> dict[str, str]:
 
 
 def _contested(state: State, job: JobRecord) -> bool:
-    """Whether jobs of other queues wait to start. Whose turn is first depends on what the queues use by then."""
+    """Whether jobs of other queues wait to start, or for further pods. Whose turn is first depends on what the queues
+    use by then."""
     queue = queue_of(state, job)
-    waiting = (of for of in state.jobs.values() if of.active and not of.placements and not of.stands_still)
-    return any(queue_of(state, of) != queue for of in waiting if of.spec is not None)
+    active = (of for of in state.jobs.values() if of.active and not of.stands_still)
+    return any(queue_of(state, of) != queue for of in active if not of.placements or lacks_further(of))
 
 
 def _may_never_end(state: State, uid: str) -> bool:

@@ -164,7 +164,7 @@ GUESSED = "such jobs are taken to last as long again as they have run, or as hal
 
 def _promised(start: Start, now_ms: int, time: _Time) -> str:
     at = time(start.expected_ms)
-    said = "expected" if start.estimated or start.contested else "promised"
+    said = "expected" if start.estimated or start.contested or start.ahead else "promised"
     first = f", which {said} {time(start.first_ms)} at first" if start.first_ms else ""
     how, why = (
         ("guesses", f", with jobs of whose end nothing is known: {GUESSED}") if start.guessed else ("expects", "")
@@ -174,6 +174,7 @@ def _promised(start: Start, now_ms: int, time: _Time) -> str:
         sure = f"{'expected' if first else said} by its reservation{first}"
         sure += " (estimated from earlier runs)" if start.estimated else ""
         sure += " (jobs of other queues may get their turns first)" if start.contested else ""
+        sure += f" (further pods of {few(start.ahead, _NAMED)} go first, also there)" if start.ahead else ""
         return f"at {at}, in {duration(start.expected_ms - now_ms)}: {sure}{other}"
     late = duration(now_ms - start.expected_ms)
     return f"overdue since {at}, for {late}, by its reservation{first}: {overdue_text(start, time)}{other}"

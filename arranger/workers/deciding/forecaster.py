@@ -14,7 +14,7 @@ from arranger.errors import ClockOff, EpochLost, LogUnavailable
 from arranger.events.kinds import StartForecast
 from arranger.logs import log_event
 from arranger.model.steps import Steps
-from arranger.projections.folding.forecasts import says_more
+from arranger.projections.folding.forecasts import promises_start, says_more
 from arranger.projections.state import State
 from arranger.replay.forecast.starts import Forecast, forecast
 from arranger.replay.what_if.hypothesis import copy_bit_by_bit
@@ -88,8 +88,8 @@ def news(state: State, found: Forecast) -> list[StartForecast]:
     the last one."""
     events = []
     for one in found.jobs:
-        job, reserved = state.jobs[one.uid], state.reservations.get(one.uid)
-        if job.placements or (reserved is not None and reserved.decided.start_ms):
+        job = state.jobs[one.uid]
+        if job.placements or promises_start(state, job):
             continue
         event = StartForecast(one.uid, job.version, one.expected_ms, one.earliest_ms, one.latest_ms)
         if says_more(state.forecasts.get(one.uid), event, found.time_ms):
