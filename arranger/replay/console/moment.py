@@ -113,7 +113,7 @@ class Standing(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """One job. `position` counts from 1 among the jobs that wait for nodes, in the order of `arranger replay`; 0 if it
     isn't one of them. `expected` (seconds since 1970) is the start that a reservation promises or that was forecast
     last, else that a forecast of this state expects; None if it is unknown. `guess`: that supposes the end of a job of
-    whose end nothing is known. `user` is the submitter's name, else the
+    whose end nothing is known, or that jobs ahead leave what is reserved. `user` is the submitter's name, else the
     namespace. `gpu_ms` are the GPUs that it held, times milliseconds; None if that is too long ago to be known."""
 
     job: str
@@ -183,9 +183,10 @@ def standings(
     positions = {job.uid: number for number, job in enumerate(waiting, start=1)}
     found = []
     starts = {uid: start for uid, job in state.jobs.items() if (start := start_of(state, job)) is not None}
-    if state.synced and any(start.why == NoStart.NOT_FORECAST for start in starts.values()):
+    asked = [uid for uid, start in starts.items() if start.why == NoStart.NOT_FORECAST or start.ahead]
+    if state.synced and asked:
         now = made()
-        starts = {uid: now.get(uid, of) if of.why == NoStart.NOT_FORECAST else of for uid, of in starts.items()}
+        starts |= {uid: now[uid] for uid in asked if uid in now and (now[uid].expected_ms or not starts[uid].ahead)}
     for job in sorted(state.jobs.values(), key=lambda job: (label(job), job.uid)):
         start = starts.get(job.uid)
         found.append(
@@ -194,7 +195,7 @@ def standings(
                 user=submitter_of(job),
                 position=positions.get(job.uid, 0),
                 expected=start.expected_ms / 1000 if start is not None and start.expected_ms else None,
-                guess=start is not None and start.guess,
+                guess=start is not None and (start.guess or bool(start.ahead)),
                 gpu_ms=gpu_ms(job.uid, state.time_ms),
             )
         )
