@@ -26,6 +26,7 @@ from arranger.model.text import counted
 #: Characters of a variable's value that surely fit: Linux has 131,072 bytes for name and value.
 LONGEST_VARIABLE = 130_000
 _DOMAIN = "training.kubeflow.org"
+_RUN_ON = "with None, pods that still run when the job has ended keep their nodes, in no queue; Running deletes them"
 _QUEUE = ("spec", "runPolicy", "schedulingPolicy", "queue")
 
 
@@ -106,6 +107,8 @@ def _run_policy(head: Head, spec: Fields, *, clean: str = "None", unlimited: boo
     scheduling.lost("scheduleTimeoutSeconds", "a job waits until there is room (docs/jobs.md)")
     # The first version of MPIJobs has it in the spec.
     clean = (spec if "cleanPodPolicy" in spec else policy).one_of("cleanPodPolicy", clean, *others)
+    if clean == "None":
+        policy.say(NoteKind.TO_DO, "cleanPodPolicy", _RUN_ON)
     policy.lost("managedBy", "Arranger runs the TYJob")
     limit = policy.whole("backoffLimit")
     policy.changed("backoffLimit", "the limit holds for each pod alone, and evictions and drains don't count")

@@ -254,7 +254,7 @@ function queuesOverTime(of: Series): Course[] {
       label: "GPUs used by each queue over time, up to all GPUs",
       height: 240,
       about: [
-        ...(foreign.some(Boolean) ? ["Other pods are those of no queue, and those of jobs that have ended and still leave."] : []),
+        ...(foreign.some(Boolean) ? ["Other pods are those of no queue, and those of jobs that have ended: they still leave, or cleanPodPolicy None keeps them."] : []),
         ...(inQueues.some((used, place) => used > (of.gpus[place] ?? Infinity))
           ? ["A queue counts pods that failed and aren't replaced yet, whose room others may have, and jobs that wait for others to leave: so the sum may be above all GPUs."]
           : []),

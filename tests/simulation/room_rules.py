@@ -316,6 +316,11 @@ def misjudged_offer(state: State, time_ms: int) -> str:
         pod, facts = state.pods[uid], state.nodes.facts_of(state.pods[uid].node)
         if leaves(state, pod) and facts is not None and facts.ready and not facts.cordoned:  # its room is nobody's
             others[pod.node].update(dict(pod.requests))
+    for pod in state.pods.values():
+        job, facts = state.jobs.get(pod.owner.job_uid) if pod.owner else None, state.nodes.facts_of(pod.node)
+        ended = job is not None and job.ended and not leaves(state, pod) and not job.placements
+        if ended and pod.phase not in TERMINAL and facts is not None and facts.ready and not facts.cordoned:
+            others[pod.node].update(dict(pod.requests))  # its job keeps it
     total, left_over, offer = Counter[str](), Counter[str](), offered(state, time_ms)
     for name, row in state.nodes.rows.items():
         facts, amounts = state.nodes.facts_of(name), state.nodes.amounts(row)

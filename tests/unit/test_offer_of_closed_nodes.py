@@ -3,7 +3,7 @@
 import pytest
 
 from arranger.events import kinds as k
-from arranger.model.job import Stage
+from arranger.model.job import CleanPodPolicy, Stage
 from arranger.model.pod import Phase
 from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.queues.offer import offered
@@ -11,7 +11,7 @@ from tests.unit.test_preemption import GPU as GPU_POD
 from tests.unit.test_preemption import running, waiting, world
 from tests.world import World, shape
 
-GPU = "nvidia.com/gpu"
+GPU, NONE = "nvidia.com/gpu", CleanPodPolicy.NONE
 
 
 def offer(of: World) -> int:
@@ -144,3 +144,19 @@ def test_who_takes_room_of_a_job_that_is_partly_on_a_closed_node_gets_no_more_th
     of.settle()
     assert (small.stage, len(low.placements)) == (Stage.RUNNING, 0)
     assert running(of, "mine", 4, of_queue="a").stage == Stage.RUNNING
+
+
+def test_pods_that_outlive_their_job_are_nobodys_and_what_they_hold_is_not_offered() -> None:
+    """They counted as pods that leave: a guarantee of what they hold seemed to be kept."""
+    of = world(nodes=2, gpus=4)
+    of.watch_queues()
+    of.queue("a", capability=((GPU, 4),))
+    job = of.job("a0", leader=shape(cpu=1), workers=1, worker=shape(cpu=1, gpus=4), of_queue="a", clean=NONE)
+    of.settle()
+    assert job.stage == Stage.RUNNING and offer(of) == 8
+    of.change_pod(job.bound[0, 0], phase=Phase.SUCCEEDED, ready=False)
+    of.settle()
+    [worker] = [pod.uid for pod in of.state.pods.values() if pod.phase == Phase.RUNNING]
+    assert job.stage == Stage.SUCCEEDED and offer(of) == 4
+    of.pod_gone(worker)
+    assert offer(of) == 8

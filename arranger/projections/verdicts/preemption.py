@@ -96,14 +96,37 @@ def leaves(state: State, pod: PodSeen) -> bool:
     job = state.jobs.get(pod.owner.job_uid)
     if job is None:
         return True
-    slot = job.slot_of(pod.owner)
-    fills = slot is not None and job.bound.get(slot) == pod.uid
-    return not fills and (pod.deleting or not _stays(job, pod.owner))
+    return not _fills_slot(job, pod, pod.owner) and (pod.deleting or not _stays(job, pod.owner))
+
+
+def kept_pods(state: State) -> Iterator[PodSeen]:
+    """The pods that hold room and run on although their jobs have ended, by their `cleanPodPolicy`. No queue counts
+    them, and nobody deletes them."""
+    for uid, pods in state.pods_of.items():
+        job = state.jobs.get(uid)
+        if job is not None and job.ended and _keeps_pods(job):
+            yield from (pod for pod in pods.values() if _outlives(job, pod))
+
+
+def _outlives(job: JobRecord, pod: PodSeen) -> bool:
+    owner = pod.owner
+    if owner is None or pod.deleting or not holds(pod):
+        return False
+    return not _fills_slot(job, pod, owner) and _stays(job, owner)
+
+
+def _fills_slot(job: JobRecord, pod: PodSeen, owner: PodOwner) -> bool:
+    slot = job.slot_of(owner)
+    return slot is not None and job.bound.get(slot) == pod.uid
+
+
+def _keeps_pods(job: JobRecord) -> bool:
+    return job.spec is not None and job.spec.clean_pod_policy == CleanPodPolicy.NONE
 
 
 def _stays(job: JobRecord, owner: PodOwner) -> bool:
     """Whether an ended job keeps a pod that may still run: one of its last attempt, if it cleans none up."""
-    if not job.ended or job.spec is None or job.spec.clean_pod_policy != CleanPodPolicy.NONE:
+    if not job.ended or not _keeps_pods(job):
         return False
     return owner.attempt == job.attempt and not job.replaced_before(owner) and not job.seen.deleting
 

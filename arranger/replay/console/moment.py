@@ -183,10 +183,8 @@ def standings(
     positions = {job.uid: number for number, job in enumerate(waiting, start=1)}
     found = []
     starts = {uid: start for uid, job in state.jobs.items() if (start := start_of(state, job)) is not None}
-    asked = [uid for uid, start in starts.items() if start.why == NoStart.NOT_FORECAST or start.ahead]
-    if state.synced and asked:
-        now = made()
-        starts |= {uid: now[uid] for uid in asked if uid in now and (now[uid].expected_ms or not starts[uid].ahead)}
+    if state.synced:
+        starts |= _forecast(starts, made)
     for job in sorted(state.jobs.values(), key=lambda job: (label(job), job.uid)):
         start = starts.get(job.uid)
         found.append(
@@ -200,6 +198,14 @@ def standings(
             )
         )
     return Standings(state.offset, len(waiting), tuple(found), complete)
+
+
+def _forecast(starts: Mapping[str, Start], made: Callable[[], Mapping[str, Start]]) -> dict[str, Start]:
+    """UID → the start by a forecast of this state, of those of which the log says nothing, or no more than that jobs
+    ahead may take what is reserved."""
+    asked = [uid for uid, start in starts.items() if start.why == NoStart.NOT_FORECAST or start.ahead]
+    now = made() if asked else {}
+    return {uid: now[uid] for uid in asked if uid in now and (now[uid].expected_ms or not starts[uid].ahead)}
 
 
 def waits(job: JobRecord) -> bool:

@@ -2,11 +2,12 @@
 
 It is what the open nodes have, those that are ready and not cordoned, whatever their taints: nodes of GPUs often have
 one that all of their pods tolerate. What pods of other programs hold there is nobody's share and fulfils no guarantee,
-as in KAI's division of resources. So the offer stays the same while a job ends, whichever of its pods have ended, and
-whichever still hold their room. What jobs hold on a node beyond what it offers is in the offer too, as it is in their
-use: on a node that isn't open, has lost a GPU, or whose device plugin restarts. So they take nothing from the other
-nodes, and lose no share for it. What no queue counts isn't in the offer there: an assumed pod, or a job whose pods show
-its success. Else others would get as much on the other nodes, and with it what is guaranteed.
+as in KAI's division of resources; nor what pods hold there that run on after the end of their job. So the offer stays
+the same while a job ends, whichever of its pods have ended, and whichever still hold their room. What jobs hold on a
+node beyond what it offers is in the offer too, as it is in their use: on a node that isn't open, has lost a GPU, or
+whose device plugin restarts. So they take nothing from the other nodes, and lose no share for it. What no queue counts
+isn't in the offer there: an assumed pod, or a job whose pods show its success. Else others would get as much on the
+other nodes, and with it what is guaranteed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -19,7 +20,7 @@ from arranger.projections.cluster.remembered import remembered
 from arranger.projections.derived.departing import hanging
 from arranger.projections.jobs.records import requests_of
 from arranger.projections.state import State
-from arranger.projections.verdicts.preemption import leaves
+from arranger.projections.verdicts.preemption import kept_pods, leaves
 
 
 def offered(state: State, time_ms: int) -> Mapping[str, int]:
@@ -55,9 +56,11 @@ def _opened(nodes: NodeTable) -> frozenset[str]:
 
 
 def _left_behind(state: State, time_ms: int) -> Iterator[PodSeen]:
-    """The pods that count in no queue any more and hang: their room is nobody's, as that of other programs' pods."""
+    """The pods that count in no queue any more and hang, or that their ended jobs keep: their room is nobody's, as that
+    of other programs' pods."""
     pods = (state.pods[uid] for uid in hanging(state, time_ms, 0)) if state.deleting or state.orphaned else ()
-    return (pod for pod in pods if leaves(state, pod))
+    yield from (pod for pod in pods if leaves(state, pod))
+    yield from kept_pods(state)
 
 
 def _held_where_short(
