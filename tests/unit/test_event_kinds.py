@@ -65,6 +65,11 @@ def test_every_kind_can_be_folded_and_told_and_exported(kind: type[Any]) -> None
         assert k.kind_of(event) in k.KIND_NAMES
 
 
+def test_every_decision_and_outcome_belongs_to_its_job() -> None:
+    of_no_job = [kind for kind in get_args(k.Decision | k.Outcome) if not describe.decided_for(filled(kind))]
+    assert of_no_job == [k.CycleTaken]
+
+
 def test_a_kind_without_a_handler_or_words_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(fold._APPLY, k.ObjectGone)
     monkeypatch.delitem(describe._WORDS, k.QuotaSeen)
