@@ -9,8 +9,8 @@ _WATCHER = "\nkind: {}\nmetadata:\n  name: arranger-watcher\nrules:\n"
 _RULE = '  - apiGroups: [""]\n    resources: [configmaps]\n    verbs: [list, watch]\n'
 
 #: File → what is replaced there: always at the beginning of a list, which stays the same when others append to it.
-#: `arranger/kube/cluster.py` has the resource of ConfigMaps already. The copy has no documents: the rights are in a table
-#: of `docs/operations.md` too.
+#: `arranger/kube/cluster.py` has the resource of ConfigMaps already. The copy has no documents: a table of
+#: `docs/operations.md` has the rights too.
 _PLACES = {
     "arranger/events/watched.py": [('    NODE = "node"\n', '    NODE = "node"\n    CONFIG_MAP = "configmap"\n')],
     "arranger/events/kinds.py": [
