@@ -18,7 +18,6 @@ from arranger.events.kinds import SETTING_OF, ListingBegun, Watched
 from arranger.events.log import StoredSnapshot, entries
 from arranger.events.log_keys import LogKeys
 from arranger.events.redis_log import RedisLog
-from arranger.model.pod import GroupKind
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
@@ -40,16 +39,9 @@ async def a_log(server: RealRedis, cluster: str, *, jobs: int = 20, others: bool
     """A log in Redis with some waiting jobs, with pods of others if so asked, a cycle, and everything listed; answers
     the jobs' UIDs."""
     world = World()
-    world.watch_quotas()
-    world.watch_classes()
-    world.watch_runtimes()
+    world.watch_all()
     world.queue("team")
     world.queue("lost", parent="none")
-    world.watch_namespaces()
-    world.watch_limits()
-    for kind in GroupKind:
-        if kind:
-            world.watch_groups(kind)
     world.node("n1")
     for number in range(jobs):
         world.job(f"j{number}")
