@@ -20,7 +20,7 @@ class CodeCopy:
 
     def __init__(self, directory: Path, changes: Changes) -> None:
         self._directory = directory
-        for name in ("arranger", "tests", "crds", "deploy"):
+        for name in ("arranger", "console", "crds", "deploy", "tests"):
             shutil.copytree(REPOSITORY / name, directory / name, ignore=_ASIDE, symlinks=True)
         for name in ("pyproject.toml", "CONTRIBUTING.md"):
             shutil.copy(REPOSITORY / name, directory)

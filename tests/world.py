@@ -132,6 +132,12 @@ class World:
         for kind in self.terms:
             self.say(k.ListingBegun(kind, self.terms[kind]), k.ListingEnded(kind, self.terms[kind], "1"))
 
+    def watch_all(self) -> None:
+        """Watch every kind from now on that is watched without a setting, and without anybody asking."""
+        for kind in k.Watched:
+            if kind not in k.SETTING_OF and kind != k.Watched.PROVISIONING:
+                self._watch(kind)
+
     def watch_quotas(self) -> int:
         """Watch quotas from now on, which a world doesn't by default; returns the term."""
         return self._watch(k.Watched.QUOTA)

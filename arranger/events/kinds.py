@@ -39,6 +39,7 @@ _Seen = TypeVar("_Seen", bound=msgspec.Struct)
 
 # Readers of this module have all of its names from here.
 Watched = watched.Watched
+NEEDED = watched.NEEDED
 OPTIONAL = watched.OPTIONAL
 GROUP_WATCHES = watched.GROUP_WATCHES
 GROUP_KINDS = watched.GROUP_KINDS

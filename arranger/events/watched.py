@@ -50,14 +50,8 @@ SETTING_OF = {
     **dict.fromkeys((*OF_DEVICES, Watched.RESOURCE_CLAIM_TEMPLATE), "devices"),
 }
 
-#: Kinds that an API server may refuse to read, or not have: Arranger works without them.
-OPTIONAL = (
-    *(Watched.QUOTA, Watched.PRIORITY_CLASS, Watched.QUEUE, Watched.NAMESPACE),
-    *GROUP_WATCHES.values(),
-    *OF_VOLUMES,
-    *OF_DEVICES,
-    Watched.RESOURCE_CLAIM_TEMPLATE,
-    Watched.PROVISIONING,
-    Watched.RUNTIME_CLASS,
-    Watched.LIMIT_RANGE,
-)
+#: The kinds without which Arranger can't decide: every API server serves nodes and pods, and whoever installs Arranger
+#: defines TYJobs.
+NEEDED = (Watched.NODE, Watched.POD, Watched.JOB)
+#: All others: an API server may refuse to read them, or not have them, and Arranger works without them.
+OPTIONAL = tuple(kind for kind in Watched if kind not in NEEDED)

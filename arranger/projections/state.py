@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from arranger.events.kinds import (
+    NEEDED,
     OPTIONAL,
     SETTING_OF,
     LimitKept,
@@ -41,9 +42,6 @@ from arranger.projections.queues.tree import QueueTree, queue_tree
 from arranger.projections.queues.use import QueueUse
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
-#: No decision is made until these kinds are listed.
-_NEEDED = (Watched.NODE, Watched.POD, Watched.JOB)
-
 
 #: Later than any time, in milliseconds since 1970.
 _FOREVER = 1 << 60
@@ -249,7 +247,7 @@ class State:
         these are allocated.
         """
         listed, unwatched = self.listed, self.unwatched
-        if not all([listed.get(kind) for kind in _NEEDED]):
+        if not all([listed.get(kind) for kind in NEEDED]):
             return False
         absent = [kind for kind in OPTIONAL if not listed.get(kind) and kind not in unwatched]
         return not any([self.watches(kind) for kind in absent])

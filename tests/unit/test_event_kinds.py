@@ -16,6 +16,7 @@ from arranger.replay.reading import describe
 from tests.values import fields, filled
 
 KINDS = get_args(k.Event)
+_EXPORT = "arranger/replay/export/pseudonyms.py"
 #: As many as the largest enumeration in an event has members, so that each of them occurs.
 PICKS = range(64)
 
@@ -34,21 +35,27 @@ def folded(event: k.Event) -> State:
 
 
 def exported(event: k.Event) -> k.Event:
-    """The event without names."""
+    """The event without names. Where a rule for text or a sort of names is missing, it is said where that belongs."""
     names, batch = Pseudonyms(), k.Batch("role@member", 1, 1_000, (event,))
-    names.batch(batch)
-    names.begin()
-    return names.batch(batch).events[0]
+    try:
+        names.batch(batch)
+        names.begin()
+        return names.batch(batch).events[0]
+    except (KeyError, TypeError) as err:
+        raise AssertionError(f"{type(event).__name__} lacks a rule in {_EXPORT}: {err!r}") from err
 
 
 def unknown() -> list[str]:
-    """The kinds that a table doesn't have, with the table."""
-    tables: dict[str, Any] = {"the fold": fold._APPLY, "words": describe._WORDS}
+    """The kinds that a table doesn't have, with its file."""
+    tables: dict[str, Any] = {
+        "arranger/projections/fold.py": fold._APPLY,
+        "arranger/replay/reading/describe.py": describe._WORDS,
+    }
     observed = [kind for kind in get_args(k.Observation) if "term" in fields(kind) and "kind" not in fields(kind)]
     watched = {kind for kind in observed if any(k.watch_of(event) for event in each(kind))}
     return [
         *(f"{kind.__name__} isn't in {table}" for table, of in tables.items() for kind in KINDS if kind not in of),
-        *(f"{kind.__name__} has no watch" for kind in observed if kind not in watched),
+        *(f"{kind.__name__} has no watch in arranger/events/kinds.py" for kind in observed if kind not in watched),
         *(f"{kind.__name__} is in {table} and no event" for table, of in tables.items() for kind in {*of} - {*KINDS}),
     ]
 
@@ -65,14 +72,23 @@ def test_every_kind_can_be_folded_and_told_and_exported(kind: type[Any]) -> None
         assert k.kind_of(event) in k.KIND_NAMES
 
 
+def test_every_decision_and_outcome_belongs_to_its_job() -> None:
+    of_no_job = [kind for kind in get_args(k.Decision | k.Outcome) if not describe.decided_for(filled(kind))]
+    assert of_no_job == [k.CycleTaken]
+
+
 def test_a_kind_without_a_handler_or_words_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(fold._APPLY, k.ObjectGone)
     monkeypatch.delitem(describe._WORDS, k.QuotaSeen)
     monkeypatch.delitem(k.WATCHED, k.QueueSeen)
-    assert unknown() == ["ObjectGone isn't in the fold", "QuotaSeen isn't in words", "QueueSeen has no watch"]
+    assert unknown() == [
+        "ObjectGone isn't in arranger/projections/fold.py",
+        "QuotaSeen isn't in arranger/replay/reading/describe.py",
+        "QueueSeen has no watch in arranger/events/kinds.py",
+    ]
 
 
 def test_a_sort_of_name_without_a_prefix_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(pseudonyms._SORTS, "quota")
-    with pytest.raises(KeyError, match="quota"):
+    with pytest.raises(AssertionError, match=f"ObjectGone lacks a rule in {_EXPORT}: KeyError\\('quota'\\)"):
         test_every_kind_can_be_folded_and_told_and_exported(k.ObjectGone)

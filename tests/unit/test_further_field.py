@@ -1,21 +1,24 @@
 """To give a TYJob one more scalar field, at most four places change: the test does it in a copy of the code."""
 
+import inspect
 from pathlib import Path
 
+from arranger.model.job import JobSpec
 from tests.code_copy import CodeCopy
 
+#: The class up to its last field: its properties follow.
+_FIELDS = inspect.getsource(JobSpec).partition("\n\n    @property")[0]
 #: The first place. The second is `crds/tyjob.yaml`, which a command writes, the third `docs/jobs.md`, which says what
 #: the field is for. What it does is a fourth, wherever that is.
 _PLACES = {
     "arranger/model/job.py": [
         (
-            "    clean_named: bool = False\n",
-            """    clean_named: bool = False
+            _FIELDS,
+            f"""{_FIELDS}
     warmup_s: Annotated[
         int | None,
         ManifestField("warmupSeconds", Whole(2, 60), "Seconds of a warm-up; none if unset.", ChangesUntil.STARTED),
-    ] = None
-""",
+    ] = None""",
         ),
     ],
 }

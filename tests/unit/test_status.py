@@ -18,7 +18,6 @@ from arranger.events.kinds import SETTING_OF, ListingBegun, Watched
 from arranger.events.log import StoredSnapshot, entries
 from arranger.events.log_keys import LogKeys
 from arranger.events.redis_log import RedisLog
-from arranger.model.pod import GroupKind
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
@@ -35,21 +34,17 @@ from tests.world import World
 
 pytestmark = pytest.mark.timeout(60)
 
+#: The kinds that are watched without a setting, and without anybody asking.
+ALWAYS = [kind for kind in Watched if kind not in SETTING_OF and kind != Watched.PROVISIONING]
+
 
 async def a_log(server: RealRedis, cluster: str, *, jobs: int = 20, others: bool = False) -> list[str]:
     """A log in Redis with some waiting jobs, with pods of others if so asked, a cycle, and everything listed; answers
     the jobs' UIDs."""
     world = World()
-    world.watch_quotas()
-    world.watch_classes()
-    world.watch_runtimes()
+    world.watch_all()
     world.queue("team")
     world.queue("lost", parent="none")
-    world.watch_namespaces()
-    world.watch_limits()
-    for kind in GroupKind:
-        if kind:
-            world.watch_groups(kind)
     world.node("n1")
     for number in range(jobs):
         world.job(f"j{number}")
@@ -156,7 +151,7 @@ async def test_a_whole_arranger_is_well(redis_server: RealRedis, cluster: str) -
     assert mine["percent"] + other["percent"] == 100 and mine["jobs"] + other["jobs"] == 20
     assert members["host-1-77-applier"]["shares"] == {"applier": {"jobs": 20, "percent": 100.0}}
     watches = {one["kind"]: one for one in answer["watches"]}
-    assert watches.keys() == {*Watched} - {*SETTING_OF, Watched.PROVISIONING}, "nobody asks for more"
+    assert [*watches] == ALWAYS, "nobody asks for more"
     for one in watches.values():
         assert one["holder"] == "host-1-77-watcher" and one["listed"] and 0 < one["leftS"] <= 15
         assert 0 < one["heldMs"] <= answer["nowMs"]
@@ -190,18 +185,8 @@ async def test_what_is_missing_is_said_with_what_to_do_next(redis_server: RealRe
     answer = await shown(redis_server, cluster)
     said = [one["what"] for one in answer["problems"]]
     assert [what.partition(":")[0] for what in said] == [
-        "no live applier", "no live maintenance", "no watcher holds the watch of node objects",
-        "no watcher holds the watch of pod objects",
-        "no watcher holds the watch of tyjob objects",
-        "no watcher holds the watch of resourcequota objects",
-        "no watcher holds the watch of priorityclass objects",
-        "no watcher holds the watch of queue objects",
-        "no watcher holds the watch of namespace objects",
-        "no watcher holds the watch of podgroup.scheduling.x-k8s.io objects",
-        "no watcher holds the watch of podgroup.scheduling.volcano.sh objects",
-        "no watcher holds the watch of podgroup.scheduling.k8s.io objects",
-        "no watcher holds the watch of runtimeclass objects",
-        "no watcher holds the watch of limitrange objects",
+        "no live applier", "no live maintenance",
+        *(f"no watcher holds the watch of {kind} objects" for kind in ALWAYS),
     ]  # fmt: skip
     assert "arranger run applier" in answer["problems"][0]["next"]
 

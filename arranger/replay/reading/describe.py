@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 
@@ -48,18 +48,9 @@ class PodCounts(NamedTuple):
 #: The text of a job or a queue that was seen without a change that decisions depend on.
 SEEN_AGAIN = "seen again, with the same spec"
 
-#: Decisions and outcomes: the kinds that name a job by its UID.
-ABOUT_A_JOB = (
-    k.Placed,
-    k.Reserved,
-    k.LimitKept,
-    k.StartForecast,
-    k.Waits,
-    k.StageDecided,
-    k.WorkersReplaced,
-    k.NodesRequested,
-    k.EffectFailed,
-    k.PodsTried,
+#: Decisions and outcomes that name a job by its UID. Observations are told apart by what they are of.
+ABOUT_A_JOB: tuple[type[Any], ...] = tuple(
+    kind for kind in get_args(k.Decision | k.Outcome) if "job_uid" in kind.__struct_fields__
 )
 
 
