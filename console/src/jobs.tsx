@@ -159,10 +159,10 @@ function podsOf(job: Row): string {
 
 const user = (job: Row): string => (job.standing ? person(job.standing.user) : "–");
 
-/** How far away the expected start is; one that is over is due, and a guess has a question mark. */
+/** How far away the expected start is; one that is over is overdue, and a guess has a question mark. */
 function starts(of: Standing | undefined, now: number): string {
   if (of?.expected == null) return "–";
-  return `${of.expected > now ? `in ${spell(of.expected - now)}` : "due"}${of.guess ? "?" : ""}`;
+  return `${of.expected > now ? `in ${spell(of.expected - now)}` : "overdue"}${of.guess ? "?" : ""}`;
 }
 
 const NONE: Row[] = [];

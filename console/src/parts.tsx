@@ -19,7 +19,7 @@ export interface Column<R> {
   number?: boolean;
   /** A column that isn't wider than it must be. */
   short?: boolean;
-  /** One of two columns of long texts, which share what room is left. */
+  /** One of two columns of long texts, which share what room is left; the texts are whole where all rows are drawn. */
   half?: boolean;
   /** The first choice of this column has its smallest values first, although they are numbers. */
   least?: boolean;
@@ -49,7 +49,9 @@ export function Table<R>(props: {
   if (narrow.value) return <Cards caption={caption} columns={columns} rows={sorted} order={order} choose={choose} id={props.id} inSight={inSight} />;
   const first = Math.max(0, Math.floor(top / ROW_PX) - SPARE_ROWS);
   const last = Math.min(sorted.length, first + inSight + 2 * SPARE_ROWS);
-  const height = Math.min(sorted.length, inSight) * ROW_PX + ROW_PX + (sorted.length > inSight ? 15 : 3);
+  // Only a table that scrolls has a height of its own: others grow with the texts that are opened.
+  const scrolls = sorted.length > inSight;
+  const height = (inSight + 1) * ROW_PX + 15;
   return (
     <div
       class="rows"
@@ -57,7 +59,7 @@ export function Table<R>(props: {
       tabIndex={0}
       role="region"
       aria-label={caption}
-      style={{ maxHeight: `${height}px` }}
+      style={scrolls ? { maxHeight: `${height}px` } : undefined}
       onScroll={(event) => setTop(event.currentTarget.scrollTop)}
     >
       <table aria-rowcount={sorted.length + 1}>
@@ -92,7 +94,12 @@ export function Table<R>(props: {
           {sorted.slice(first, last).map((row, index) => (
             <tr key={props.id?.(row) ?? first + index} aria-rowindex={first + index + 2}>
               {columns.map((one, place) => (
-                <Cell key={one.name} kind={kind(one) || (place === columns.length - 1 ? "rest" : "")} content={one.cell(row)} />
+                <Cell
+                  key={one.name}
+                  kind={kind(one) || (place === columns.length - 1 ? "rest" : "")}
+                  content={one.cell(row)}
+                  whole={!!one.half && !scrolls}
+                />
               ))}
             </tr>
           ))}
@@ -179,10 +186,11 @@ function Cards<R>(props: {
 const LONG = 40;
 const SHORT = 14;
 
-/** A cell. A long text is one line, and opens as a whole. */
-function Cell(props: { kind: string; content: ComponentChildren }) {
+/** A cell. A long text is one line, and opens as a whole, unless it is `whole` at once. */
+function Cell(props: { kind: string; content: ComponentChildren; whole: boolean }) {
   const { content } = props;
   const [open, setOpen] = useState(false);
+  if (props.whole) return <td class={`${props.kind} whole`}>{content}</td>;
   if (typeof content !== "string" || content.length <= (props.kind === "short" ? SHORT : LONG)) return <td class={props.kind}>{content}</td>;
   return (
     <td class={`${props.kind} ${open ? "opened" : ""}`}>

@@ -119,8 +119,9 @@ function Typed(props: {
   go: (text: string) => void;
 }) {
   const [typed, setTyped] = useState<string | null>(null);
+  const dropped = useRef(false);
   const go = (): void => {
-    if (typed !== null && typed.trim() !== props.value) props.go(typed);
+    if (!dropped.current && typed !== null && typed.trim() !== props.value) props.go(typed);
     setTyped(null);
   };
   return (
@@ -135,10 +136,15 @@ function Typed(props: {
       spellcheck={false}
       value={typed ?? props.value}
       onInput={(event) => setTyped(event.currentTarget.value)}
-      onFocus={(event) => event.currentTarget.select()}
+      onFocus={(event) => {
+        dropped.current = false;
+        event.currentTarget.select();
+      }}
       onKeyDown={(event) => {
-        if (event.key === "Enter") go();
-        if (event.key === "Escape") setTyped(null);
+        if (event.key !== "Enter" && event.key !== "Escape") return;
+        // The keys that move through time mean that again; what was typed counts by Enter, as by any other way out.
+        dropped.current = event.key === "Escape";
+        event.currentTarget.blur();
       }}
       onBlur={go}
     />

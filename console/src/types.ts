@@ -360,6 +360,8 @@ export interface Outcome {
 }
 export interface WhatIfJob {
   job: string;
+  /** Its position in the order of turns, from 1; 0: it isn't in the order. */
+  queue: number;
   desired: number;
   held: number;
   placed: number;

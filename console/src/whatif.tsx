@@ -310,10 +310,11 @@ function Differences({ caption, rows }: { caption: string; rows: readonly Differ
     <Table
       caption={caption}
       rows={rows}
+      rowsInSight={40}
       columns={[
         { name: "Job", cell: (one) => <JobLink job={one.job} />, key: (one) => one.job },
-        { name: "As it was", cell: (one) => got(one.one), half: true },
-        { name: "What if", cell: (one) => got(one.other), half: true },
+        { name: "As it was", cell: (one) => got(one.one, one.other), half: true },
+        { name: "What if", cell: (one) => got(one.other, one.one), half: true },
       ]}
     />
   );
@@ -333,13 +334,18 @@ function later(of: { asItWasMs: number | null; whatIfMs: number | null }): strin
   return `${seconds < 0 ? "−" : ""}${duration(Math.abs(seconds))}`;
 }
 
-function got(job: WhatIfJob | null): string {
+/** What a job gets. Beside what it gets in the other plan, a position that differs comes first, as do nodes, so that two
+ * texts of what differs are never alike. */
+function got(job: WhatIfJob | null, other: WhatIfJob | null = null): string {
   if (!job) return "not there";
-  const nodes = Object.entries(job.nodes).map(([node, pods]) => `${shown(node)}: ${pods}`);
+  const alike = ([node, pods]: [string, string]): number => +(other?.nodes[node] === pods);
+  const ordered = Object.entries(job.nodes).sort((one, next) => alike(one) - alike(next));
+  const nodes = ordered.map(([node, pods]) => `${shown(node)}: ${pods}`);
+  const position = other && other.queue !== job.queue ? [job.queue ? `position ${count(job.queue)}` : "no position"] : [];
   const placed = `${count(job.held + job.placed)} of ${count(job.desired)} pods`;
   if (nodes.length > 4) nodes.splice(4, nodes.length, many(nodes.length - 4, "more node"));
   const room = job.roomFrom.length ? [`room from ${job.roomFrom.map(shown).join("; ")}`] : [];
-  return [placed, ...nodes, ...room, ...(job.waits ? [`waits: ${shown(job.waits)}`] : [])].join("; ");
+  return [...position, placed, ...nodes, ...room, ...(job.waits ? [`waits: ${shown(job.waits)}`] : [])].join("; ");
 }
 
 interface Sum {
@@ -379,8 +385,8 @@ function Sums({ caption, of, unchanged }: { caption: string; of: readonly Sum[];
       rows={of}
       columns={[
         { name: "What", cell: (one) => one.name },
-        { name: unchanged, cell: (one) => one.unchanged },
-        { name: "What if", cell: (one) => one.whatIf },
+        { name: unchanged, cell: (one) => one.unchanged, half: true },
+        { name: "What if", cell: (one) => one.whatIf, half: true },
       ]}
     />
   );

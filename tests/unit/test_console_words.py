@@ -4,6 +4,8 @@ import re
 
 from arranger.cli.inputs.alternative import choices
 from arranger.cli.rendering import ledger_page
+from arranger.replay.what_if.one_cycle import COMPARED, JobPlan
+from arranger.web.naming import camel
 from tests.crd_fields import CONSOLE, console_text
 from tests.servers import REPOSITORY
 
@@ -30,3 +32,14 @@ def test_the_choices_of_the_what_if_form_are_those_of_the_command() -> None:
     fields = re.findall(r'name: "(\w+)".*options: \[(.*)\]', block("whatif.tsx", "FURTHER"))
     offered = {name: tuple(re.findall(r'"(\w+)"', options)) for name, options in fields}
     assert offered == {name: choices(name) for name in ("preemption", "backfill")}
+
+
+def test_the_jobs_of_a_what_if_have_the_fields_of_the_answer_and_show_all_in_which_they_are_compared() -> None:
+    """Else two cells would look alike in a table of what differs."""
+    declared = re.search(r"interface WhatIfJob \{(.*?)\n\}", (SOURCES / "types.ts").read_text(), re.DOTALL)
+    assert declared
+    fields = {camel(name) for name in JobPlan.__struct_fields__}
+    assert set(re.findall(r"^  (\w+):", declared[1], re.MULTILINE)) <= fields
+    shown = re.search(r"^function got\(.*?^\}", (SOURCES / "whatif.tsx").read_text(), re.DOTALL | re.MULTILINE)
+    assert shown
+    assert {camel(name) for name in COMPARED} <= set(re.findall(r"\bjob\.(\w+)", shown[0]))

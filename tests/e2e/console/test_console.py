@@ -280,6 +280,18 @@ def test_the_keyboard_alone_reaches_everything(room: str, opened: Opener) -> Non
     expect_at(page, 1)
     page.keyboard.press("n")
     expect(page.locator(SLIDER)).not_to_have_attribute("aria-valuenow", "1")
+    # Whoever has typed a time, or thought better of it, moves on by keys.
+    field = page.get_by_role("textbox", name="Time", exact=True)
+    for typed, key in (("#242", "Enter"), ("#250", "Escape")):
+        page.keyboard.press("t")
+        expect(field).to_be_focused()
+        field.fill(typed)
+        page.keyboard.press(key)
+        expect(field).not_to_be_focused()
+        expect_at(page, 242)
+    expect(field).not_to_have_value("#250")
+    page.keyboard.press("ArrowRight")
+    expect_at(page, 243)
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.press("Escape")

@@ -188,6 +188,21 @@ def test_the_table_of_jobs_has_what_a_user_looks_for_in_an_order_of_choice(room:
     expect(first).to_have_text(next(job for job, position in waiting.items() if position == 1))
 
 
+def test_a_start_whose_time_is_over_is_overdue_as_on_the_page_of_the_job(room: str, opened: Opener) -> None:
+    def late(route: Route) -> None:
+        answer = route.fetch().json()
+        for one in answer["jobs"]:
+            one["expected"], one["guess"] = 1, False
+        route.fulfill(json=answer)
+
+    page = opened(f"{room}/#/queues?at=430")
+    ready(page)
+    page.route("**/api/v1/standings*", late)
+    page.get_by_role("link", name="Jobs", exact=True).click()
+    row = page.get_by_role("table", name="Jobs").get_by_role("row").nth(1)
+    expect(row.get_by_role("cell").nth(3)).to_have_text("overdue")
+
+
 def test_a_job_is_changed_by_a_form_and_only_what_differs_is_shown(room: str, opened: Opener) -> None:
     page = opened(f"{room}/#/what-if?at=430&job=default/endless")
     ready(page)
@@ -215,6 +230,65 @@ def test_jobs_that_get_the_same_nodes_either_way_are_folded(room: str, opened: O
     expect(differs).not_to_contain_text("default/wide")  # it waits for other numbers
     result.get_by_text("1 job with the same nodes in both").click()
     expect(result.get_by_role("table", name="Jobs with the same nodes in both")).to_contain_text("default/wide")
+
+
+def test_what_differs_never_looks_alike_and_a_position_is_told_in_both(room: str, opened: Opener) -> None:
+    page = opened(f"{room}/#/what-if?at=430&changedJob=default/wide&priority=2")
+    answer = told("what-if", "--at=430", "--job=default/wide", "--priority=2")
+    assert [(one["job"], one["differs"]) for one in answer["differences"]] == [
+        ("default/wide", ["queue"]),
+        ("default/endless", ["queue"]),
+    ]
+    result = page.get_by_role("region", name="What if")
+    changed = result.get_by_role("table", name="Jobs for which it differs").get_by_role("row").nth(1)
+    expect(changed.get_by_role("cell").first).to_have_text("default/wide", timeout=60_000)
+    result.get_by_text("1 job with the same nodes in both").click()
+    other = result.get_by_role("table", name="Jobs with the same nodes in both").get_by_role("row").nth(1)
+    for row, of in zip((changed, other), answer["differences"], strict=True):
+        for place, plan in ((1, of["one"]), (2, of["other"])):
+            expect(row.get_by_role("cell").nth(place)).to_contain_text(f"position {plan['queue']}; 0 of ")
+
+
+def test_of_many_nodes_those_come_first_in_which_two_plans_differ(room: str, opened: Opener) -> None:
+    def on_five_nodes(route: Route) -> None:
+        answer = route.fetch().json()
+        (one,) = (of for of in answer["differences"] if of["job"] == "default/wide")
+        for plan, last in ((one["one"], "east"), (one["other"], "west")):
+            plan["queue"], plan["nodes"] = 1, {f"node-{name}": "a pod" for name in (*"1234", last)}
+        one["differs"] = ["nodes"]
+        route.fulfill(json=answer)
+
+    page = opened(f"{room}/#/what-if?at=430")
+    ready(page)
+    page.route("**/api/v1/what-if?*", on_five_nodes)
+    page.get_by_label("Job", exact=True).fill("default/wide")
+    page.get_by_label("Its priority").fill("2")
+    page.get_by_role("button", name="Ask").click()
+    cells = page.get_by_role("table", name="Jobs for which it differs").get_by_role("row").nth(1).get_by_role("cell")
+    expect(cells.nth(1)).to_contain_text("node-east: a pod; node-1: a pod", timeout=60_000)
+    expect(cells.nth(2)).to_contain_text("node-west: a pod; node-1: a pod")
+    expect(cells.nth(2)).to_contain_text("1 more node")
+
+
+def test_long_texts_of_a_what_if_are_whole_and_the_opened_text_of_a_last_row_is_not_clipped(
+    room: str, opened: Opener
+) -> None:
+    page = opened(f"{room}/#/what-if?at=430&changedJob=default/endless&priority=7", width=800)
+    table = page.get_by_role("table", name="Jobs for which it differs")
+    cell = table.get_by_role("row").last.get_by_role("cell").nth(2)
+    expect(cell).to_contain_text("GPU seconds of work lost", timeout=60_000)
+    cut = "(one) => [one, ...one.querySelectorAll('.text')].some((of) => of.scrollWidth > of.clientWidth)"
+    clipped = "(one) => one.scrollHeight > one.clientHeight + 1"
+    assert not cell.evaluate(cut)
+    assert not page.get_by_role("region", name="Jobs for which it differs").evaluate(clipped)
+    page.goto(f"{room}/#/queues?at=189")
+    page.get_by_role("button", name="research").click()
+    table = page.locator(".rows", has=page.get_by_role("table", name="Waiting jobs of research"))
+    table.locator("button.text").last.click()
+    opened_text = table.locator("td.opened .text")
+    expect(opened_text).to_have_count(1)
+    assert opened_text.evaluate("(one) => one.getClientRects()[0].height") > 40  # it has several lines
+    assert not table.evaluate(clipped)
 
 
 def test_the_form_says_what_is_wrong_in_its_own_words(room: str, opened: Opener) -> None:
