@@ -617,6 +617,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "the limits of a queue": _without(queue_membership, "beyond_its_queue", ""),
     "that what jobs hold beyond their node is offered": _without(queue_offer, "_overbooked", frozenset()),
     "that what no queue counts isn't offered": _offers_assumed_pods,
+    "that what pods hold that outlive their job isn't offered": _without(queue_offer, "kept_pods", ()),
     "that no cycle exceeds the limits of a queue": _no_limits_in_cycles,
     "that jobs which can't be preempted don't borrow": lambda: mock.patch.object(
         QueueSpec, "most_non_preemptible", property(lambda _: ())
