@@ -184,7 +184,7 @@ def _fits_until(state: State, cycle: k.CycleTaken, job: JobRecord, events: Seque
     reserved = [of for of in events if isinstance(of, k.Reserved)]
     before = [cycle, *reserved, *(of for of in events[: events.index(last)] if isinstance(of, k.Placed))]
     after = folded(state, before)
-    fitted = _may_start(after, cycle, job, alone=False, guests=False)
+    fitted = _may_start(after, cycle, job, alone=False, guests=False, replaced=False)
     return fitted and not _may_start(after, cycle, job, guests=False, taken=last)
 
 
@@ -855,11 +855,13 @@ def _may_start(
     *,
     alone: bool = True,
     guests: bool = True,
+    replaced: bool = True,
     taken: k.Placed | None = None,
 ) -> bool:
     """Whether a quorum fits once those have left who leave anyway, assumed pods too, and with `guests` its guests;
     unless it is `alone`, beside the reservations of others. What a guest of several leaves is held for the others. The
-    room of a placement that is `taken` isn't there."""
+    room of a placement that is `taken` isn't there. With `replaced`, pods leave room too that are being deleted and
+    that their jobs may replace where they are."""
     placer = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
     if not alone:
         hold_for_others(state, placer, cycle, job, left=True)
@@ -888,8 +890,9 @@ def _may_start(
     gone = {pod.uid for pod in vacating.leaving}.union(vacating.hanging, leave)
     by_ms = cycle.time_ms + cycle.config.room_bound_ms
     deleted = [state.pods[uid] for uid in state.deleting if uid not in gone]
-    soon = [pod for pod in deleted if holds(pod) and (pod.owner is not None or 0 < pod.times.leave_by_ms <= by_ms)]
-    vacating.release(vacating.of_pods(soon))
+    others = [pod for pod in deleted if pod.owner is None and 0 < pod.times.leave_by_ms <= by_ms]
+    of_slots = [pod for pod in deleted if pod.owner is not None] if replaced else []
+    vacating.release(vacating.of_pods([pod for pod in (*others, *of_slots) if holds(pod)]))
     return placer.fits(job)
 
 

@@ -21,20 +21,30 @@ _OBSERVED = {"NodeSeen": "node", "PodSeen": "pod", "JobSeen": "tyjob"}
 #: Prints the projection at the log's end: jobs (UID → name, stage) and pods (UID → phase).
 _PROJECTION = """
 import asyncio, json, sys
+from arranger.errors import EntriesTrimmed
 from arranger.events.log import entries
 from arranger.events.open_log import open_log
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 
-async def main(url):
-    log = await open_log(url, "default")
+async def folded(log):
     stored = await log.newest_snapshot()
     state, position = (snapshot.restore(stored.content), stored.position) if stored else (State(), await log.start())
     state.epoch = position.epoch
     end = await log.end()
     async for entry in entries(log, position, until=end.offset):
         apply_entry(state, entry, Changes())
+    return state
+
+async def main(url):
+    log = await open_log(url, "default")
+    while True:
+        try:
+            state = await folded(log)
+            break
+        except EntriesTrimmed:  # a newer snapshot came while it read
+            continue
     jobs = {uid: [job.seen.name, str(job.stage)] for uid, job in state.jobs.items()}
     pods = {uid: pod.phase for uid, pod in state.pods.items()}
     print(json.dumps({"jobs": jobs, "pods": pods}))
