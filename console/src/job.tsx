@@ -332,7 +332,7 @@ function expected(start: NonNullable<Explained["start"]>, now: number): string {
   const doubts =
     (start.estimated ? " (estimated from earlier runs)" : "") +
     (start.contested ? " (jobs of other queues may get their turns first)" : "") +
-    (start.ahead.length > 0 ? ` (further pods of ${start.ahead.slice(0, 5).map(shown).join(", ")} go first, also there)` : "");
+    (start.ahead.length > 0 ? ` (pods of ${start.ahead.slice(0, 5).map(shown).join(", ")} go first, also there)` : "");
   const first = start.firstMs > 0 ? `, which ${said} ${time(start.firstMs)} at first` : "";
   const [how, basis] = start.guessed ? ["guesses", `, with jobs of whose end nothing is known: ${GUESSED}`] : ["expects", ""];
   const other = start.forecastMs > 0 ? `; a forecast ${how} ${time(start.forecastMs)}${basis}` : "";

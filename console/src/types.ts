@@ -252,7 +252,7 @@ export interface Explained {
     estimated: boolean;
     /** Whether jobs of other queues wait, which may get their turns first. */
     contested: boolean;
-    /** Jobs of a higher priority whose further pods may take what is reserved. */
+    /** Jobs of a higher priority that may take what is reserved: they lack further pods, or a limit. */
     ahead: string[];
     /** The pods that still have to leave, once the promised time is over. */
     leaving: string[];

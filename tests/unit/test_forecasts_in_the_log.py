@@ -3,6 +3,7 @@
 import asyncio
 
 from arranger.events import kinds as k
+from arranger.events.facts import BeyondLimit
 from arranger.lifecycle.giving_way import expected_start_ms
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
@@ -161,7 +162,7 @@ def test_a_reservation_promises_nothing_while_further_pods_of_a_job_ahead_may_ta
     start = start_of(of.state, late)
     assert start is not None and start.ahead == ("default/elastic",) and start.expected_ms == start_ms
     said = room_words._start(start, of.now_ms, str)
-    assert "expected by its reservation (further pods of default/elastic go first, also there)" in said
+    assert "expected by its reservation (pods of default/elastic go first, also there)" in said
     assert "promised" not in said
     [event] = recorded(of)
     assert event.job_uid == late.uid and event.expected_ms > start_ms
@@ -173,5 +174,22 @@ def test_a_reservation_promises_nothing_while_further_pods_of_a_job_ahead_may_ta
     of.change_pod(first.bound[0, 0], phase="Succeeded", ready=False)
     of.settle()
     assert len(elastic.placements) == 5 and not late.placements
+    start = start_of(of.state, late)
+    assert start is not None and not start.ahead
+
+
+def test_a_reservation_promises_nothing_while_a_job_ahead_lacks_a_quota_that_others_will_leave() -> None:
+    """It takes the room as soon as the quota is there."""
+    of = world(preemption=None)
+    of.quota("gpus", {"requests.nvidia.com/gpu": 2}, {"requests.nvidia.com/gpu": 2}, namespace="team")
+    running(of, "first", 4, expected_s=45)
+    ahead = submit(of, "ahead", 2, namespace="team", priority=7)
+    late = submit(of, "late", 2, expected_s=20, priority=5)
+    of.settle()
+    assert isinstance(ahead.waits and ahead.waits.shortage, BeyondLimit)
+    start = start_of(of.state, late)
+    assert start is not None and start.expected_ms and start.ahead == ("team/ahead",)
+    of.quota("gpus", {"requests.nvidia.com/gpu": 4}, {"requests.nvidia.com/gpu": 2}, namespace="team")
+    of.settle()
     start = start_of(of.state, late)
     assert start is not None and not start.ahead

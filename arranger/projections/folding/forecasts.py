@@ -10,7 +10,7 @@ import msgspec
 from arranger.events.kinds import StartForecast
 from arranger.projections.derived.awaited_room import refused_by_dry_run, refused_when_started
 from arranger.projections.derived.deadlines import deadline_of
-from arranger.projections.derived.further_pods import ahead_with_further
+from arranger.projections.derived.jobs_ahead import may_go_first
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.jobs.run_times import usual_run_time_ms
 from arranger.projections.state import Changes, Forecasted, State
@@ -60,7 +60,7 @@ def promises_start(state: State, job: JobRecord) -> bool:
     reservation = state.reservations.get(job.uid)
     if reservation is None or not reservation.decided.start_ms:
         return False
-    return next(ahead_with_further(state, job), None) is None
+    return next(may_go_first(state, job), None) is None
 
 
 def no_forecast(state: State, event: StartForecast) -> str:

@@ -7,7 +7,7 @@ import msgspec
 
 from arranger.model.job import Stage
 from arranger.projections.derived.awaited_room import refused_by_dry_run, refused_when_started
-from arranger.projections.derived.further_pods import ahead_with_further, lacks_further
+from arranger.projections.derived.jobs_ahead import may_go_first, lacks_further
 from arranger.projections.derived.queue_counts import queue_of
 from arranger.projections.folding.forecasts import expected_start
 from arranger.projections.jobs.records import JobRecord, has_started
@@ -23,7 +23,7 @@ class Certainty(StrEnum):
     #: Nodes are reserved for it from then on; nobody behind it in its queue may delay that but its guests, by their
     #: grace periods, and only jobs that outlive their end do. It is a promise no more once it was moved
     #: (`Start.first_ms`) or is over, and none while jobs of other queues wait (`Start.contested`), or running ones
-    #: ahead of it for further pods (`Start.ahead`).
+    #: ahead of it for further pods, or others for a limit (`Start.ahead`).
     PROMISED = "Promised"
     #: The scheduler's cycle was run on while jobs end as expected; jobs that come later may delay it.
     FORECAST = "Forecast"
@@ -82,8 +82,8 @@ class Start(msgspec.Struct, frozen=True):
     estimated: bool = False
     #: Of a reservation: jobs of other queues wait, and may get their turns first. Nobody promised that they don't.
     contested: bool = False
-    #: Of a reservation: jobs of a higher priority in its queue that wait for nodes for further pods, which go first.
-    #: Nobody promised that they don't take what is reserved.
+    #: Of a reservation: jobs of a higher priority in its queue that wait for nodes for further pods, or for a limit.
+    #: They go first, and nobody promised that they don't take what is reserved.
     ahead: tuple[str, ...] = ()
     #: Of the forecast: it supposes that a job ends until then of whose end nothing is known.
     guessed: bool = False
@@ -129,7 +129,7 @@ def _reserved(state: State, job: JobRecord, reservation: Reservation, refresh_ms
         return Start(Certainty.UNKNOWN, why=NoStart.AWAITED, endless=unknown or awaited)
     moved_ms = first_ms if first_ms != decided.start_ms else 0
     estimated, contested = _estimated(state, decided.awaits), _contested(state, job)
-    ahead = tuple(sorted(label_of(state, other.uid) for other in ahead_with_further(state, job)))
+    ahead = tuple(sorted(label_of(state, other.uid) for other in may_go_first(state, job)))
     if decided.start_ms > state.time_ms:
         return Start(
             Certainty.PROMISED,

@@ -174,7 +174,7 @@ def _promised(start: Start, now_ms: int, time: _Time) -> str:
         sure = f"{'expected' if first else said} by its reservation{first}"
         sure += " (estimated from earlier runs)" if start.estimated else ""
         sure += " (jobs of other queues may get their turns first)" if start.contested else ""
-        sure += f" (further pods of {few(start.ahead, _NAMED)} go first, also there)" if start.ahead else ""
+        sure += f" (pods of {few(start.ahead, _NAMED)} go first, also there)" if start.ahead else ""
         return f"at {at}, in {duration(start.expected_ms - now_ms)}: {sure}{other}"
     late = duration(now_ms - start.expected_ms)
     return f"overdue since {at}, for {late}, by its reservation{first}: {overdue_text(start, time)}{other}"
