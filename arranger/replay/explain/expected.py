@@ -7,7 +7,7 @@ import msgspec
 
 from arranger.model.job import Stage
 from arranger.projections.derived.awaited_room import refused_by_dry_run, refused_when_started
-from arranger.projections.derived.jobs_ahead import may_go_first, lacks_further
+from arranger.projections.derived.jobs_ahead import lacks_further, may_go_first
 from arranger.projections.derived.queue_counts import queue_of
 from arranger.projections.folding.forecasts import expected_start
 from arranger.projections.jobs.records import JobRecord, has_started
