@@ -28,8 +28,7 @@ def may_go_first(state: State, job: JobRecord) -> Iterator[JobRecord]:
 
 
 def _waits_for_another(state: State, job: JobRecord) -> bool:
-    """Whether a quorum waits for something that others leave, and not for room."""
-    shortage = job.waits.shortage if job.waits is not None else None
-    if shortage is None or job.placements or job.stands_still or job.uid in state.reservations:
+    """Whether a quorum waits for something else than room."""
+    if job.waits is None or job.placements or job.stands_still or job.uid in state.reservations:
         return False
-    return not isinstance(shortage, LackOfNodes) and not shortage.infeasible
+    return not isinstance(job.waits.shortage, LackOfNodes)
