@@ -28,8 +28,9 @@ export const part = computed((): Span => zoom.value ?? whole.value);
 export const ofPart = (): { sinceMs?: number; untilMs?: number } =>
   zoom.value ? { sinceMs: Math.floor(zoom.value[0] * 1000), untilMs: Math.ceil(zoom.value[1] * 1000) } : {};
 
-/** Show a span of time, as wide as it is, within all of the time. */
+/** Show a span of time, as wide as it is, within all of the time; nothing while it isn't known how much that is. */
 export function show(from: number, to: number): void {
+  if (!timeline.value) return;
   const [begin, end] = whole.value;
   const wide = Math.max(to - from, NARROWEST_S);
   if (wide >= end - begin) return showAll();

@@ -252,6 +252,7 @@ def test_a_month_is_zoomed_to_a_second_and_no_decision_is_lost(
     page = opened(f"{address}/#/gantt?at={decisions[0]}&zoom={first_ms}-{first_ms + _MONTH_MS}")
     ready(page)
     expect_at(page, decisions[0])
+    expect(page.locator(".time .legend")).to_contain_text("to")
     for _ in range(40):
         page.keyboard.press("+")
         zoom = zoom_of(page)
@@ -290,6 +291,27 @@ def test_a_month_is_zoomed_to_a_second_and_no_decision_is_lost(
     assert last is not None and last[1] == round(log["lastTime"] * 1000) and last[1] - last[0] == 1000
     page.keyboard.press("0")
     expect(page).not_to_have_url(re.compile("zoom="))
+
+
+def test_a_zoom_stays_while_the_line_of_time_is_asked_for(
+    month: tuple[str, list[int], World], opened: Opener
+) -> None:
+    address, decisions, world = month
+    first_ms = world.entries[0].batch.time_ms
+    page = opened(f"{address}/#/gantt?at={decisions[0]}&zoom={first_ms}-{first_ms + 60_000}")
+    held: list[Route] = []
+    page.route("**/api/v1/timeline?*", lambda one: held.append(one))  # noqa: PLW0108  # Playwright looks at its code
+    page.reload()
+    expect_at(page, decisions[0])
+    while not held:
+        page.wait_for_timeout(20)
+    page.keyboard.press("+")  # all of the time isn't known yet
+    assert zoom_of(page) == (first_ms, first_ms + 60_000)
+    page.unroute("**/api/v1/timeline?*")  # the held questions go on
+    expect(page.locator(".time .legend")).to_contain_text("to")
+    page.keyboard.press("+")
+    zoom = zoom_of(page)
+    assert zoom is not None and zoom[1] - zoom[0] == 30_000
 
 
 def test_an_address_names_a_zoom_beside_a_point_that_is_elsewhere(
