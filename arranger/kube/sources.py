@@ -28,17 +28,19 @@ from arranger.kube.translate import (
 from arranger.kube.volumes import claim_seen, csi_node_seen, storage_class_seen, volume_seen
 
 _GROUPS = {
-    Watched.COSCHEDULING_GROUP: c.COSCHEDULING_GROUPS,
-    Watched.VOLCANO_GROUP: c.VOLCANO_GROUPS,
+    Watched.COSCHEDULING_GROUP: (c.COSCHEDULING_GROUPS,),
+    Watched.VOLCANO_GROUP: (c.VOLCANO_GROUPS,),
     Watched.NATIVE_GROUP: c.NATIVE_GROUPS,
 }
 
 
 class ObjectSource(NamedTuple):
-    """`observe` makes the observation of an object under a term. Those of pods and TYJobs depend on more."""
+    """`observe` makes the observation of an object under a term. Those of pods and TYJobs depend on more. `older` are
+    the earlier versions of the resource, newest first, which API servers without `resource` may have."""
 
     resource: c.Resource
     observe: Callable[..., Any]
+    older: tuple[c.Resource, ...] = ()
 
 
 SOURCES: dict[Watched, ObjectSource] = {
@@ -51,7 +53,10 @@ SOURCES: dict[Watched, ObjectSource] = {
     Watched.LIMIT_RANGE: ObjectSource(c.LIMIT_RANGES, limit_range_seen),
     Watched.QUEUE: ObjectSource(c.QUEUES, queue_seen),
     Watched.NAMESPACE: ObjectSource(c.NAMESPACES, namespace_seen),
-    **{watch: ObjectSource(_GROUPS[watch], partial(pod_group_seen, kind)) for kind, watch in GROUP_WATCHES.items()},
+    **{
+        watch: ObjectSource(_GROUPS[watch][0], partial(pod_group_seen, kind), _GROUPS[watch][1:])
+        for kind, watch in GROUP_WATCHES.items()
+    },
     Watched.CLAIM: ObjectSource(c.CLAIMS, claim_seen),
     Watched.VOLUME: ObjectSource(c.VOLUMES, volume_seen),
     Watched.STORAGE_CLASS: ObjectSource(c.STORAGE_CLASSES, storage_class_seen),

@@ -22,7 +22,16 @@ from arranger.workers.applying.applier import Applier
 from arranger.workers.applying.effects.carrying_out import Effects
 from arranger.workers.applying.statuses.group_writer import GroupWriter
 from tests.parts import parts
-from tests.pod_groups import definition, job_definition, naming, owned, pod_group, volcano_job
+from tests.pod_groups import (
+    definition,
+    job_definition,
+    naming,
+    native_definition,
+    native_group,
+    owned,
+    pod_group,
+    volcano_job,
+)
 from tests.stores import store_of_jobs
 from tests.unit.test_applier import Everyone, Following, until
 from tests.unit.test_queue_writer import Share
@@ -60,7 +69,7 @@ class Scene:
     """A store with the PodGroup `train` of a kind, a log that has seen it and a node of four CPUs, and a writer that
     looks at it often."""
 
-    def __init__(self, kind: GroupKind, *, least: int = 2, job: str = "") -> None:
+    def __init__(self, kind: GroupKind, *, least: int = 2, job: str = "", native: Resource = NATIVE_GROUPS[0]) -> None:
         self.kind = kind
         self.store = store_of_jobs()
         if kind == GroupKind.VOLCANO:
@@ -70,10 +79,9 @@ class Scene:
             if job:
                 made = owned(made, self.store.create(VOLCANO_JOBS, "default", volcano_job("train", job)).stored.object)
         else:
-            self.resource = NATIVE_GROUPS
-            made = {"apiVersion": NATIVE_GROUPS.api_version, "kind": "PodGroup"}
-            made |= {"metadata": {"name": "train"}, "spec": {"schedulingPolicy": {"gang": {"minCount": least}}}}
-            self._serve(native_definition())
+            self.resource = native
+            made = native_group(native, "train", least)
+            self._serve(native_definition(native))
         self.store.create(self.resource, "default", made)
         self.cluster = Counting(self.store)
         self.world = World()
@@ -160,18 +168,6 @@ class Scene:
         await asyncio.sleep(0.15)
 
 
-def native_definition() -> Object:
-    """Kubernetes' own kind, as if a definition had made it, because the embedded cluster doesn't serve it."""
-    made = definition(GroupKind.COSCHEDULING)
-    policy = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    made["metadata"]["name"] = "podgroups.scheduling.k8s.io"
-    made["spec"]["group"] = NATIVE_GROUPS.group
-    version = made["spec"]["versions"][0]
-    version["name"] = NATIVE_GROUPS.version
-    version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"] = {"schedulingPolicy": policy}
-    return made
-
-
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("arranger.workers.applying.statuses.status_rounds._EVERY_S", 0.02)
@@ -240,20 +236,27 @@ async def test_a_group_of_volcano_without_room_says_which_resources_lack() -> No
     assert scene.condition[2] == "NotEnoughResources" and "insufficient cpu" in str(scene.condition[3])
 
 
-async def test_a_group_of_kubernetes_says_why_it_waits_and_stays_scheduled_once_it_was() -> None:
-    scene = Scene(GroupKind.NATIVE)
+@pytest.mark.parametrize(
+    ("native", "condition"),
+    [(of, "PodGroupScheduled" if of.version == "v1alpha2" else "PodGroupInitiallyScheduled") for of in NATIVE_GROUPS],
+    ids=lambda of: getattr(of, "version", ""),
+)
+async def test_a_group_of_kubernetes_says_why_it_waits_and_stays_scheduled_once_it_was(
+    native: Resource, condition: str
+) -> None:
+    scene = Scene(GroupKind.NATIVE, native=native)
     checked = {"type": "example.com/Checked", "status": "True"}
     scene.store.patch(scene.resource, "default", "train", {"status": {"conditions": [checked]}}, subresource="status")
     scene.come("a", "b", cpu=3)
     scene.world.cycle()
     async with scene.running():
         await until(lambda: scene.condition != ())
-        assert scene.condition[:3] == ("PodGroupScheduled", "False", "Unschedulable")
+        assert scene.condition[:3] == (condition, "False", "Unschedulable")
         assert "insufficient cpu" in str(scene.condition[3])
         scene.world.node("n2", cpu=4)
         scene.bind()
         await until(lambda: scene.condition[1] == "True")
-        assert scene.condition == ("PodGroupScheduled", "True", "Scheduled", "")
+        assert scene.condition == (condition, "True", "Scheduled", "")
         scene.come("c", cpu=9)
         scene.world.cycle()
         writes = len(scene.cluster.patches)
@@ -262,6 +265,17 @@ async def test_a_group_of_kubernetes_says_why_it_waits_and_stays_scheduled_once_
     assert checked in scene.status["conditions"], "conditions of others stay"
     ours = scene.status["conditions"][-1]
     assert ours["lastTransitionTime"] and ours["observedGeneration"] == scene.group["metadata"]["generation"]
+
+
+async def test_a_condition_of_an_earlier_version_makes_way_for_the_present_one() -> None:
+    scene = Scene(GroupKind.NATIVE)
+    earlier = {"type": "PodGroupScheduled", "status": "False", "reason": "Unschedulable", "message": "of 1.36"}
+    scene.store.patch(scene.resource, "default", "train", {"status": {"conditions": [earlier]}}, subresource="status")
+    scene.come("a", "b")
+    scene.bind()
+    async with scene.running():
+        await until(lambda: scene.condition[1] == "True")
+    assert [of["type"] for of in scene.status["conditions"]] == ["PodGroupInitiallyScheduled"]
 
 
 async def test_another_process_finds_the_status_as_it_should_be_and_writes_nothing() -> None:

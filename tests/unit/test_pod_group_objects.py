@@ -64,6 +64,14 @@ def test_pods_wait_with_a_reason_for_a_group_that_isnt_there(kind: GroupKind) ->
     validate(world.state)
 
 
+def test_pods_name_the_versions_in_which_a_group_of_kubernetes_isnt_served() -> None:
+    world = World()
+    job = member(world, 0, group_kind=GroupKind.NATIVE)
+    world.say(k.WatchRefused(k.Watched.NATIVE_GROUP, world.say(k.WatchClaimed(k.Watched.NATIVE_GROUP, "test")), 404))
+    words = "the API server has no such kind as v1beta1, v1alpha3 or v1alpha2 (404)"
+    assert words in prerequisites_text(world.state, job)
+
+
 @pytest.mark.parametrize(
     ("code", "words"),
     [
