@@ -163,6 +163,68 @@ def test_a_running_group_keeps_its_nodes_without_its_object() -> None:
     validate(world.state)
 
 
+def running(least: int, kind: GroupKind = GroupKind.COSCHEDULING) -> tuple[World, JobRecord]:
+    """Three pods that run, of a group that needs so many."""
+    world, job = waiting(3, kind=kind, least=least)
+    if kind:
+        world.pod_group("train", least, kind=kind)
+    world.cycle()
+    for number in range(3):
+        member(world, number, job.placements[job.slots.members[f"uid-p{number}"]], group_kind=kind, least=least)
+    assert job.stage == Stage.RUNNING
+    return world, job
+
+
+@pytest.mark.parametrize("kind", [GroupKind.LABELS, *OBJECTS])
+def test_a_group_that_has_begun_is_no_longer_asked_for_its_minimum(kind: GroupKind) -> None:
+    """Its controller made it smaller, and then one of the pods that are left fails and is made again."""
+    world, job = running(3, kind)
+    for number in (1, 2):
+        world.pod_gone(f"uid-p{number}")
+    assert job.stage == Stage.RUNNING and prerequisites_text(world.state, job) == ""
+    member(world, 3, group_kind=kind, least=3)
+    world.cycle()
+    assert len(job.placements) == 2 and prerequisites_text(world.state, job) == ""
+    for number in (4, 5):
+        member(world, number, group_kind=kind, least=3)
+    world.cycle()
+    assert len(job.placements) == 4, "it grows again"
+    assert job.valid_spec.min_workers == 3
+    validate(world.state)
+    assert verified(world.entries).sound
+
+
+@pytest.mark.parametrize("kind", [GroupKind.LABELS, *OBJECTS])
+def test_a_group_whose_pods_have_all_left_begins_again(kind: GroupKind) -> None:
+    world, job = running(3, kind)
+    world.pod_gone("uid-p1")
+    member(world, 3, group_kind=kind, least=3)
+    world.pod_gone("uid-p2")
+    world.pod_gone("uid-p0")
+    assert (job.stage, job.valid_spec.min_workers) == (Stage.PENDING, 3)
+    assert "needs 3 and has 1" in prerequisites_text(world.state, job)
+    world.cycle()
+    assert not job.placements
+    validate(world.state)
+
+
+def test_a_task_of_a_group_that_has_begun_may_have_lost_its_pods() -> None:
+    world, _ = waiting(2, kind=GroupKind.VOLCANO, task="worker")
+    job = member(world, 2, group_kind=GroupKind.VOLCANO, task="ps")
+    world.pod_group("train", 3, kind=GroupKind.VOLCANO, tasks=(("ps", 1), ("worker", 2)))
+    world.cycle()
+    for number, task in enumerate(("worker", "worker", "ps")):
+        node = job.placements[job.slots.members[f"uid-p{number}"]]
+        member(world, number, node, group_kind=GroupKind.VOLCANO, task=task)
+    assert job.stage == Stage.RUNNING
+    world.pod_gone("uid-p2")
+    world.pod_gone("uid-p1")
+    member(world, 3, group_kind=GroupKind.VOLCANO, task="worker")
+    world.cycle()
+    assert len(job.placements) == 2 and prerequisites_text(world.state, job) == ""
+    validate(world.state)
+
+
 def test_the_end_of_an_earlier_group_of_the_name_says_nothing() -> None:
     world, job = waiting(1)
     world.pod_group("train", 1, uid="second")
