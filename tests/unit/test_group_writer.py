@@ -15,6 +15,7 @@ from arranger.kube.translate import pod_seen
 from arranger.model.pod import GroupKind
 from arranger.projections.state import Changes
 from arranger.sandbox.direct import DirectCluster
+from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.history import Collection
 from arranger.sandbox.kinds import custom_kinds
 from arranger.sandbox.store import Store
@@ -115,6 +116,13 @@ class Scene:
         """Pods enter a phase."""
         for name in names:
             self.store.patch(PODS, "default", name, {"status": {"phase": phase}}, subresource="status")
+        self.observe()
+
+    def leave(self, *names: str) -> None:
+        """Pods are deleted."""
+        for name in names:
+            self.world.pod_gone(self.store.get(PODS, "default", name).object["metadata"]["uid"])
+            self.store.delete(PODS, "default", name, DeleteOptions(grace_s=0))
         self.observe()
 
     def bind(self) -> None:
@@ -225,6 +233,32 @@ async def test_the_phase_of_a_group_of_volcano_follows_its_pods_to_their_end() -
         await until(lambda: scene.phase == "Completed")
     assert [scene.status[name] for name in ("running", "succeeded", "failed")] == [0, 1, 1]
     assert scene.group["spec"] == {"minMember": 2}
+
+
+@pytest.mark.parametrize("job", ["", "arranger"])
+async def test_the_status_of_a_group_of_volcano_follows_it_to_nothing(job: str) -> None:
+    scene = Scene(GroupKind.VOLCANO, least=2, job=job)
+    scene.come("a", "b")
+    scene.bind()
+    async with scene.running():
+        scene.turn("Running", "a", "b")
+        await until(lambda: scene.status.get("running") == 2)
+        if job:  # another process knows by the Volcano Job whose group it is
+            await scene.writer.end()
+            scene.writer = GroupWriter(Effects(scene.parts), scene.share.owns)
+            scene.writer.begin()
+        scene.leave("a", "b")
+        await until(lambda: scene.phase == "Inqueue")
+        assert scene.condition == () and scene.status["running"] == 0
+
+
+async def test_a_group_of_volcano_that_runs_without_pods_of_arranger_is_left_alone() -> None:
+    alone, others = Scene(GroupKind.VOLCANO), Scene(GroupKind.VOLCANO, job="volcano")
+    for scene in (alone, others):
+        scene.store.patch(scene.resource, "default", "train", {"status": {"phase": "Running", "running": 2}})
+        async with scene.running():
+            await scene.rest()
+        assert scene.status == {"phase": "Running", "running": 2}
 
 
 async def test_a_group_of_volcano_without_room_says_which_resources_lack() -> None:

@@ -12,7 +12,7 @@ from arranger.events.log import Entry
 from arranger.kube.pod_groups import pod_group_seen
 from arranger.kube.translate import pod_seen
 from arranger.messages.prerequisites import prerequisites_text
-from arranger.messages.shortages import shortage_text
+from arranger.messages.shortages import shortage_text, waits_text
 from arranger.model.job import Stage
 from arranger.model.pod import GroupAsked, GroupKind, PodGroupFacts
 from arranger.projections import snapshot
@@ -21,10 +21,11 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.awaited import What, awaited
+from arranger.replay.explain.waiting import explain_waiting
 from arranger.replay.export.pseudonyms import Pseudonyms
 from arranger.replay.reading.describe import describe
 from arranger.replay.what_if.hypothesis import private_copy, say
-from tests.unit.replay_worlds import verified
+from tests.unit.replay_worlds import histories_of, verified
 from tests.unit.test_translate_pods_to_place import pod
 from tests.world import World, shape
 
@@ -206,6 +207,23 @@ def test_a_group_whose_pods_have_all_left_begins_again(kind: GroupKind) -> None:
     world.cycle()
     assert not job.placements
     validate(world.state)
+
+
+def test_a_reason_names_the_pods_that_lack_nodes_by_their_own_names() -> None:
+    """Not by the number of a shape, which is no pod's name."""
+    world, job = waiting(2)
+    for number in (2, 3, 4):
+        member(world, number, of=shape(cpu=3))
+    world.pod_group("train", 5)
+    world.cycle()
+    assert "beside them, p2 and 2 like it: 0 of 2 nodes fit" in waits_text(job)
+    asked = explain_waiting(histories_of(world.entries, "group:train").stories[job.uid], job)
+    assert asked is not None and "p2 and 2 like it: 0 of 2 nodes fit" in asked.why
+    world.pod_gone("uid-p3")
+    world.pod_gone("uid-p4")
+    world.pod_group("train", 3)
+    world.cycle()
+    assert "beside them, p2: 0 of 2 nodes fit" in waits_text(job)
 
 
 def test_a_task_of_a_group_that_has_begun_may_have_lost_its_pods() -> None:

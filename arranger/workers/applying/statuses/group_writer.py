@@ -13,7 +13,7 @@ from arranger.errors import ClusterError
 from arranger.events.kinds import PodGroupSeen
 from arranger.kube.cluster import VOLCANO_JOBS, ApiError, Object, Resource
 from arranger.kube.pod_groups import WRITTEN, desired_digest, status_patch
-from arranger.lifecycle.pod_group_status import INQUEUE, PENDING, Phases, desired_group_status, pods_by_phase
+from arranger.lifecycle.pod_group_status import INQUEUE, PENDING, RUNNING, Phases, desired_group_status, pods_by_phase
 from arranger.logs import log_event
 from arranger.model.pod import GroupKind, PodGroupStatus
 from arranger.model.text import rfc3339
@@ -84,11 +84,14 @@ class GroupWriter(StatusRounds[_Progress]):
 
     def _desired(self, group: PodGroupSeen, progress: _Progress) -> tuple[PodGroupStatus | None, bool]:
         """The status that a PodGroup should have, None if it isn't Arranger's to write; and whether that depends on the
-        Volcano Job to which it belongs: there are no pods yet which say whose it is."""
+        Volcano Job to which it belongs: there are no pods, or none any more, which say whose it is."""
         desired = desired_group_status(self._follower.state, group, self._phases)
-        if desired is None and group.owner and group.phase in ("", PENDING) and not progress.of_others:
-            return PodGroupStatus(INQUEUE), True
-        return desired, False
+        if desired is not None or group.group_kind != GroupKind.VOLCANO or progress.of_others:
+            return desired, False
+        if progress.digest and group.phase in (INQUEUE, RUNNING):  # this process has seen its pods
+            return PodGroupStatus(INQUEUE), False
+        asks = group.owner and group.phase in ("", PENDING, RUNNING)
+        return (PodGroupStatus(INQUEUE), True) if asks else (None, False)
 
     def _turn(self, uid: str) -> tuple[float] | None:
         """Those wait longest that were written last."""
