@@ -121,7 +121,7 @@ class Scene:
     def leave(self, *names: str) -> None:
         """Pods are deleted."""
         for name in names:
-            self.world.pod_gone(self.store.get(PODS, "default", name).object["metadata"]["uid"])
+            self.world.pod_gone(self.store.get(PODS, "default", name).uid)
             self.store.delete(PODS, "default", name, DeleteOptions(grace_s=0))
         self.observe()
 
