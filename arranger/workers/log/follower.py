@@ -79,7 +79,7 @@ class Follower:
         self._wait_s, self._fresh_s = min(_WAIT_S, gone_s * _WAIT_PART), min(_FRESH_S, gone_s * _FRESH_PART)
         self.state = State()
         self.position = Position(0, 0, "")
-        #: Why the fold stopped permanently; None while it hasn't.
+        #: Why the fold stopped permanently in `run`; None while it hasn't.
         self.stopped: DamagedEntry | None = None
         self.forgery = Forgery(clock, metrics)
         #: Why the fold can't begin: the history belongs to a later version. None while it can.
@@ -88,6 +88,7 @@ class Follower:
         self.writes = Writes(metrics, clock)
         #: Whether the last read reached the log.
         self.connected = False
+        #: Whether a read since the last beginning showed the log's end as it was then.
         self.caught_up = False
         #: The Kubernetes cluster that the log belongs to, according to any epoch read so far (`State.cluster`).
         self.cluster = ""
@@ -108,14 +109,16 @@ class Follower:
         self._listeners.append(listener)
 
     async def start(self) -> None:
-        """Restore the newest snapshot and fold the tail; retries until the log is reachable."""
+        """Restore the newest snapshot and fold the tail; retries until the log is reachable. Raises `DamagedEntry`,
+        without setting `stopped`."""
         backoff = Backoff(self._clock)
         while True:
             try:
                 await self.log.open()
                 await self._begin()
-                while await self._step(wait_s=0.0):
-                    pass
+                self.caught_up = False
+                while not self.caught_up:
+                    await self._step(wait_s=0.0)
                 return
             except LogUnavailable as problem:
                 log_event(_log, "the log can't be reached, trying again", level=logging.WARNING, problem=problem)
@@ -132,7 +135,7 @@ class Follower:
                 await self._begin_again(problem)
 
     async def run(self) -> None:
-        """Fold until cancelled. Raises `DamagedEntry` when it can't continue."""
+        """Fold until cancelled. Raises `DamagedEntry` when it can't continue, and sets `stopped`."""
         backoff = Backoff(self._clock)
         while True:
             try:
@@ -227,7 +230,8 @@ class Follower:
         await backoff.wait()
 
     async def _begin_again(self, problem: Exception) -> None:
-        """The log isn't the one that was read: begin a new epoch unless one has begun, and fold from its start."""
+        """The log isn't the one that was read. If its epoch is lost, begin a new one, unless another process has. Then
+        restore the newest snapshot and go on from there."""
         log_event(_log, "the log has changed", level=logging.WARNING, problem=problem)
         self.caught_up = False
         backoff = Backoff(self._clock)
@@ -258,6 +262,7 @@ class Follower:
         await self.log.begin_epoch(lost=lost, reason=reason, time_ms=time_ms, fence=fence, cluster=self.cluster)
 
     async def _step(self, *, wait_s: float) -> int:
+        """Read once and fold what is new; returns the number of entries that were read."""
         asked_s, before = self._clock.monotonic_s(), self.position
         entries = await self.log.read(before, limit=_AT_ONCE, wait_s=wait_s)
         self.connected = True
@@ -267,9 +272,9 @@ class Follower:
         if news:
             self._fold(news)
         # A read shows the log at the time of the request: after a pause the reply is already old. A reply that was cut
-        # short by a read's limits doesn't show the log's end.
+        # short by a read's limits doesn't show the log's end: near the limit of events, too, the next entry may have been
+        # too large for it. But the reply needn't be empty: that of a log that is always appended to never is.
         if len(entries) < _AT_ONCE and self.position.offset - before.offset < EVENTS_A_READ // 2:
-            # A log that is always appended to never has an empty reply.
             self._read_s, self.caught_up = asked_s, True
         return len(entries)
 
