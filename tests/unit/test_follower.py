@@ -13,7 +13,8 @@ from arranger.events import kinds as k
 from arranger.events.log import Appended, Entry, Position, StoredSnapshot
 from arranger.metrics import Metrics
 from arranger.projections import snapshot
-from arranger.workers.log.follower import Follower, Writer
+from arranger.workers.log.follower import Follower
+from arranger.workers.log.writer import Writer
 from tests.clocks import HOUR_MS, SetClock, compared
 from tests.memory_log import MemoryHome, MemoryLog
 

@@ -15,17 +15,9 @@ from contextlib import suppress
 from typing import Protocol
 
 from arranger.clock import Clock
-from arranger.errors import (
-    ClockOff,
-    DamagedEntry,
-    EntriesTrimmed,
-    EpochLost,
-    ForgedEntry,
-    LogUnavailable,
-    WatchSuperseded,
-)
+from arranger.errors import ClockOff, DamagedEntry, EntriesTrimmed, EpochLost, ForgedEntry, LogUnavailable
 from arranger.events.fence import Fence
-from arranger.events.kinds import Batch, Event, kind_of
+from arranger.events.kinds import Batch
 from arranger.events.log import EVENTS_A_READ, Appended, Entry, Log, Position
 from arranger.logs import log_event
 from arranger.metrics import Metrics
@@ -51,9 +43,6 @@ _FRESH_S = 4.0
 _WAIT_PART, _FRESH_PART = 0.25, 0.9
 #: The number of entries folded before other tasks can run.
 _AT_ONCE = 256
-#: How often a batch is stamped again if the log's server finds it too old or too new: a pause between stamp and arrival
-#: is temporary, a wrong clock is refused again.
-_LATE_TRIES = 3
 
 
 class Listener(Protocol):
@@ -271,9 +260,9 @@ class Follower:
         news = not_folded(entries, self.position)
         if news:
             self._fold(news)
-        # A read shows the log at the time of the request: after a pause the reply is already old. A reply that was cut
-        # short by a read's limits doesn't show the log's end: near the limit of events, too, the next entry may have been
-        # too large for it. But the reply needn't be empty: that of a log that is always appended to never is.
+        # A read shows the log at the time of the request: after a pause the reply is already old. A reply that a read's
+        # limits cut short doesn't show the log's end: near the limit of events, the next entry may have been too large
+        # for it. But the reply needn't be empty: that of a log that is always appended to never is.
         if len(entries) < _AT_ONCE and self.position.offset - before.offset < EVENTS_A_READ // 2:
             self._read_s, self.caught_up = asked_s, True
         return len(entries)
@@ -327,83 +316,3 @@ class Follower:
 
 def _has_folded(state: State, epoch: int, offset: int) -> bool:
     return epoch == state.epoch and offset <= state.offset
-
-
-class Writer:
-    """Appends one role's batches, each once: a batch whose reply was lost is sent again under the same identity.
-
-    Each try is stamped with its own time, because the time a batch waits is no fault of the clock. A batch is never
-    sent while the clock is wrong, even if it was decided before: the caller handles `ClockOff`.
-    """
-
-    def __init__(self, follower: Follower, *, name: str, clock: Clock, metrics: Metrics) -> None:
-        self._follower = follower
-        self._name = name
-        self._clock = clock
-        self._metrics = metrics
-        self._seq = 0
-        self._turn = asyncio.Lock()
-
-    async def append(self, events: Sequence[Event], *, fence: Fence | None = None) -> Appended:
-        """Append in the projection's epoch; retries while the log is unavailable.
-
-        Raises `EpochLost`, `WatchSuperseded` for a fence whose term isn't the watch's current one, and `ClockOff` while
-        our clock is wrong: an earlier try may have appended the batch.
-        """
-        epoch = self._follower.state.epoch
-        self._clock.now_ms()  # checks the clock first: the events are of this moment
-        async with self._turn:
-            self._seq += 1
-            backoff, refused = Backoff(self._clock), 0
-            while True:
-                await self._follower.forgery.over()
-                batch = Batch(self._name, self._seq, self._clock.now_ms(), tuple(events))
-                try:
-                    began_s = self._clock.monotonic_s()
-                    appended = await self._follower.log.append(batch, epoch=epoch, fence=fence)
-                    self._follower.writes.taken()
-                    self._metrics.append_seconds.observe(self._clock.monotonic_s() - began_s)
-                    self._metrics.appends.labels("duplicate" if appended.duplicate else "ok").inc()
-                    self._count(events)
-                    self._follower.fold_own(batch, appended, epoch=epoch)
-                    return appended
-                except LogUnavailable as problem:
-                    self._follower.writes.failed(problem)
-                    self._metrics.appends.labels("unavailable").inc()
-                    await backoff.wait()
-                except WatchSuperseded:
-                    self._metrics.appends.labels("superseded").inc()
-                    raise
-                except ClockOff:
-                    self._metrics.appends.labels("clock").inc()
-                    refused += 1
-                    if refused > _LATE_TRIES:
-                        raise
-                    await backoff.wait()
-                except EpochLost as problem:
-                    self._metrics.appends.labels("lost").inc()
-                    await self._begin_epoch(epoch, str(problem))
-                    raise
-
-    def _count(self, events: Sequence[Event]) -> None:
-        for event in events:
-            self._metrics.events.labels(kind_of(event)).inc()
-
-    async def _begin_epoch(self, lost: int, reason: str) -> None:
-        """Begin the next epoch unless one has begun. The fold doesn't miss a tail that was lost before it was folded,
-        so a role that waits for the end of the epoch would wait forever."""
-        backoff = Backoff(self._clock)
-        while True:
-            try:
-                await self._follower.begin_epoch(lost, reason)
-                return
-            except (LogUnavailable, ClockOff):
-                await backoff.wait()
-
-    async def append_and_fold(self, events: Sequence[Event], *, fence: Fence | None = None) -> Appended:
-        """Append, then wait until this process has folded it. Raises what `append` raises."""
-        epoch = self._follower.state.epoch
-        appended = await self.append(events, fence=fence)
-        if not await self._follower.folded(epoch, appended.last):
-            raise EpochLost(f"epoch {epoch} ended while offset {appended.last} was awaited")
-        return appended
