@@ -454,7 +454,7 @@ def _decisions(placer: Placer, tried: PlacementTry, reasons: _Reasons) -> list[E
         pods = placer.placed_pods(tried)
         whole = len(job.placements) + tried.pods == job.pods_desired()
         state = ScheduleState.SUCCEED if whole else ScheduleState.PARTLY
-        events.append(Placed(job.uid, job.version, job.attempt, state, pods, placer.devices(tried), tried.hosts))
+        events.append(Placed(job.uid, job.version, job.attempt, state, pods, placer.take_devices(tried), tried.hosts))
     return events
 
 
