@@ -109,8 +109,8 @@ class CompleteSearch:
     def _may_share(self, tried: PlacementTry, quorum: Quorum) -> bool:
         """Whether pods of the quorum may share volumes or devices, of which the search knows nothing. One pod alone has
         its own, such as a leader with a volume for its checkpoints, and the room of nodes for it tells of them."""
-        holders = [of for group, of in quorum.indices.items() if holds_volumes_or_devices(tried.groups[group].shape)]
-        return sum(map(len, holders)) > 1
+        holders = [group for group in quorum.indices if holds_volumes_or_devices(tried.groups[group].shape)]
+        return sum(len(quorum.indices[group]) for group in holders) > 1
 
     def _rooms(self, tried: PlacementTry, quorum: Quorum, first: int, *, ever: bool) -> dict[int, Amounts] | None:
         """The room for each group by node; None if a group surely finds too little, which is mostly the `first` one."""

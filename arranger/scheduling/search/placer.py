@@ -357,8 +357,11 @@ class Placer:
             for index, allocations in of_slots:
                 named = zip([need for need in of_pod if need.own], allocations, strict=False)
                 slot = Slot(piece.group, index)
-                own[piece.group, index] = [DecidedDevices(need.claim, need.name, of, slot) for need, of in named]
-        return (*(of for of in found if of is not None), *(one for slot in sorted(own) for one in own[slot]))
+                own[piece.group, index] = [
+                    DecidedDevices(need.claim, need.name, allocation, slot) for need, allocation in named
+                ]
+        shared = (decided for decided in found if decided is not None)
+        return (*shared, *(decided for slot in sorted(own) for decided in own[slot]))
 
 
 def _merged(pieces: list[Piece]) -> tuple[tuple[int, int], ...]:

@@ -178,7 +178,8 @@ class Follower:
         with suppress(LogUnavailable, EpochLost):
             end = await self.log.end()
             folded, now_s = self.state, self._clock.monotonic_s()
-            kept = [of for of in self._ends if of[0] == end.epoch and of[1] <= end.offset]  # the log has lost others
+            # The log has lost the others.
+            kept = [known for known in self._ends if known[0] == end.epoch and known[1] <= end.offset]
             self._ends = deque([*kept, (end.epoch, end.offset, now_s)])
             while self._ends and _has_folded(folded, *self._ends[0][:2]):
                 self._ends.popleft()
