@@ -26,7 +26,8 @@ from arranger.projections.state import Changes
 from arranger.scheduling.cycle import VERSIONS, take_cycle
 from arranger.workers.deciding.controller import Controller
 from arranger.workers.flow.cancelling import end
-from arranger.workers.log.follower import Follower, Writer
+from arranger.workers.log.follower import Follower
+from arranger.workers.log.writer import Writer
 from arranger.workers.members.membership import Membership
 from benchmarks.report import Figure
 from benchmarks.workload import TOLD_MS, History, uid

@@ -53,22 +53,22 @@ def apply_entry(state: State, entry: Entry, changes: Changes) -> None:
     state.queue_use.time_ms = fold.time_ms
     if state.assumed:
         forget_assumed(state, list(state.assumed_until(fold.time_ms)), changes)
-    apply, offset, used = _APPLY, entry.first, state.nodes.changes
+    apply, offset, changes_before = _APPLY, entry.first, state.nodes.changes
     for event in entry.batch.events:
         apply[type(event)](fold, offset, event)
         offset += 1
-    if state.awaiting and used != state.nodes.changes:
-        changes.jobs.update(state.awaiting)
+    if state.awaiting and changes_before != state.nodes.changes:
+        changes.jobs.update(state.awaiting)  # room on some node changed: jobs that await room may go on
     state.offset = entry.last
-    state.room_news = min(state.room_news, entry.last)
+    state.date_room_news(entry.last)
     state.time_ms = fold.time_ms
 
 
 def apply_by_event(state: State, entry: Entry, changes: Changes) -> Iterator[int]:
     """As `apply_entry`, but event by event: yields the offset of each event after applying it.
 
-    It shows which event of a batch made a difference. Decisions never use a state within a batch. The generator must
-    be run to its end.
+    It shows which event of a batch made a difference. `changes` lacks the jobs that await room. A caller that stops
+    early must discard the state: it is inside a batch, and decisions never use such a state.
     """
     if entry.first != state.offset + 1:
         raise ValueError(f"entry {entry.first}-{entry.last} doesn't follow offset {state.offset}")
@@ -78,11 +78,11 @@ def apply_by_event(state: State, entry: Entry, changes: Changes) -> Iterator[int
     for offset, event in enumerate(entry.batch.events, start=entry.first):
         _APPLY[type(event)](fold, offset, event)
         state.offset, state.time_ms = offset, fold.time_ms
-        state.room_news = min(state.room_news, entry.last)
+        state.date_room_news(entry.last)
         yield offset
 
 
-_POD = k.Watched.POD
+_NODE, _POD = k.Watched.NODE, k.Watched.POD
 #: No TYJob has a UID that begins with these.
 _OF_PODS = (POD_PREFIX, GROUP_PREFIX)
 
@@ -93,14 +93,14 @@ _NO_CONFIG = CycleConfig()
 class _Fold:
     """One entry being folded, event by event, and the verdict on its cycle."""
 
-    __slots__ = ("changes", "cycle_config", "cycle_refused", "jobs", "pods", "slots", "state", "superseded", "time_ms")
+    __slots__ = ("changes", "cycle_config", "cycle_refusal", "jobs", "pods", "slots", "state", "superseded", "time_ms")
 
     def __init__(self, state: State, changes: Changes, time_ms: int) -> None:
         self.state, self.changes, self.time_ms = state, changes, time_ms
         self.slots = Slots(state, changes, time_ms)
         self.pods = PodsOfJobs(self.slots)
         self.jobs = JobLife(self.pods)
-        self.cycle_refused = "no cycle was taken in this batch"
+        self.cycle_refusal = "no cycle was taken in this batch"
         self.superseded = False
         self.cycle_config = _NO_CONFIG
 
@@ -127,7 +127,7 @@ class _Fold:
             self.changes.schedulable = True
             self.changes.jobs.update(dict.fromkeys(self.state.jobs))
             note_listed(self.state, event.kind)
-            if event.kind == k.Watched.POD:
+            if event.kind == _POD:
                 for job in self.state.jobs.values():
                     job.slots.leaving = ()  # the listing had every old pod; a pod seen from now on is a new one
                     self.slots.note_ready(job)
@@ -139,13 +139,13 @@ class _Fold:
             return
         state.heard[event.kind] = max(event.until_ms, state.heard.get(event.kind, 0))
         self.changes.jobs.update({uid: None for uid, job in state.jobs.items() if job.stage in ACTIVE})
-        if event.kind != _POD:
+        if event.kind == _NODE:  # cycles give up an infeasible job only at a time up to which all nodes are known
             state.scheduling_changes += 1
             self.changes.schedulable = True
 
     def node_seen(self, _offset: int, event: k.NodeSeen) -> None:
         nodes, name, facts = self.state.nodes, event.name, event.facts
-        if not self.is_current(k.Watched.NODE, event.term):
+        if not self.is_current(_NODE, event.term):
             return
         before = nodes.facts_of(name)
         if nodes.see(name, event.uid, event.resource_version, facts, time_ms=self.time_ms):
@@ -168,13 +168,13 @@ class _Fold:
 
     def pod_seen(self, offset: int, event: k.PodSeen) -> None:
         state, uid = self.state, event.uid
-        if state.terms.get(_POD) != event.term:
+        if state.terms.get(_POD) != event.term:  # as `is_current`, for each of many pods
             self.count("Observation", accepted=False)
             return
         owner, old = event.owner, state.pods.get(uid)
         if owner is not None and _is_stranger(state, old, event):
             event, owner = disowned(event), None
-        moved = old is not None and old.owner != owner  # its labels were edited, so it fills another slot or none
+        reowned = old is not None and old.owner != owner  # its labels were edited, so it fills another slot or none
         if state.assumed and old is None and owner is not None:
             forget_assumed(state, assumed_of(state, owner, event.node), self.changes)
         if event.traits.anti_affinity or state.repelling:
@@ -187,18 +187,18 @@ class _Fold:
         if event.asks is not None or (old is not None and old.asks is not None):
             follow_pod(self.slots, offset, old, event)
             follow_member(self.slots, offset, old, event)
-        if moved and old is not None and old.owner is not None:
+        if reowned and old is not None and old.owner is not None:
             self.pods.forget(old)
         if owner is not None:
             (state.pods_of.get(owner.job_uid) or self.pods.first_of(owner.job_uid))[uid] = event
             self.changes.jobs[owner.job_uid] = None
             job = state.jobs.get(owner.job_uid)
             if job is not None and self.pods.note(job, owner, old, event):
-                return
-        if old is None or moved or _may_move(old, event):
-            self._move(old, event)
+                return  # the pod has taken over its placement's room, so there is nothing to count
+        if old is None or reowned or _may_count_otherwise(old, event):
+            self._recount(old, event)
 
-    def _move(self, old: k.PodSeen | None, new: k.PodSeen) -> None:
+    def _recount(self, old: k.PodSeen | None, new: k.PodSeen) -> None:
         """Replace the old usage of a pod by the new one; most observations don't change it."""
         held, holding = old is not None and holds(old), holds(new)
         if old is not None and held and holding and same_use(old, new):
@@ -296,24 +296,24 @@ class _Fold:
     def cycle_taken(self, offset: int, event: k.CycleTaken) -> None:
         last = self.state.last_cycle
         self.superseded = event.base < last
-        self.cycle_refused = f"superseded by the cycle at offset {last}" if self.superseded else ""
+        self.cycle_refusal = f"superseded by the cycle at offset {last}" if self.superseded else ""
         self.cycle_config = event.config
-        if not self.cycle_refused:
+        if not self.cycle_refusal:
             self.state.last_cycle = offset
             self.state.queue_use.change_half_life(event.config.half_life_ms)
             self.state.queue_use.forget_deleted(self.state.queues.keys())
             _confirmed(self, event)
             if self.state.room_news <= event.base:
                 self.state.room_news = 0
-        self.record_verdict(offset, "CycleTaken", self.cycle_refused)
+        self.record_verdict(offset, "CycleTaken", self.cycle_refusal)
 
     def placed(self, offset: int, event: k.Placed) -> None:
         job = self.state.jobs.get(event.job_uid)
         desired = expand(event.pods)
-        refused, need = self.cycle_refused or outdated(job, event.based_on, event.attempt), None
-        if not refused and job is not None:
-            refused, need = self._judged(job, event, desired)
-        if self.record_verdict(offset, "Placed", refused) and job is not None:
+        refusal, need = self.cycle_refusal or outdated(job, event.based_on, event.attempt), None
+        if not refusal and job is not None:
+            refusal, need = self._judged(job, event, desired)
+        if self.record_verdict(offset, "Placed", refusal) and job is not None:
             self.slots.give_nodes(job, event, desired, need)
             job.version = offset
             if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
@@ -330,18 +330,18 @@ class _Fold:
         placed = event.placed
         job = self.state.jobs.get(placed.job_uid)
         desired = expand(placed.pods)
-        refused, need = self.cycle_refused or outdated(job, placed.based_on, placed.attempt), None
-        if not refused and job is not None:
-            refused = no_victims(self.state, job, event)
-        if not refused and job is not None:
+        refusal, need = self.cycle_refusal or outdated(job, placed.based_on, placed.attempt), None
+        if not refusal and job is not None:
+            refusal = no_victims(self.state, job, event)
+        if not refusal and job is not None:
             freed = freed_by(self.state, event)
-            refused, need = self._judged(job, placed, desired, freed)
-        if self.record_verdict(offset, "Preempted", refused) and job is not None:
+            refusal, need = self._judged(job, placed, desired, freed)
+        if self.record_verdict(offset, "Preempted", refusal) and job is not None:
             for victim in event.victims:
-                of = self.state.jobs[victim.job_uid]
-                self.jobs.give_way(of, victim, taken_by(self.state, job, of, victim.kind))
-                of.version = offset
-            guests = [of.job_uid for of in event.victims if of.kind.of_guest]
+                victim_job = self.state.jobs[victim.job_uid]
+                self.jobs.give_way(victim_job, victim, taken_by(self.state, job, victim_job, victim.kind))
+                victim_job.version = offset
+            guests = [victim.job_uid for victim in event.victims if victim.kind.of_guest]
             job.slots.asked = tuple(sorted({*job.slots.asked, *guests}))
             self.slots.give_nodes(job, placed, desired, need)
             await_room(self.state, job, event)
@@ -351,8 +351,8 @@ class _Fold:
 
     def waits(self, offset: int, event: k.Waits) -> None:
         job = self.state.jobs.get(event.job_uid)
-        refused = self.cycle_refused or outdated(job, event.based_on, None)
-        if self.record_verdict(offset, "Waits", refused) and job is not None:
+        refusal = self.cycle_refusal or outdated(job, event.based_on, None)
+        if self.record_verdict(offset, "Waits", refusal) and job is not None:
             job.waits = event
             job.times.waits_ms = self.time_ms
             self.slots.enter_schedule(job, event.schedule_state)
@@ -364,19 +364,19 @@ class _Fold:
 
     def stage_decided(self, offset: int, event: k.StageDecided) -> None:
         job = self.state.jobs.get(event.job_uid)
-        refused = outdated(job, event.based_on, event.attempt, spec_needed=False) or out_of_turn(self.state, job, event)
-        if self.record_verdict(offset, "StageDecided", refused) and job is not None:
+        refusal = outdated(job, event.based_on, event.attempt, spec_needed=False) or out_of_turn(self.state, job, event)
+        if self.record_verdict(offset, "StageDecided", refusal) and job is not None:
             self.jobs.enter(job, event)
             job.version = offset
 
     def workers_replaced(self, offset: int, event: k.WorkersReplaced) -> None:
         job = self.state.jobs.get(event.job_uid)
-        refused = outdated(job, event.based_on, event.attempt)
-        if not refused and job is not None:
-            refused = irreplaceable(self.state.nodes, job, event)
+        refusal = outdated(job, event.based_on, event.attempt)
+        if not refusal and job is not None:
+            refusal = irreplaceable(self.state.nodes, job, event)
         if job is not None:
             self.changes.jobs[job.uid] = None  # also if refused: its basis has changed
-        if not self.record_verdict(offset, "WorkersReplaced", refused) or job is None or job.spec is None:
+        if not self.record_verdict(offset, "WorkersReplaced", refusal) or job is None or job.spec is None:
             return
         self.jobs.replace_workers(job, job.spec, event)
         job.version = offset
@@ -384,7 +384,7 @@ class _Fold:
 
     def effect_failed(self, _offset: int, event: k.EffectFailed) -> None:
         job = self.state.jobs.get(event.job_uid)
-        if job is None or job.ended or event.attempt != job.attempt or provisioning.refused(self, job, event):
+        if job is None or job.ended or event.attempt != job.attempt or provisioning.took_refusal(self, job, event):
             return
         if event.effect == EVICT:
             job.slots.unevicted = event
@@ -413,12 +413,13 @@ class _Fold:
         self.count("Observation", accepted=False)
         return False
 
-    def record_verdict(self, offset: int, kind: str, refused: str, *, matters_to_cycles: bool = True) -> bool:
-        """Record the verdict on a decision, `refused` as the reason against it, and return whether it takes effect."""
-        self.state.scheduling_changes += matters_to_cycles and not refused
-        self.changes.verdicts.append(Verdict(offset, kind, not refused, refused, self.superseded))
-        self.count(kind, accepted=not refused)
-        return not refused
+    def record_verdict(self, offset: int, kind: str, refusal: str, *, matters_to_cycles: bool = True) -> bool:
+        """Record the verdict on a decision, and return whether it takes effect: if there is no reason against it, its
+        `refusal`."""
+        self.state.scheduling_changes += matters_to_cycles and not refusal
+        self.changes.verdicts.append(Verdict(offset, kind, not refusal, refusal, self.superseded))
+        self.count(kind, accepted=not refusal)
+        return not refusal
 
     def count(self, kind: str, *, accepted: bool) -> None:
         counts = self.state.verdicts.get(kind)
@@ -468,10 +469,10 @@ def _reserved(fold: _Fold, offset: int, event: k.Reserved) -> None:
     """A waiting job gets a reservation, another one, or none any more."""
     state, uid = fold.state, event.job_uid
     job = state.jobs.get(uid)
-    refused = fold.cycle_refused or outdated(job, event.based_on, None, spec_needed=bool(event.pods))
-    if not refused and job is not None and job.placements:
-        refused = "it has nodes already"
-    if fold.record_verdict(offset, "Reserved", refused):
+    refusal = fold.cycle_refusal or outdated(job, event.based_on, None, spec_needed=bool(event.pods))
+    if not refusal and job is not None and job.placements:
+        refusal = "it has nodes already"
+    if fold.record_verdict(offset, "Reserved", refusal):
         if event.pods:
             before = state.reservations.get(uid)
             first = (before.first_ms, before.since_ms) if before is not None else (event.start_ms, fold.time_ms)
@@ -485,10 +486,10 @@ def _limit_kept(fold: _Fold, offset: int, event: k.LimitKept) -> None:
     """A limit is kept for a waiting job, or none any more."""
     state, uid = fold.state, event.job_uid
     job = state.jobs.get(uid)
-    refused = fold.cycle_refused or outdated(job, event.based_on, None, spec_needed=event.limit is not None)
-    if not refused and job is not None and job.placements:
-        refused = "it has nodes already"
-    if fold.record_verdict(offset, "LimitKept", refused):
+    refusal = fold.cycle_refusal or outdated(job, event.based_on, None, spec_needed=event.limit is not None)
+    if not refusal and job is not None and job.placements:
+        refusal = "it has nodes already"
+    if fold.record_verdict(offset, "LimitKept", refusal):
         if event.limit is not None:
             state.kept_limits[uid] = KeptLimit(event, fold.time_ms)
         else:
@@ -507,8 +508,8 @@ def _start_forecast(fold: _Fold, offset: int, event: k.StartForecast) -> None:
 #: Watch → how the deletion of one of its objects is folded, if it is of the current term.
 _FORGET: dict[k.Watched, Callable[[_Fold, int, Any], None]] = {
     **{kind: _on_state(forget) for kind, forget in object_changes.GONE.items()},
-    k.Watched.NODE: _Fold.node_gone,
-    k.Watched.POD: _Fold.pod_gone,
+    _NODE: _Fold.node_gone,
+    _POD: _Fold.pod_gone,
     k.Watched.JOB: _Fold.job_gone,
     k.Watched.PROVISIONING: provisioning.forget_request,
     **dict.fromkeys(k.GROUP_KINDS, _on_slots(forget_group)),
@@ -544,7 +545,8 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
 
 
 def _is_stranger(state: State, old: k.PodSeen | None, pod: k.PodSeen) -> bool:
-    """Whether a pod that claims a slot of a job isn't its pod: as `attributed`, once for each claim of a pod."""
+    """Whether a pod that claims a slot of a job isn't its pod (see `ownership.attributed`). That is asked only when the
+    pod is new, or its owner, name or namespace has changed."""
     job = state.jobs.get(pod.owner.job_uid) if pod.owner is not None else None
     if job is None:
         return False
@@ -552,9 +554,9 @@ def _is_stranger(state: State, old: k.PodSeen | None, pod: k.PodSeen) -> bool:
     return not same and not is_own(job, pod)
 
 
-def _may_move(old: k.PodSeen, pod: k.PodSeen) -> bool:
+def _may_count_otherwise(old: k.PodSeen, pod: k.PodSeen) -> bool:
     """Whether an observation of a pod may change what counts on its node, and where. Equal requests and traits are
-    mostly one object; `_move` compares the values."""
+    mostly one object; `_recount` compares the values."""
     return (
         old.phase != pod.phase
         or old.node != pod.node

@@ -47,7 +47,8 @@ class NodeImage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class JobImage(msgspec.Struct, frozen=True, array_like=True):
-    """A job in a snapshot."""
+    """A job in a snapshot. All fields but `record` are those of `SlotTable`, which tells their units: `placements` are
+    its `nodes`, `bound` its `pods`, `refused_slots` its `refused_ms`."""
 
     record: JobRecord  # without its slots, which follow in their order
     placements: tuple[tuple[SlotKey, str], ...]
@@ -139,6 +140,7 @@ _raw = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 def encode(state: State) -> bytes:
+    """The snapshot of a state."""
     return _encoder.encode(
         StateImage(
             layout=LAYOUT,
@@ -149,13 +151,13 @@ def encode(state: State) -> bytes:
             assumed=tuple(state.assumed.values()),
             objects=tuple([seen for kind in objects.KINDS for seen in objects.every(state, kind)]),
             half_life_ms=state.queue_use.half_life_ms,
-            decayed=tuple(_decayed_image(name, of) for name, of in sorted(state.queue_use.decayed.items())),
+            decayed=tuple(_decayed_image(queue, usage) for queue, usage in sorted(state.queue_use.decayed.items())),
             run_times=tuple(RunTimesImage(kind, times) for kind, times in state.run_times.items()),
-            reservations=tuple(of for _, of in sorted(state.reservations.items())),
-            kept_limits=tuple(of for _, of in sorted(state.kept_limits.items())),
-            forecasts=tuple(of for _, of in sorted(state.forecasts.items())),
+            reservations=tuple(reservation for _, reservation in sorted(state.reservations.items())),
+            kept_limits=tuple(kept for _, kept in sorted(state.kept_limits.items())),
+            forecasts=tuple(forecast for _, forecast in sorted(state.forecasts.items())),
             selected_ms=tuple(sorted(state.volumes.selected_ms.items())),
-            requests=tuple(of for _, of in sorted(state.requests.items())),
+            requests=tuple(request for _, request in sorted(state.requests.items())),
             matches=tuple(sorted(state.devices.matches.items(), key=itemgetter(0))),
             decided=tuple(sorted(state.devices.decided.items(), key=itemgetter(0))),
             unread=tuple(state.devices.unread),
@@ -213,7 +215,8 @@ def restore(content: bytes) -> State:
 
 
 def mentions(content: bytes, name: str) -> bool:
-    """Whether a snapshot contains a text, without restoring it. False is certain, True isn't."""
+    """Whether a snapshot may contain this string as a whole value (not as part of a longer one), without restoring it.
+    False is certain."""
     return msgspec.msgpack.encode(name) in content
 
 
@@ -222,7 +225,7 @@ def _state(image: StateImage) -> State:
     for seen in image.objects:
         objects.restore(state, seen)
     for node in image.nodes:
-        if node.uid:
+        if node.uid:  # one without a UID is only mentioned, by pods
             state.nodes.see(node.name, node.uid, node.version, node.facts, time_ms=node.down_ms)
     for pod in pods_in(image.pods):
         _restore_pod(state, pod)
@@ -233,30 +236,31 @@ def _state(image: StateImage) -> State:
     state.nodes.hold_all(others + Counter(_held(state)))
     count_all(state, others)
     _restore_use(state, image)
-    state.run_times = {of.kind: of.times for of in image.run_times}
-    state.reservations = {of.decided.job_uid: of for of in image.reservations}
-    state.kept_limits = {of.decided.job_uid: of for of in image.kept_limits}
-    state.forecasts = {of.decided.job_uid: of for of in image.forecasts}
+    state.run_times = {times.kind: times.times for times in image.run_times}
+    state.reservations = {reservation.decided.job_uid: reservation for reservation in image.reservations}
+    state.kept_limits = {kept.decided.job_uid: kept for kept in image.kept_limits}
+    state.forecasts = {forecast.decided.job_uid: forecast for forecast in image.forecasts}
     state.volumes.selected_ms = dict(image.selected_ms)
     state.devices.matches = dict(image.matches)
     state.devices.unread = dict.fromkeys(image.unread)
     for uid, holding in image.decided:
         state.devices.put_decided(uid, holding)
-    state.requests = {of.decided.job_uid: of for of in image.requests}
-    for node in image.nodes:
+    state.requests = {request.decided.job_uid: request for request in image.requests}
+    for node in image.nodes:  # those without a UID have a row to note their time in only now
         state.nodes.down_ms[state.nodes.rows[node.name]] = node.down_ms
     return state
 
 
 def _restore_use(state: State, image: StateImage) -> None:
     state.queue_use.time_ms, state.queue_use.half_life_ms = image.time_ms, image.half_life_ms
-    for of in image.decayed:
-        sums = {name: int(total, 16) for name, total in of.sums}
-        state.queue_use.decayed[of.queue] = DecayedUsage(of.time_ms, sums)
+    for usage in image.decayed:
+        sums = {resource: int(total, 16) for resource, total in usage.sums}
+        state.queue_use.decayed[usage.queue] = DecayedUsage(usage.time_ms, sums)
 
 
-def _decayed_image(name: str, of: DecayedUsage) -> DecayedImage:
-    return DecayedImage(name, of.time_ms, tuple((of_one, f"{total:x}") for of_one, total in sorted(of.sums.items())))
+def _decayed_image(queue: str, usage: DecayedUsage) -> DecayedImage:
+    sums = tuple((resource, f"{total:x}") for resource, total in sorted(usage.sums.items()))
+    return DecayedImage(queue, usage.time_ms, sums)
 
 
 def _restore_pod(state: State, pod: PodSeen) -> None:
@@ -277,47 +281,47 @@ def _job_image(job: JobRecord) -> JobImage:
     bare.slots = SlotTable()
     bare.sets = {name: of for name, of in job.sets.items() if of != _UNTOUCHED}
     return JobImage(
-        bare,
-        tuple(sorted(slots.nodes.items())),
-        tuple(sorted(slots.pods.items())),
-        tuple(sorted(slots.given_up)),
-        tuple(sorted(slots.refused_ms.items())),
-        slots.leaving,
-        tuple(sorted(slots.charged.items())),
-        tuple(sorted(slots.failed_before.items())),
-        tuple(sorted(slots.failures.items())),
-        tuple(sorted(slots.finished)),
-        slots.room,
-        slots.unevicted,
-        tuple(sorted(slots.members.items())),
-        slots.hosts,
-        slots.took,
-        slots.asked,
-        tuple(sorted(slots.lent.items())),
-        slots.done,
+        record=bare,
+        placements=tuple(sorted(slots.nodes.items())),
+        bound=tuple(sorted(slots.pods.items())),
+        given_up=tuple(sorted(slots.given_up)),
+        refused_slots=tuple(sorted(slots.refused_ms.items())),
+        leaving=slots.leaving,
+        charged=tuple(sorted(slots.charged.items())),
+        failed_before=tuple(sorted(slots.failed_before.items())),
+        failures=tuple(sorted(slots.failures.items())),
+        finished=tuple(sorted(slots.finished)),
+        room=slots.room,
+        unevicted=slots.unevicted,
+        members=tuple(sorted(slots.members.items())),
+        hosts=slots.hosts,
+        took=slots.took,
+        asked=slots.asked,
+        lent=tuple(sorted(slots.lent.items())),
+        done=slots.done,
     )
 
 
 def _restore_job(state: State, image: JobImage) -> None:
     job = image.record
     job.slots = SlotTable(
-        dict(image.placements),
-        dict(image.bound),
-        dict(image.refused_slots),
-        dict.fromkeys(image.given_up),
-        image.leaving,
-        dict(image.charged),
-        dict(image.failed_before),
-        dict(image.failures),
-        dict.fromkeys(image.finished),
-        image.room,
-        image.unevicted,
-        hosts=image.hosts,
-        lent=dict(image.lent),
-        took=image.took,
-        done=image.done,
-        asked=image.asked,
+        nodes=dict(image.placements),
+        pods=dict(image.bound),
+        given_up=dict.fromkeys(image.given_up),
+        refused_ms=dict(image.refused_slots),
+        leaving=image.leaving,
+        charged=dict(image.charged),
+        failed_before=dict(image.failed_before),
+        failures=dict(image.failures),
+        finished=dict.fromkeys(image.finished),
+        room=image.room,
+        unevicted=image.unevicted,
         members=dict(image.members),
+        hosts=image.hosts,
+        took=image.took,
+        asked=image.asked,
+        lent=dict(image.lent),
+        done=image.done,
     )
     for uid, slot in image.members:
         if uid not in state.pods:
@@ -338,7 +342,7 @@ def _restore_job(state: State, image: JobImage) -> None:
 
 
 def _held(state: State) -> Iterator[tuple[str, Requests]]:
-    """The usage of others than other programs, as (node, requests): of pods, unbound placements and assumed pods."""
+    """What Arranger's own work uses, as (node, requests): observed pods, unbound placements and assumed pods."""
     for pod in state.pods.values():
         if not is_other(pod) and holds(pod):
             yield pod.node, pod.requests

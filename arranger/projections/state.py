@@ -43,7 +43,7 @@ from arranger.projections.queues.use import QueueUse
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
-#: Later than any time, in milliseconds since 1970.
+#: Later than any time, in milliseconds since 1970, and than any offset.
 _FOREVER = 1 << 60
 
 
@@ -276,8 +276,14 @@ class State:
         return uid in self.reservations or uid in self.kept_limits
 
     def note_room(self) -> None:
-        """Note that room comes or leaves otherwise than was known before the present entry."""
+        """Note that room comes or leaves otherwise than was known before the present entry. `date_room_news` follows at
+        its end."""
         self.room_news = _FOREVER
+
+    def date_room_news(self, last: int) -> None:
+        """Give the news of the entry that ends at this offset, if there are any, that offset."""
+        if self.room_news == _FOREVER:
+            self.room_news = last
 
     def note_deleting(self, pod: PodSeen) -> None:
         """Keep whether a pod is being deleted."""

@@ -36,7 +36,8 @@ VERSIONS = BUILT_IN.versions()
 
 class Plan(msgspec.Struct, frozen=True):
     """The events of a cycle (maybe none). If there are none, `due_ms` is when a new cycle has some because of the time
-    alone, and `nodes_ms` when jobs may get nodes because of it: others are no longer kept from giving room, say."""
+    alone. `nodes_ms`, always: when jobs may get nodes because of the time, as others are no longer kept from giving
+    room, say."""
 
     events: tuple[Event, ...]
     due_ms: float = math.inf
@@ -77,21 +78,21 @@ def turns_to(
     time_ms: int,
     *,
     policies: Policies = BUILT_IN,
-    further: bool = False,
+    whole_job: bool = False,
     too_large: TooLarge | None = None,
 ) -> list[PlacementTry]:
-    """What a cycle would do for the jobs before this one and for its quorum (with `further`: for the whole job).
+    """What a cycle would do for the jobs before this one and for its quorum (with `whole_job`: for all its pods).
 
     Empty if the job isn't in the queue. The result doesn't depend on the jobs behind it, nor on most of those that get
     nothing, so they are skipped. With `too_large`, more of these are.
     """
-    return _turns_up_to(state, uid, config, time_ms, policies, further=further, too_large=too_large)[0]
+    return _turns_up_to(state, uid, config, time_ms, policies, whole_job=whole_job, too_large=too_large)[0]
 
 
 def reserves_for(state: State, uid: str, config: CycleConfig, time_ms: int, *, policies: Policies = BUILT_IN) -> bool:
     """Whether a cycle would record a new or another reservation for one job."""
     _, room = _turns_up_to(state, uid, config, time_ms, policies)
-    return room is not None and any(of.job_uid == uid for of in room.reservations.events()[0])
+    return room is not None and any(reserved.job_uid == uid for reserved in room.reservations.events()[0])
 
 
 def _turns_up_to(
@@ -101,7 +102,7 @@ def _turns_up_to(
     time_ms: int,
     policies: Policies,
     *,
-    further: bool = False,
+    whole_job: bool = False,
     too_large: TooLarge | None = None,
 ) -> tuple[list[PlacementTry], Room | None]:
     """As `turns_to`, with the room of that cycle if the job has a turn."""
@@ -115,19 +116,18 @@ def _turns_up_to(
         return tries, None
     turns = queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms)
     room = Room.of(state, placer, jobs)._replace(too_large=too_large, asked=uid)
-    return _take_turns(placer, turns, room, until=uid, further=further), room
+    return _take_turns(placer, turns, room, until=uid, whole_job=whole_job), room
 
 
 class Cycles:
     """The cycles of one process. A cycle is skipped if the last one had no events and its inputs haven't changed. Other
     cycles begin with what `KeptRankings` has of the one before.
 
-    The events are always the same as those of `take_cycle`.
+    Without `too_large`, the events are those of `take_cycle`; with it the placements are, but reasons are missing.
     """
 
     def __init__(self, policies: Policies = BUILT_IN, too_large: TooLarge | None = None) -> None:
-        """With `too_large`, the same placements are found without a try of each job, and not all reasons; `note` must
-        then be told of all changes."""
+        """With `too_large`, jobs that surely get nothing aren't tried; `note` must then be told of all changes."""
         self._policies = policies
         self._too_large = too_large
         self._state: State | None = None
@@ -146,6 +146,7 @@ class Cycles:
         self._infeasible.forget(changed)
 
     def take(self, state: State, config: CycleConfig, time_ms: int) -> tuple[Event, ...]:
+        """The events of a cycle now; none if it has nothing to record, or would have had nothing and is skipped."""
         question = (state.nodes.changes, state.scheduling_changes, config)
         # Assumed pods end as time passes, so a clock that was set back asks another question.
         in_time = self._time_ms <= time_ms < self._until_ms
@@ -181,7 +182,7 @@ class Cycles:
             short = self._short.of(state, left_out=infeasible)
             jobs, next_ms = queue.waiting(state, time_ms, short, by_qos=config.qos_order)
             if infeasible.apart_from(jobs):
-                found = _try_all(state, placer, jobs, kept=kept, further=len(infeasible))
+                found = _try_all(state, placer, jobs, kept=kept, others_waiting=len(infeasible))
                 infeasible.keep(placer, found.tries, found.reasons.gives_up_ms)
                 return _plan_of(state, found, min(next_ms, infeasible.due_ms))
         infeasible.clear()
@@ -227,11 +228,11 @@ def _try_all(
     *,
     kept: KeptRankings | None,
     too_large: TooLarge | None = None,
-    further: int = 0,
+    others_waiting: int = 0,
 ) -> _Found:
-    """Give these waiting jobs their turns; so many `further` ones wait as well."""
+    """Give these waiting jobs their turns; so many others wait as well."""
     config, policies, time_ms = placer.placing.config, placer.placing.policies, placer.placing.time_ms
-    reasons = _Reasons(state, config, time_ms, waiting=queue.number_told(state, jobs) + further)
+    reasons = _Reasons(state, config, time_ms, waiting=queue.number_told(state, jobs) + others_waiting)
     jobs, over = queue.considered(state, jobs)
     queues = kept.queues if kept is not None else None
     turns = queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms, kept=queues)
@@ -245,11 +246,11 @@ def _plan_of(state: State, found: _Found, next_ms: float) -> Plan:
     placer, reasons, room, tries = found
     config, time_ms = reasons.config, reasons.time_ms
     decisions = [event for tried in tries if not tried.told for event in _decisions(placer, tried, reasons)]
-    (reserved, ended), (kept, released) = room.reservations.events(), room.limits.events()
+    (reserved, ended), (limits_kept, limits_released) = room.reservations.events(), room.limits.events()
     # In this order a guest's placement comes while something is kept for its host.
-    decisions = [*reserved, *kept, *decisions, *ended, *released]
+    decisions = [*reserved, *limits_kept, *decisions, *ended, *limits_released]
     assumed_ms = (pod.until_ms for pod in state.assumed.values() if pod.until_ms > time_ms)
-    lapse_ms = (of.until_ms for of in state.devices.decided.values() if of.until_ms > time_ms)
+    lapse_ms = (holding.until_ms for holding in state.devices.decided.values() if holding.until_ms > time_ms)
     # Assumed pods are in the order of their ends.
     nodes_ms = min([room.preemption.due_ms, next_ms, next(assumed_ms, math.inf), *lapse_ms, *_opens_ms(tries, reasons)])
     if decisions or room.reservations.confirmed:
@@ -275,20 +276,22 @@ class _Reasons:
         self._facts: ShortageFacts | None = None
 
     def news(self, tried: PlacementTry, shortage: Shortage) -> Waits | None:
-        """The event, if the reason is to be recorded now. A first reason and a changed state always are."""
-        job, rest_ms = tried.job, self.rest_ms(tried, shortage)
-        if rest_ms == math.inf or (rest_ms >= 0 and not self._left) or self.time_ms - job.times.waits_ms < rest_ms:
+        """The event, if the reason is to be recorded now."""
+        job, replace_age_ms = tried.job, self.replace_age_ms(tried, shortage)
+        at_once = replace_age_ms < 0
+        if not at_once and (not self._left or self.time_ms - job.times.waits_ms < replace_age_ms):
             return None
-        self._left -= rest_ms >= 0
+        self._left -= not at_once
         return Waits(job.uid, job.version, self._schedule_state(tried, shortage), self._facts_of(tried, shortage))
 
     def told(self, tried: PlacementTry) -> bool:
         """Whether the shortage of a try is recorded already."""
-        return tried.shortage is not None and self.rest_ms(tried, tried.shortage) == math.inf
+        return tried.shortage is not None and self.replace_age_ms(tried, tried.shortage) == math.inf
 
-    def rest_ms(self, tried: PlacementTry, shortage: Shortage) -> float:
-        """The age at which the recorded reason is replaced, in milliseconds: negative for none or another state, a
-        while for another kind of reason, longer for other numbers, infinite for an equal reason."""
+    def replace_age_ms(self, tried: PlacementTry, shortage: Shortage) -> float:
+        """The age at which the recorded reason is replaced, in milliseconds: a while for another kind of reason, longer
+        for other numbers, infinite for an equal reason. It is negative, so at once, if none is recorded yet; for
+        another state, infeasibility, dry run or hold of a permit; and for another kind while reasons aren't limited."""
         old = tried.job.waits
         if old is None or old.schedule_state != self._schedule_state(tried, shortage):
             return -math.inf
@@ -345,7 +348,7 @@ def _due_ms(tried: PlacementTry, reasons: _Reasons) -> float:
     if shortage is None:
         return math.inf
     gives_up_ms = reasons.gives_up_ms(job) if shortage.infeasible else None
-    due_ms = job.times.waits_ms + reasons.rest_ms(tried, shortage)
+    due_ms = job.times.waits_ms + reasons.replace_age_ms(tried, shortage)
     return (
         min(due_ms, gives_up_ms) if gives_up_ms is not None and job.schedule_state != ScheduleState.FAILED else due_ms
     )
@@ -358,9 +361,9 @@ def _take_turns(
     reasons: _Reasons | None = None,
     *,
     until: str = "",
-    further: bool = False,
+    whole_job: bool = False,
 ) -> list[PlacementTry]:
-    """Give the jobs their turns, up to the quorum of the job `until` (with `further`: up to its last pod). Returns the
+    """Give the jobs their turns, up to the quorum of the job `until` (with `whole_job`: to its last pod). Returns the
     tries in the order of the first turns, with `told` if there are `reasons`, and without those of jobs that give room
     to others."""
     tries: dict[str, PlacementTry] = {}
@@ -369,8 +372,9 @@ def _take_turns(
         more, pieces = _take_turn(placer, turn, tries, room)
         tried = tries.get(uid)
         if reasons is not None and turn.quorum and not more and tried is not None and tried.shortage is not None:
-            tried.told = reasons.told(tried)  # now the processor's cache has the job
-        if uid == until and not (further and more):
+            # Asked here, not in a second pass over all tries: the job's data is still in the processor's cache.
+            tried.told = reasons.told(tried)
+        if uid == until and not (whole_job and more):
             break
         turns.taken(more=more, job=turn.job, pieces=pieces)
     victims = room.preemption.victims
@@ -408,11 +412,11 @@ def _try_quorum(placer: Placer, job: JobRecord, room: Room) -> PlacementTry | No
     room.reservations.begin(job)
     if room.reservations.waits_for_own_pods(job):
         return None
-    barred = room.limits.beyond(job)
-    if barred is None and room.asked and room.in_vain(job, placer):
+    beyond_limit = room.limits.beyond(job)
+    if beyond_limit is None and room.asked and room.in_vain(job, placer):
         return None
-    tried = barred or placer.quorum(job)
-    if barred is not None:
+    tried = beyond_limit or placer.quorum(job)
+    if beyond_limit is not None:
         tried = room.beside_limits(tried) or tried
     elif not tried.quorum_stands:
         tried = room.backfill.quorum(tried) or room.make_room(tried) or tried
@@ -430,7 +434,8 @@ def _try_quorum(placer: Placer, job: JobRecord, room: Room) -> PlacementTry | No
 
 def _further(placer: Placer, tried: PlacementTry, pods: int | None, room: Room) -> bool:
     """Place pods beyond a quorum: in open room, and if none fits there, in reserved room; returns as `Placer.further`.
-    A decision on a job that has other nodes has pods in one of the two alone, so that it is known of each."""
+    A decision's `hosts` are about all of its pods. So if the job had nodes before, its new pods go either all into open
+    room or all into reserved room."""
     lent = bool(tried.hosts)
     more = not (lent and tried.job.placements) and placer.further(tried, pods)
     if more or (tried.pieces and not lent):
@@ -449,7 +454,7 @@ def _decisions(placer: Placer, tried: PlacementTry, reasons: _Reasons) -> list[E
         pods = placer.placed_pods(tried)
         whole = len(job.placements) + tried.pods == job.pods_desired()
         state = ScheduleState.SUCCEED if whole else ScheduleState.PARTLY
-        events.append(Placed(job.uid, job.version, job.attempt, state, pods, placer.devices(tried), tried.hosts))
+        events.append(Placed(job.uid, job.version, job.attempt, state, pods, placer.take_devices(tried), tried.hosts))
     return events
 
 
@@ -458,9 +463,28 @@ def facts_of(tried: PlacementTry, shortage: Shortage) -> ShortageFacts:
     found, asked, reasons = shortage.found, shortage.asked, shortage.reasons
     if shortage.objection is not None:
         return Objected(found, asked, reasons, objection=shortage.objection)
-    lack = (found, asked, reasons, tried.quorum_stands, shortage.searched, shortage.untried)
     if shortage.quota is not None:
-        return BeyondLimit(*lack, quota=shortage.quota, kept_by=shortage.kept_by)
-    group = tried.groups[shortage.group].name
-    of_nodes = (group, shortage.infeasible, shortage.topology, shortage.no_guest, shortage.kept_by)
-    return LackOfNodes(*lack, *of_nodes, shortage.leaves_late)
+        return BeyondLimit(
+            found,
+            asked,
+            reasons,
+            further=tried.quorum_stands,
+            searched=shortage.searched,
+            untried=shortage.untried,
+            quota=shortage.quota,
+            kept_by=shortage.kept_by,
+        )
+    return LackOfNodes(
+        found,
+        asked,
+        reasons,
+        further=tried.quorum_stands,
+        searched=shortage.searched,
+        untried=shortage.untried,
+        group=tried.groups[shortage.group].name,
+        infeasible=shortage.infeasible,
+        topology=shortage.topology,
+        no_guest=shortage.no_guest,
+        kept_by=shortage.kept_by,
+        leaves_late=shortage.leaves_late,
+    )

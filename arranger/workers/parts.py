@@ -12,8 +12,9 @@ from arranger.plugins import Installed
 from arranger.settings import Settings
 from arranger.workers.flow.effect_times import EffectTimes
 from arranger.workers.log.cluster_hold import ClusterHold
-from arranger.workers.log.follower import Follower, Writer
+from arranger.workers.log.follower import Follower
 from arranger.workers.log.identity import ClusterIdentity
+from arranger.workers.log.writer import Writer
 from arranger.workers.members.membership import Lease, Membership
 from arranger.workers.members.problems import MemberProblems
 from arranger.workers.members.ticks import Ticker

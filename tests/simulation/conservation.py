@@ -26,7 +26,7 @@ from arranger.projections.verdicts.ownership import awaits_own_pods
 from arranger.replay.what_if.hypothesis import queue_seen
 from arranger.scheduling.queues.registry import BUILT_IN
 from arranger.scheduling.queues.waiting import waiting_jobs
-from arranger.scheduling.search.complete_search import holds_volumes
+from arranger.scheduling.search.complete_search import holds_volumes_or_devices
 from arranger.scheduling.search.placer import Placer
 from tests.reasons import lacking_quota
 from tests.simulation.queue_rules import crowded, hopeless, of_guarantee, untrue_guarantee, unusable
@@ -111,7 +111,7 @@ def _reserved(job: JobRecord) -> bool:
 
 def _is_searched_for(job: JobRecord) -> bool:
     """Whether a complete search looks for the job's quorum: none knows of volumes that its pods may share."""
-    return sum(of.count for of in job.valid_spec.groups if holds_volumes(of.shape)) <= 1
+    return sum(of.count for of in job.valid_spec.groups if holds_volumes_or_devices(of.shape)) <= 1
 
 
 def of_quota(job: JobRecord) -> bool:

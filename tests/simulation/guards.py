@@ -639,7 +639,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         StateImage=partial(snapshot.StateImage, heard={}),
     ),
     "a superseded cycle": lambda: mock.patch.object(
-        fold._Fold, "cycle_refused", property(lambda _: "", lambda *_: None), create=True
+        fold._Fold, "cycle_refusal", property(lambda _: "", lambda *_: None), create=True
     ),
     "the identity of an append": _appends_twice,
     "the owner's UID of a pod that exists already": _any_pod_is_ours,

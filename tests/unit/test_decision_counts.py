@@ -16,7 +16,8 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.workers.log.decision_counts import DecisionCounts
-from arranger.workers.log.follower import Follower, Writer
+from arranger.workers.log.follower import Follower
+from arranger.workers.log.writer import Writer
 from tests.memory_log import MemoryHome, MemoryLog
 from tests.unit.replay_worlds import gpu_job, preempting, with_room_rules
 from tests.world import World, shape

@@ -13,7 +13,8 @@ from arranger.events import kinds as k
 from arranger.events.log import Appended, Entry, Position, StoredSnapshot
 from arranger.metrics import Metrics
 from arranger.projections import snapshot
-from arranger.workers.log.follower import Follower, Writer
+from arranger.workers.log.follower import Follower
+from arranger.workers.log.writer import Writer
 from tests.clocks import HOUR_MS, SetClock, compared
 from tests.memory_log import MemoryHome, MemoryLog
 
@@ -490,3 +491,12 @@ async def test_a_projection_catches_up_with_a_log_that_never_rests() -> None:
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
     assert follower.caught_up and follower.state.offset > 1
+
+
+async def test_a_process_starts_on_a_log_that_never_rests() -> None:
+    log = Busy(MemoryHome())
+    follower, _ = made(log)
+    await MemoryLog(log.home).begin_epoch(lost=0, reason="test", time_ms=0)
+    log.busy = True
+    await asyncio.wait_for(follower.start(), 5)
+    assert follower.caught_up and follower.fresh() and follower.state.offset > 1

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from arranger.events import kinds as k
 from arranger.events.facts import BeyondLimit
 from arranger.lifecycle.giving_way import expected_start_ms
@@ -193,3 +195,48 @@ def test_a_reservation_promises_nothing_while_a_job_ahead_lacks_a_quota_that_oth
     of.settle()
     start = start_of(of.state, late)
     assert start is not None and not start.ahead
+
+
+@pytest.mark.parametrize(
+    ("most", "ahead", "late", "first"),
+    [
+        (None, 7, 5, True),
+        (None, 5, 7, False),
+        (None, 5, 5, True),  # it is older
+        (5, 7, 9, True),  # in their queue, both count as 5
+        (5, 9, 7, True),
+        (5, 3, 9, False),
+    ],
+)
+def test_a_job_ahead_is_one_that_cycles_serve_first(most: int | None, ahead: int, late: int, *, first: bool) -> None:
+    of = world(preemption=None)
+    of.queue("default", max_priority=most)
+    of.quota("gpus", {"requests.nvidia.com/gpu": 2}, {"requests.nvidia.com/gpu": 2}, namespace="team")
+    runs = running(of, "first", 4, expected_s=45)
+    lacks_quota = submit(of, "ahead", 2, namespace="team", priority=ahead)
+    reserved = submit(of, "late", 3, expected_s=20, priority=late)
+    of.settle()
+    start = start_of(of.state, reserved)
+    assert start is not None and start.ahead == (("team/ahead",) if first else ())
+    of.quota("gpus", {"requests.nvidia.com/gpu": 4}, {"requests.nvidia.com/gpu": 2}, namespace="team")
+    of.pass_time(45)
+    of.change_pod(runs.bound[0, 0], phase="Succeeded", ready=False)
+    of.settle()
+    assert (bool(lacks_quota.placements), bool(reserved.placements)) == (first, not first)
+
+
+def test_further_pods_go_first_only_where_the_priority_that_counts_is_higher() -> None:
+    """Within one priority all quorums precede them."""
+    of = world(preemption=None)
+    of.queue("default", max_priority=5)
+    first = running(of, "first", 2, expected_s=45)
+    elastic = of.job("elastic", leader=shape(cpu=1), workers=4, min_workers=2, worker=GPU, priority=6, expected_s=90)
+    of.settle()
+    late = submit(of, "late", 2, expected_s=20, priority=5)
+    of.settle()
+    start = start_of(of.state, late)
+    assert start is not None and not start.ahead
+    of.pass_time(45)
+    of.change_pod(first.bound[0, 0], phase="Succeeded", ready=False)
+    of.settle()
+    assert len(elastic.placements) == 3 and late.placements

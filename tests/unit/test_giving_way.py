@@ -226,7 +226,7 @@ async def test_a_budget_holds_preempted_pods_only_where_evictions_are_set(
         appended.extend(events)
         scene.world.say(*events)
 
-    monkeypatch.setattr("arranger.workers.log.follower.Writer.append", append)
+    monkeypatch.setattr("arranger.workers.log.writer.Writer.append", append)
     scene.world.cycle()
     async with scene.running():
         await until(lambda: scene.pods() == ["j-learner-0"])

@@ -15,7 +15,8 @@ from arranger.metrics import Metrics
 from arranger.model.job import Stage
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
-from arranger.workers.log.follower import Follower, Writer
+from arranger.workers.log.follower import Follower
+from arranger.workers.log.writer import Writer
 from arranger.workers.watching.watcher import Watcher
 from tests.memory_log import MemoryHome, MemoryLog
 from tests.parts import parts

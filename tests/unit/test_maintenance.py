@@ -9,7 +9,8 @@ from arranger.events.log import StoredSnapshot
 from arranger.metrics import Metrics
 from arranger.projections import snapshot
 from arranger.projections.state import State
-from arranger.workers.log.follower import Follower, Writer
+from arranger.workers.log.follower import Follower
+from arranger.workers.log.writer import Writer
 from arranger.workers.maintaining.layout_guard import LayoutGuard
 from arranger.workers.maintaining.maintenance import Maintenance
 from arranger.workers.members.membership import ROLES, Member

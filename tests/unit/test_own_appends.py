@@ -15,8 +15,9 @@ from arranger.events.redis_log import RedisLog
 from arranger.metrics import Metrics
 from arranger.projections import snapshot
 from arranger.workers.flow.cancelling import end
-from arranger.workers.log.follower import Follower, Writer
+from arranger.workers.log.follower import Follower
 from arranger.workers.log.own_batches import not_folded
+from arranger.workers.log.writer import Writer
 from tests.memory_log import MemoryHome, MemoryLog
 from tests.servers import RealRedis
 from tests.world import World

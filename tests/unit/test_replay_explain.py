@@ -800,7 +800,7 @@ def test_looking_for_remedies_leaves_the_state_as_it_is_and_each_one_undoes_what
             gives = [remedy.gives for remedy in answer.waiting.remedies]
             assert all(gives) or not answer.waiting.position
             config = job_histories.around.config
-            tries = turns_to(state, uid, config, state.time_ms, further=True)
+            tries = turns_to(state, uid, config, state.time_ms, whole_job=True)
             attempt = next((one for one in tries if one.job.uid == uid), None)
             assert answer.waiting.gets == (attempt.pods if attempt is not None else 0)
 

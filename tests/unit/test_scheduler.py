@@ -13,7 +13,8 @@ from arranger.events.log import Position
 from arranger.metrics import Metrics
 from arranger.workers.deciding.scheduler import Scheduler
 from arranger.workers.flow.cancelling import end
-from arranger.workers.log.follower import Follower, Writer
+from arranger.workers.log.follower import Follower
+from arranger.workers.log.writer import Writer
 from tests.devices import OF_DRIVER, DeviceWorld, model
 from tests.memory_log import MemoryHome, MemoryLog
 from tests.parts import parts

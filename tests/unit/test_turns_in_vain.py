@@ -96,10 +96,10 @@ def test_a_turn_is_the_same_without_the_turns_of_those_that_surely_get_nothing(
             continue
         state, config, now_ms = world.state, world.config, world.now_ms
         for at, job in enumerate(waiting_jobs(state, now_ms)):
-            tries = turns_to(state, job.uid, config, now_ms, further=at % 2 == 0)
+            tries = turns_to(state, job.uid, config, now_ms, whole_job=at % 2 == 0)
             with monkeypatch.context() as patch:
                 without_bounds(patch)
-                every = turns_to(state, job.uid, config, now_ms, further=at % 2 == 0)
+                every = turns_to(state, job.uid, config, now_ms, whole_job=at % 2 == 0)
             assert shown(tries, job.uid) == shown(every, job.uid)
             left_out += len(every) - len(tries)
     assert left_out or seed != 1

@@ -21,8 +21,9 @@ from arranger.model.names import pod_labels
 from arranger.model.validation import TYJOB
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
-from arranger.workers.log.follower import Follower, Writer
+from arranger.workers.log.follower import Follower
 from arranger.workers.log.identity import ClusterIdentity
+from arranger.workers.log.writer import Writer
 from arranger.workers.watching.observed import Translation, ahead_of_log
 from arranger.workers.watching.watcher import Watcher
 from tests.memory_log import HeldWatch, MemoryHome, MemoryLog

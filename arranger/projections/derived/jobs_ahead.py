@@ -1,11 +1,12 @@
 """Jobs that may take what is reserved for another one, whose start is then no promise: they go first, and now lack
-something else than room, or further pods.
+something other than room, or further pods.
 """
 
 from collections.abc import Iterator
 
 from arranger.events.facts import LackOfNodes
 from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.derived.queue_membership import counted_priority
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 
@@ -17,18 +18,28 @@ def lacks_further(job: JobRecord) -> bool:
 
 
 def may_go_first(state: State, job: JobRecord) -> Iterator[JobRecord]:
-    """The jobs of a higher priority in the queue of a waiting one for which nothing is reserved: those that have begun
-    and lack further pods, and those that wait for something else than room, such as a quota. They precede its quorum,
-    also in the room that is reserved for it."""
-    queue, priority = queue_of(state, job), job.valid_spec.priority
+    """Jobs ahead of `job`: active ones of its queue that are to get nodes before its quorum does, even in room that is
+    reserved for `job`. Those of a higher priority that have begun and lack further pods; and those of a higher one, or
+    an older one of the same, that have neither nodes nor a reservation and wait for something other than room (a quota,
+    a plugin)."""
+    queue, priority = queue_of(state, job), counted_priority(state, job)
     for other in state.jobs.values():
-        first = other.active and other.valid_spec.priority > priority
-        if first and (lacks_further(other) or _waits_for_another(state, other)) and queue_of(state, other) == queue:
+        if not other.active or other.valid_spec.priority < priority or queue_of(state, other) != queue:
+            continue
+        higher = counted_priority(state, other) > priority
+        before = higher or _seniority(other) < _seniority(job)
+        if (higher and lacks_further(other)) or (before and _waits_for_no_room(state, other)):
             yield other
 
 
-def _waits_for_another(state: State, job: JobRecord) -> bool:
-    """Whether a quorum waits for something else than room."""
+def _seniority(job: JobRecord) -> tuple[bool, int, str]:
+    """The order of the quorums of one priority, as cycles see it (`queues.policies.seniority`), but for the QoS class:
+    whether that counts is a setting of theirs."""
+    return job.back_offs.held_back, job.seen.created_ms, job.uid
+
+
+def _waits_for_no_room(state: State, job: JobRecord) -> bool:
+    """Whether a quorum waits for something other than room."""
     if job.waits is None or job.placements or job.stands_still or job.uid in state.reservations:
         return False
     return not isinstance(job.waits.shortage, LackOfNodes)

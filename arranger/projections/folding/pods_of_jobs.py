@@ -72,7 +72,8 @@ class PodsOfJobs:
 
     def note(self, job: JobRecord, owner: PodOwner, old: k.PodSeen | None, pod: k.PodSeen) -> bool:
         """`_note_pod` where the observation says anything new of a slot. Most observations are of a worker's pod that
-        fills its slot and goes on: of these only the phase and the readiness count."""
+        fills its slot and goes on: of these only the phase and the readiness count. True if the pod has taken over the
+        room of its slot's placement."""
         slots = job.slots
         slots.pod_changes += 1
         if old is not None and old.waiting != pod.waiting:

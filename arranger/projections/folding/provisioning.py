@@ -119,8 +119,9 @@ def not_to_request(state: State, event: k.NodesRequested) -> str:
     return ""
 
 
-def refused(fold: Any, job: JobRecord, event: k.EffectFailed) -> bool:
-    """Whether the API server refuses the objects of a request: that is an answer too."""
+def took_refusal(fold: Any, job: JobRecord, event: k.EffectFailed) -> bool:
+    """Fold that the API server refuses the objects of a request, which is an answer too. False if the event is about
+    something else."""
     if event.effect != ASK:
         return False
     request = present_request(fold.state, job)

@@ -418,7 +418,7 @@ class _Search:
         config, uid, own = change.config or case.config, case.job.uid, label(case.job)
 
         def take(state: State) -> tuple[_Outcome, list[str]]:
-            tries = turns_to(state, uid, config, time_ms, policies=case.policies, further=True)
+            tries = turns_to(state, uid, config, time_ms, policies=case.policies, whole_job=True)
             tried = next((one for one in tries if one.job.uid == uid), None)
             if tried is None:
                 return _Outcome(), []

@@ -16,6 +16,9 @@ from arranger.scheduling.filters.pods import domains_on
 from arranger.scheduling.policies.base import PlacementRequest, PodPolicy
 from arranger.scheduling.policies.closed_form import Scores
 
+#: As `Shortage.searched`: there was no search, because the cycle had no steps left.
+NOT_SEARCHED = 1
+
 
 @dataclass(slots=True)
 class Shortage:
@@ -29,7 +32,8 @@ class Shortage:
     infeasible: bool = False
     #: What the namespace's quota lacks; if set, no nodes were checked.
     quota: QuotaLack | None = None
-    #: The steps after which the complete search gave up; 0 if it proved that nothing fits, and if there was none.
+    #: The steps after which the complete search gave up; 0 if it proved that nothing fits, and if none was needed.
+    #: `NOT_SEARCHED` if no steps were left for one.
     searched: int = 0
     #: The unit of a topology that no domain takes, although the nodes together have room for it.
     topology: UnitLack | None = None

@@ -335,7 +335,7 @@ class PreemptionSearch:
                 found = outcome.tried
                 if (held := self._placer.held_back(found, may_keep=False)) is not None:
                     outcome.undo(placing, self._vacating)
-                    self._placer.leave(found, held)
+                    self._placer.record_hold(found, held)
                 elif untried(job, self._config):
                     outcome.undo(placing, self._vacating)
                     found, tried.shortage = None, _untried(tried.shortage)
@@ -715,7 +715,7 @@ class PreemptionSearch:
         nodes = {self._placer.view.names[piece.row] for piece in tried.pieces}
         whole = tried.pods == job.pods_desired()
         state = ScheduleState.SUCCEED if whole else ScheduleState.PARTLY
-        pods_placed, devices = self._placer.placed_pods(tried), self._placer.devices(tried)
+        pods_placed, devices = self._placer.placed_pods(tried), self._placer.take_devices(tried)
         placed = Placed(job.uid, job.version, job.attempt, state, pods_placed, devices)
         needed = [pod for pod in pods if pod.node in nodes]
         begun = [unit for unit in outcome.victims if not unit.candidate.job.awaits_room]  # others have no pods to leave

@@ -27,7 +27,7 @@ from arranger.scheduling.cluster.view import Mask, fitting
 from arranger.scheduling.filters.nodes import Filters
 from arranger.scheduling.filters.pods import domains_on, sums_of
 from arranger.scheduling.placing.needs import Needs, Quorum, domains_too_small
-from arranger.scheduling.placing.placement_try import PlacementTry, Shortage
+from arranger.scheduling.placing.placement_try import NOT_SEARCHED, PlacementTry, Shortage
 from arranger.scheduling.placing.pods import Placing
 from arranger.scheduling.placing.topology import unit_pods
 from arranger.scheduling.search.packing import Amounts, Packing, pack
@@ -35,7 +35,7 @@ from arranger.scheduling.search.rules_question import Rules, interact
 from arranger.scheduling.search.rules_search import place_by_rules
 
 #: How many domains are tried for a quorum in a cycle without steps.
-DOMAINS = 8
+DOMAINS_WITHOUT_STEPS = 8
 #: The steps of each further domain, and one more for each so many nodes, because each of them is looked at.
 STEPS_A_DOMAIN = 200
 NODES_A_STEP = 5
@@ -53,20 +53,21 @@ class CompleteSearch:
         #: Key of a quorum that wasn't found → the view's content, and the bound that ended the search or 0.
         self._failed: dict[Hashable, tuple[int, int]] = {}
 
-    def may_try(self, filters: Filters, tried: int, since: int) -> bool:
-        """Whether a quorum may be tried in one more domain, after so many others and since so many steps of this cycle.
-        All domains of a quorum together have the bound of one search. Counts the steps of the domain itself."""
+    def may_try(self, filters: Filters, number: int, since: int) -> bool:
+        """Whether a quorum may be tried in the domain of this number (the first is 0), since so many steps of this
+        cycle. All domains of a quorum together have the bound of one search. Counts the steps of the domain itself."""
         if not self.bound:
-            return tried < DOMAINS
-        if tried and (not self._limit() or self.steps - since >= self.bound):
+            return number < DOMAINS_WITHOUT_STEPS
+        if number and (not self._limit() or self.steps - since >= self.bound):
             return False
-        if tried:
+        if number:
             nodes = len(filters.rows) if filters.rows is not None else 0
             self.steps += STEPS_A_DOMAIN + nodes // NODES_A_STEP
         return True
 
     def may_count(self, job: JobRecord) -> bool:
-        """Whether a search for a quorum for each of whose groups there is room, counted alone, may count steps."""
+        """Whether a complete search for this job's quorum could use up steps, where each group by itself has room. If
+        not, leaving the search out changes no recorded `search_steps`."""
         spec = job.valid_spec
         return len(spec.groups) > 2 or spec.has_topology or self._placing.view.neighbours is not None
 
@@ -86,7 +87,7 @@ class CompleteSearch:
         if self._place(tried, quorum, shortage):
             return True
         tried.by_search = False
-        if tried.taken:  # a policy or filter of another package may leave room unused
+        if tried.taken:  # placed only in part: a policy or filter of another package may leave room unused
             self._placing.undo(tried, mark)
         if key is not None:
             self._failed[key] = (view.content, shortage.searched)
@@ -108,8 +109,8 @@ class CompleteSearch:
     def _may_share(self, tried: PlacementTry, quorum: Quorum) -> bool:
         """Whether pods of the quorum may share volumes or devices, of which the search knows nothing. One pod alone has
         its own, such as a leader with a volume for its checkpoints, and the room of nodes for it tells of them."""
-        holders = [of for group, of in quorum.indices.items() if holds_volumes(tried.groups[group].shape)]
-        return sum(map(len, holders)) > 1
+        holders = [group for group in quorum.indices if holds_volumes_or_devices(tried.groups[group].shape)]
+        return sum(len(quorum.indices[group]) for group in holders) > 1
 
     def _rooms(self, tried: PlacementTry, quorum: Quorum, first: int, *, ever: bool) -> dict[int, Amounts] | None:
         """The room for each group by node; None if a group surely finds too little, which is mostly the `first` one."""
@@ -132,7 +133,7 @@ class CompleteSearch:
             return False  # equal pods find room one after the other, in whatever order
         limit = self._limit()
         if not limit:
-            shortage.searched = 1  # the cycle has no steps left: what it can't search for, it can't rule out
+            shortage.searched = NOT_SEARCHED  # what the cycle can't search for, it can't rule out
             return False
         self.steps += len(self._placing.view) // NODES_A_STEP
         if by_rules:
@@ -157,7 +158,7 @@ class CompleteSearch:
         least = [quorum.least.get(group, 0) for group in range(len(spec.groups))]
         limit = self._limit()
         if not limit or (not tried.job.placements and domains_too_small(placing.view, spec, rooms, least)):
-            shortage.searched = 0 if limit else 1
+            shortage.searched = 0 if limit else NOT_SEARCHED
             return False
         units = [group for group in quorum.indices if spec.topology_of(group) is not None]
         orders = [sorted(units, key=lambda group: -spec.unit_size(group)), units[::-1], units]
@@ -176,12 +177,12 @@ class CompleteSearch:
     def _place_by_choice(
         self, tried: PlacementTry, quorum: Quorum, rooms: dict[int, Amounts], shortage: Shortage, units: list[int]
     ) -> bool:
-        """Search with the room of each worker set in one domain, for all choices of domains. It proves nothing if a set
-        has several units."""
+        """Search with the room of each worker set in one domain, for all choices of domains."""
         spec, mark, since, ended = tried.job.valid_spec, self._placing.mark(), self.steps, 0
-        choices = [self._choices(tried, group, rooms[group], quorum.least.get(group, 0)) for group in units]
         if any(spec.unit_size(group) < spec.groups[group].count for group in units):
-            choices, ended = [[]], self.bound
+            shortage.searched = self.bound  # one domain for a set says nothing of a set with several units
+            return False
+        choices = [self._choices(tried, group, rooms[group], quorum.least.get(group, 0)) for group in units]
         for chosen in product(*choices):
             if not self._limit() or self.steps - since >= self.bound:
                 ended = self.bound
@@ -382,7 +383,7 @@ class PackingQuestion:
         return bool(self._class[one] == self._class[other])
 
 
-def holds_volumes(shape: PodShape) -> bool:
+def holds_volumes_or_devices(shape: PodShape) -> bool:
     """Whether a pod has volumes, or devices, that count on its node or that others can't use beside it."""
     rules = shape.rules
     return rules is not None and bool(rules.exclusive or rules.attachments or rules.devices)

@@ -11,7 +11,7 @@ from arranger.scheduling.cluster.neighbours import Neighbours, neighbour_of
 from arranger.scheduling.placing.needs import Quorum, quorum_needs
 from arranger.scheduling.placing.placement_try import PlacementTry
 from arranger.scheduling.placing.pods import Placing
-from arranger.scheduling.search.complete_search import holds_volumes
+from arranger.scheduling.search.complete_search import holds_volumes_or_devices
 from arranger.scheduling.search.rules import RuleKind
 from arranger.scheduling.search.rules_question import Rules, interact, joined
 from arranger.scheduling.search.rules_search import place_by_rules
@@ -23,7 +23,8 @@ def may_forbid(job: JobRecord) -> bool:
     spec = job.valid_spec
     if job.slots.finished or (spec.has_worker_groups and len(spec.groups) > 2):
         return False
-    return any(of.shape.rules for of in spec.groups) and not any(holds_volumes(of.shape) for of in spec.groups)
+    shapes = [group.shape for group in spec.groups]
+    return any(shape.rules for shape in shapes) and not any(map(holds_volumes_or_devices, shapes))
 
 
 def joins_nobody(job: JobRecord, neighbours: Neighbours) -> bool:

@@ -42,38 +42,38 @@ class Placer:
     ) -> None:
         time_ms = state.time_ms if time_ms is None else time_ms
         kept = KeptRankings() if kept is None else kept
-        self.placing = self._placing = Placing(state, config, policies, time_ms=time_ms, observer=observer, kept=kept)
+        self.placing = Placing(state, config, policies, time_ms=time_ms, observer=observer, kept=kept)
         self._state = state
-        self._search = QuorumSearch(self._placing)
-        self._memory = QuorumMemory(self._placing)
-        self._empty = EmptyCluster(self._placing)
-        self._consents = Consents(state, self._placing)
-        self.view = self._placing.view
+        self._search = QuorumSearch(self.placing)
+        self._memory = QuorumMemory(self.placing)
+        self._empty = EmptyCluster(self.placing)
+        self._consents = Consents(state, self.placing)
+        self.view = self.placing.view
         self.shares = Shares(self.view)
 
     def quorum(self, job: JobRecord) -> PlacementTry:
         """Place all the missing pods of the job's quorum, or none of them."""
-        kept = self._consents.lift(job)
+        kept_room = self._consents.lift(job)
         if (refused := self._refused(job)) is not None:
             return refused
         if (failed := self._memory.fails_as_the_last(job)) is not None:
             return PlacementTry(job, failed.policy, failed.groups, shortage=failed.shortage)
         tried = self.begin(job)
-        if (full := self._placing.quotas.full(job) or self._too_little(job)) is not None:
-            tried.shortage = self._short(tried, quorum_needs(job, tried.policy), full)
+        if (full := self.placing.quotas.full(job) or self._too_little(job)) is not None:
+            tried.shortage = self._limit_shortage(tried, quorum_needs(job, tried.policy), full)
         elif not self._consents.asks_permits:
             if not self._memory.again(tried):
                 self._place(tried)
         else:
-            mark = self._placing.mark()
-            tried.quorum_stands = bool(kept) and self._consents.place_again(tried, kept)
+            mark = self.placing.mark()
+            tried.quorum_stands = bool(kept_room) and self._consents.place_again(tried, kept_room)
             if not tried.quorum_stands:
                 self._place(tried)
             if (held := self.held_back(tried)) is not None:
-                self._placing.undo(tried, mark)
-                self.leave(tried, held)
+                self.placing.undo(tried, mark)
+                self.record_hold(tried, held)
         if tried.pieces:  # a quorum of workers that have all finished needs no nodes
-            self._placing.quotas.begin(job)
+            self.placing.quotas.begin(job)
         self._memory.keep_last(tried)
         return tried
 
@@ -91,7 +91,7 @@ class Placer:
             return None
         return self._consents.hold_back(tried, self.placed_pods(tried), may_keep=may_keep)
 
-    def leave(self, tried: PlacementTry, held: Shortage) -> None:
+    def record_hold(self, tried: PlacementTry, held: Shortage) -> None:
         """Say in a try that it was held back, after its placements were undone. From now on its room is kept, if the
         permit says that."""
         tried.shortage, tried.quorum_stands, tried.as_given, tried.by_search = held, False, False, False
@@ -99,10 +99,10 @@ class Placer:
 
     def _place(self, tried: PlacementTry) -> None:
         job, memory = tried.job, self._memory
-        alike, tight = memory.alike(job, tried.groups), self._placing.quotas.tight(job)
+        alike, tight = memory.alike(job, tried.groups), self.placing.quotas.tight(job)
         # Most queues have room for a whole job. Then equal jobs of other queues have the same result.
         key = (alike, tight) if any(tight) else alike
-        again = not job.placements and self._placing.observer is None
+        again = not job.placements and self.placing.observer is None
         if again and (known := memory.failed(key)) is not None:
             tried.shortage = known
             return
@@ -119,27 +119,28 @@ class Placer:
         """Place the quorum, or say why not."""
         needs = quorum_needs(tried.job, tried.policy)
         lack = self._beyond_quota(tried, needs) if limited else None
-        shortage = self._short_of(tried, needs, lack) if lack is not None else None
-        if (never := self._still_never(tried, needs, alike, shortage)) is not None:
+        shortage = self._limit_or_node_shortage(tried, needs, lack) if lack is not None else None
+        if (never := self._still_infeasible(tried, needs, alike, shortage)) is not None:
             return never
         if shortage is None:
             shortage = self._search.place(tried, needs, None if tried.job.placements else key)
-        return (self._never(tried, alike, shortage) or shortage) if shortage is not None else None
+        return (self._infeasible(tried, alike, shortage) or shortage) if shortage is not None else None
 
-    def _still_never(
+    def _still_infeasible(
         self, tried: PlacementTry, needs: Needs, alike: Hashable, shortage: Shortage | None
     ) -> Shortage | None:
-        """As `_never`, for a job that is infeasible as recorded: then nothing is searched for it."""
+        """As `_infeasible`, for a job that is infeasible as recorded: then nothing is searched for it."""
         waits = tried.job.waits
         if waits is None or not waits.shortage.infeasible:
             return None
-        if self._placing.observer is not None and shortage is None:  # who explains it asks what lacks now, too
-            mark = self._placing.mark()
+        if self.placing.observer is not None and shortage is None:
+            # For the observer alone, which sees which nodes refuse the pods now; the result isn't used.
+            mark = self.placing.mark()
             self._search.simply(tried, needs)
-            self._placing.undo(tried, mark)
-        return self._never(tried, alike, shortage)
+            self.placing.undo(tried, mark)
+        return self._infeasible(tried, alike, shortage)
 
-    def _never(self, tried: PlacementTry, alike: Hashable, shortage: Shortage | None) -> Shortage | None:
+    def _infeasible(self, tried: PlacementTry, alike: Hashable, shortage: Shortage | None) -> Shortage | None:
         """Why the nodes can never hold the quorum; None if they might. One beyond a quota or a capability waits for
         that, and one with nodes has run on them: if its quorum has grown since, it waits."""
         limited = shortage is not None and shortage.quota is not None and shortage.quota.limit != LimitKind.GUARANTEES
@@ -165,17 +166,17 @@ class Placer:
         return self._memory.asks_the_same(job)
 
     def may_count_steps(self, job: JobRecord) -> bool:
-        """As `CompleteSearch.may_count`, of a quorum in one part of the cluster."""
+        """As `CompleteSearch.may_count`."""
         return self._search.may_count(job)
 
     def lacks_nodes_alone(self, job: JobRecord) -> bool:
         """Whether a job without nodes would lack nothing but nodes if they had too little room for its quorum."""
-        quotas = self._placing.quotas
+        quotas = self.placing.quotas
         if self._consents.asks_checks or self._consents.asks_permits or job.valid_spec.min_resources:
             return False
         if not quotas.limits(job):
             return True
-        policy = self._placing.policies.pod_policy(job, self._placing.config)
+        policy = self.placing.policies.pod_policy(job, self.placing.config)
         lack = quotas.full(job) or quotas.lack(job, pods_of(quorum_needs(job, policy)))
         # Of several worker sets, others than the first may be within the limits.
         return len(job.valid_spec.groups) <= 2 and (lack is None or quotas.of_guarantees(lack))
@@ -184,7 +185,7 @@ class Placer:
         """The try of a job that no nodes are sought for, because of its queue, or because a limit is kept for others
         (UIDs)."""
         tried = self.begin(job)
-        tried.shortage = self._short(tried, quorum_needs(job, tried.policy), lack)
+        tried.shortage = self._limit_shortage(tried, quorum_needs(job, tried.policy), lack)
         tried.shortage.kept_by = kept_by
         return tried
 
@@ -195,32 +196,32 @@ class Placer:
 
     def fits(self, job: JobRecord) -> bool:
         """Whether the job's quorum would fit now. The view stays unchanged."""
-        mark = self._placing.mark()
+        mark = self.placing.mark()
         tried = self.without_memory(job)
         if tried is not None:
-            self._placing.undo(tried, mark)
+            self.placing.undo(tried, mark)
         return tried is not None
 
     def without_memory(self, job: JobRecord) -> PlacementTry | None:
         """Place the job's quorum, whatever became of equal ones; None if it doesn't fit."""
         tried = self.begin(job)
         needs = quorum_needs(job, tried.policy)
-        if self._placing.quotas.full(job) is not None or self._too_little(job) is not None:
+        if self.placing.quotas.full(job) is not None or self._too_little(job) is not None:
             return None
         if self._beyond_quota(tried, needs) is not None:
             return None
-        mark = self._placing.mark()
+        mark = self.placing.mark()
         if self._search.place(tried, needs) is None:
             tried.quorum_stands = True
             return tried
-        self._placing.undo(tried, mark)
+        self.placing.undo(tried, mark)
         return None
 
     def begin(self, job: JobRecord) -> PlacementTry:
         """A try that has placed nothing yet."""
-        config = self._placing.config
-        groups = wary_groups(job, config, self._placing.time_ms)
-        return PlacementTry(job, self._placing.policies.pod_policy(job, config), groups)
+        config = self.placing.config
+        groups = wary_groups(job, config, self.placing.time_ms)
+        return PlacementTry(job, self.placing.policies.pod_policy(job, config), groups)
 
     def _too_little(self, job: JobRecord) -> QuotaLack | None:
         """What all nodes together have less of than a pod group without nodes says that it needs."""
@@ -231,7 +232,7 @@ class Placer:
 
     def _beyond_quota(self, tried: PlacementTry, needs: Needs) -> QuotaLack | None:
         """The lack if quotas or the queue rule out every choice of workers for the quorum."""
-        job, quotas = tried.job, self._placing.quotas
+        job, quotas = tried.job, self.placing.quotas
         if not quotas.limits(job):
             return None
         pods = pods_of(needs)
@@ -239,32 +240,32 @@ class Placer:
         any_set = not tried.policy.whole and len(free) > 1 and not job.valid_spec.has_worker_groups
         return quotas.least(job, pods, free) if any_set else quotas.lack(job, pods)
 
-    def _short_of(self, tried: PlacementTry, needs: Needs, lack: QuotaLack) -> Shortage:
+    def _limit_or_node_shortage(self, tried: PlacementTry, needs: Needs, lack: QuotaLack) -> Shortage:
         """The shortage of a whole quorum for such a lack: that of nodes, where it wouldn't fit without guarantees,
         either."""
-        quotas = self._placing.quotas
+        quotas = self.placing.quotas
         if not quotas.of_guarantees(lack):
-            return self._short(tried, needs, lack)
-        mark = self._placing.mark()
+            return self._limit_shortage(tried, needs, lack)
+        mark = self.placing.mark()
         with quotas.without_guarantees():
             shortage = self._search.simply(tried, needs)
-            self._placing.undo(tried, mark)
+            self.placing.undo(tried, mark)
         # Nodes may have the room all the same: that of ended pods counts as use of their queue until their job's end.
-        return shortage or self._short(tried, needs, lack)
+        return shortage or self._limit_shortage(tried, needs, lack)
 
-    def _short(self, tried: PlacementTry, needs: Needs, lack: QuotaLack) -> Shortage:
+    def _limit_shortage(self, tried: PlacementTry, needs: Needs, lack: QuotaLack) -> Shortage:
         """The shortage of a whole quorum for such a lack."""
         asked = sum(len(indices) for indices in needs.values())
-        return self._placing.short_of_quota(tried, min(needs, default=LEADER_GROUP), lack, found=0, asked=asked)
+        return self.placing.short_of_quota(tried, min(needs, default=LEADER_GROUP), lack, found=0, asked=asked)
 
     def further(self, tried: PlacementTry, pods: int | None) -> bool:
-        """Place up to `pods` pods (None: all) beyond a placed quorum, set by set and in whole worker groups.
+        """Place about `pods` pods (None: all) beyond a placed quorum, set by set: rounded up to whole worker groups.
 
         Returns whether some were placed and more remain to be tried.
         """
         if tried.left is None:
             tried.left = self._left(tried)
-        placing, begun = self._placing, bool(tried.pieces)
+        placing, begun = self.placing, bool(tried.pieces)
         while tried.left:
             group, (indices, asked) = next(iter(tried.left.items()))
             if awaits_set(tried.job, group, tried.pieces):
@@ -279,7 +280,9 @@ class Placer:
                 begun = True
             if short is not None:
                 counts = (placed + asked - len(indices), asked)
-                tried.shortage = tried.shortage or self._or_of_nodes(short, tried, group, rest[:size], counts)
+                tried.shortage = tried.shortage or self._node_shortage_of_further(
+                    short, tried, group, rest[:size], counts
+                )
             if placed == len(desired) and rest:
                 tried.left[group] = (rest, asked)
             else:
@@ -288,12 +291,12 @@ class Placer:
                 return bool(tried.left)
         return False
 
-    def _or_of_nodes(
+    def _node_shortage_of_further(
         self, short: Shortage, tried: PlacementTry, group: int, indices: Sequence[int], counts: tuple[int, int]
     ) -> Shortage:
         """The shortage of further pods: that of nodes, where these wouldn't fit without guarantees, either. `counts` as
         in `place_whole`."""
-        placing = self._placing
+        placing = self.placing
         if short.quota is None or not placing.quotas.of_guarantees(short.quota):
             return short
         mark, pieces, taken = placing.mark(), len(tried.pieces), len(tried.taken)
@@ -305,7 +308,7 @@ class Placer:
     def may_grow(self, tried: PlacementTry, group: int) -> bool:
         """Whether further pods of a group would fit now; a whole worker group of them is enough. The view stays
         unchanged."""
-        placing, size = self._placing, tried.groups[group].group_size
+        placing, size = self.placing, tried.groups[group].group_size
         indices = free_indices(tried.job, (group,), tried.pieces).get(group, ())[:size]
         with placing.unobserved():
             mark, pieces, taken = placing.mark(), len(tried.pieces), len(tried.taken)
@@ -314,17 +317,17 @@ class Placer:
         return placed > 0
 
     def _left(self, tried: PlacementTry) -> dict[int, tuple[Sequence[int], int]]:
-        """The further pods of a job; none of one whose pods show its end, or that holds none, if its queue has no
-        room."""
-        if ends_by_itself(self._state, tried.job, self._placing.time_ms):
+        """Group → the further pods to place, and how many there are. Empty if the job's pods show that it ends, or if
+        it would be one job too many for its queue; then `tried.shortage` is set."""
+        if ends_by_itself(self._state, tried.job, self.placing.time_ms):
             return {}
         free = free_indices(tried.job, in_start_order(tried.job.valid_spec), tried.pieces)
-        full = self._placing.quotas.full(tried.job) if not tried.pieces else None
+        full = self.placing.quotas.full(tried.job) if not tried.pieces else None
         if full is None:
             return {group: (indices, len(indices)) for group, indices in free.items()}
         if free:
             asked = sum(map(len, free.values()))
-            tried.shortage = self._placing.short_of_quota(tried, min(free), full, found=0, asked=asked)
+            tried.shortage = self.placing.short_of_quota(tried, min(free), full, found=0, asked=asked)
         return {}
 
     def placed_pods(self, tried: PlacementTry) -> tuple[PlacedPods, ...]:
@@ -335,9 +338,9 @@ class Placer:
         names = self.view.names
         return tuple(PlacedPods(names[row], group, _merged(by_slot[row, group])) for row, group in sorted(by_slot))
 
-    def devices(self, tried: PlacementTry) -> tuple[DecidedDevices, ...]:
+    def take_devices(self, tried: PlacementTry) -> tuple[DecidedDevices, ...]:
         """The devices that the claims of the try's pods get by its placements, by the names of the claims; then those
-        of the claims that pods have for themselves, by slot."""
+        of the claims that pods have for themselves, by slot. Takes the latter: call it once for a try."""
         groups, namespace = {piece.group for piece in tried.pieces}, tried.job.seen.namespace
         needs = [need for group in sorted(groups) for need in needs_of(tried.groups[group].shape)]
         room = self.view.neighbours.devices if self.view.neighbours is not None else None
@@ -348,12 +351,17 @@ class Placer:
         own: dict[tuple[int, int], list[DecidedDevices]] = {}
         for piece in tried.pieces:
             of_pod = needs_of(tried.groups[piece.group].shape)
+            # Fewer than pods or claims: without claims of its own a pod is given nothing, and with some it gets none of
+            # the devices that another pod still holds whose end is only supposed.
             of_slots = zip(piece.indices, room.given(namespace, of_pod, piece.row, len(piece.indices)), strict=False)
             for index, allocations in of_slots:
                 named = zip([need for need in of_pod if need.own], allocations, strict=False)
                 slot = Slot(piece.group, index)
-                own[piece.group, index] = [DecidedDevices(need.claim, need.name, of, slot) for need, of in named]
-        return (*(of for of in found if of is not None), *(one for slot in sorted(own) for one in own[slot]))
+                own[piece.group, index] = [
+                    DecidedDevices(need.claim, need.name, allocation, slot) for need, allocation in named
+                ]
+        shared = (decided for decided in found if decided is not None)
+        return (*shared, *(decided for slot in sorted(own) for decided in own[slot]))
 
 
 def _merged(pieces: list[Piece]) -> tuple[tuple[int, int], ...]:

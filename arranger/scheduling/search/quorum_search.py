@@ -12,13 +12,13 @@ from arranger.scheduling.filters.nodes import Filters
 from arranger.scheduling.filters.pods import domains_of
 from arranger.scheduling.placing.areas import Areas
 from arranger.scheduling.placing.needs import Needs, free_indices, joining, least_of, pods_of
-from arranger.scheduling.placing.placement_try import PlacementTry, Shortage
+from arranger.scheduling.placing.placement_try import NOT_SEARCHED, PlacementTry, Shortage
 from arranger.scheduling.placing.pods import Placing
 from arranger.scheduling.policies.base import weight_of
 from arranger.scheduling.search.complete_search import CompleteSearch
 
 #: How many domains of a topology are tried for a quorum whose pods must run together.
-DOMAINS = 8
+DOMAINS_TOGETHER = 8
 
 #: How many splits of a quorum over its worker sets are tried when the given order doesn't fit.
 SPLITS = 8
@@ -52,8 +52,8 @@ class QuorumSearch:
         return self._within(self._placing.filters, tried, needs, key)
 
     def simply(self, tried: PlacementTry, needs: Needs) -> Shortage | None:
-        """As `place`, on all nodes and without a complete search: why a quorum fails of which it is known that nodes
-        lack."""
+        """As `place`, on all nodes, and only by the simple ways: without a complete search. Returns the shortage, or
+        None if the quorum is placed after all; the caller undoes that."""
         whole = tried.job.valid_spec.whole_topology
         if whole is not None:
             tried.area = len(whole.levels)
@@ -73,7 +73,7 @@ class QuorumSearch:
         searched, since = 0, self._complete.steps
         for number, area in enumerate(areas):
             if not self._complete.may_try(area.filters, number, since):
-                searched = max(searched, self._complete.bound, 1)
+                searched = max(searched, self._complete.bound, NOT_SEARCHED)
                 break
             tried.area = area.level
             shortage = self._within(area.filters, tried, needs, key and (key, area.level, area.domain))
@@ -123,7 +123,7 @@ class QuorumSearch:
 
     def _domains_together(self, tried: PlacementTry, asked: int) -> Iterator[Mask]:
         """Domains for a quorum with pods that must run together: those with room for `asked` pods, counted shape by
-        shape; at most `DOMAINS`, the domain with the most room for these pods first."""
+        shape; at most `DOMAINS_TOGETHER`, the domain with the most room for these pods first."""
         found = joining(tried.job)
         if found is None:
             return
@@ -139,7 +139,7 @@ class QuorumSearch:
         enough = np.minimum(rooms, [[group.count] for group in groups]).sum(axis=0) >= asked
         enough[0] = False  # nodes in no domain
         ranked = np.argsort(-rooms[number], kind="stable")
-        for domain in ranked[enough[ranked]][:DOMAINS].tolist():
+        for domain in ranked[enough[ranked]][:DOMAINS_TOGETHER].tolist():
             yield domains == domain
 
     def _splits(self, tried: PlacementTry, needs: Needs) -> Iterator[Sequence[int] | None]:

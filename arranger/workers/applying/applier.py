@@ -58,7 +58,7 @@ class Applier:
 
     def changed(self, changes: Changes) -> None:
         self._queue.touch(changes.jobs)
-        if changes.nodes:  # their statuses name the node
+        if changes.nodes:  # the statuses of jobs there tell of it
             jobs = self._follower.state.jobs.values()
             self._queue.touch([job.uid for job in jobs if not changes.nodes.isdisjoint(job.placements.values())])
         self._statuses.changed()
@@ -82,7 +82,8 @@ class Applier:
             await self._statuses.end(self._queue.finish())
 
     def _sweep(self) -> dict[str, None]:
-        """Every job, and every deleted one with remaining pods. Forgets the progress of all other jobs."""
+        """Every job, and every deleted one with remaining pods: the keys of a sweep, with which the progress of all
+        others is forgotten."""
         known = dict.fromkeys([*self._follower.state.jobs, *self._follower.state.pods_of])
         for uid in [uid for uid in (*self._progress, *self._retries.failing()) if uid not in known]:
             self._forget(uid)
@@ -96,7 +97,7 @@ class Applier:
         """Look at this share's touched jobs, except those in back-off because their effects failed."""
         for uid in self._queue.take(_AT_ONCE):
             if not self._membership.owns(uid, ROLE):
-                self._forget(uid)  # outdated when the share comes back
+                self._forget(uid)  # what is known of it would be outdated once the share comes back
                 continue
             job = self._follower.state.jobs.get(uid)
             rest_s = self._retries.rest_s(uid, version=job.version if job is not None else 0)
@@ -134,11 +135,11 @@ class Applier:
                 log_event(_log, "applying failed", level=logging.ERROR, exc_info=problem, job=uid)
                 self._again(uid, version, tally)
 
-    def _again(self, uid: str, version: int, tally: Tally, asked_s: float = 0.0) -> None:
+    def _again(self, uid: str, version: int, tally: Tally, retry_after_s: float = 0.0) -> None:
         """Look again after a failure. On an API server that fails now and then, each look gets further than the last
         one: the next delay is longer only if nothing was achieved and the same effects failed before."""
         rest_s = self._retries.failed(
-            uid, version=version, asked_s=asked_s, progressed=tally.done > 0, what=tally.failed
+            uid, version=version, asked_s=retry_after_s, progressed=tally.done > 0, what=tally.failed
         )
         self._queue.look_again(uid, rest_s)
 
@@ -167,7 +168,7 @@ class Applier:
         """
         job, settling = look.job, look.progress.settling
         due_ms = expires_ms(job)
-        if due_ms is None or job.uid in settling:
+        if due_ms is None or job.uid in settling:  # `reconcile` dropped what has lapsed, in this look
             return
         wait_s = (due_ms - self._clock.now_ms()) / 1000
         if wait_s > 0:
@@ -184,4 +185,5 @@ class Applier:
                 cluster, seen.namespace, seen.name, job.uid, ttl_s=ttl_s, now_ms=self._clock.now_ms()
             ),
         )
+        # Also if it was refused, because the TYJob is gone or has changed: the next sweep asks again.
         settling[job.uid] = self._clock.monotonic_s() + SETTLE_S

@@ -1,8 +1,9 @@
 """Forecasts of when waiting jobs start, made now and then and put into the log.
 
 A tick comes through rq, and any scheduler process may get it. The forecast runs in a side thread on a copy of the
-projection, beside the cycles and never in their way, for a limited time. It is recorded only where it says something
-else than the last one. The log judges it: a job that has nodes by then, or that was edited, has none.
+projection, beside the cycles and never in their way, for a limited time. It is recorded only where it differs
+from the last one by more than a little (`says_more`). The log judges it: a job that has nodes by then, or that was
+edited, has none.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ class Forecaster:
     def __init__(self, parts: Parts) -> None:
         self._policies = parts.installed.policies
         self._config = parts.settings.cycle_config(self._policies.versions())
-        self._first = parts.settings.forecast_jobs
+        self._jobs_at_most = parts.settings.forecast_jobs
         self._follower = parts.follower
         self._writer = parts.writer(ROLE)
         self._clock = parts.time
@@ -80,12 +81,12 @@ class Forecaster:
             return copying.result
 
     def _forecast(self, state: State, time_ms: int, enough: Callable[[], bool]) -> Forecast:
-        return forecast(state, self._config, time_ms, first=self._first, policies=self._policies, enough=enough)
+        return forecast(state, self._config, time_ms, first=self._jobs_at_most, policies=self._policies, enough=enough)
 
 
 def news(state: State, found: Forecast) -> list[StartForecast]:
-    """The events of a forecast of this state: for each job whose start isn't promised, if it says something else than
-    the last one."""
+    """The events of a forecast of this state: for each job without nodes whose start isn't promised, if the forecast
+    says more than the last one."""
     events = []
     for one in found.jobs:
         job = state.jobs[one.uid]

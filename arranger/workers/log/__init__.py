@@ -1,4 +1,5 @@
-"""The log in a process: where to begin, following and folding it, whose cluster it is, and its archive's writer.
+"""The log in a process: where to begin, following and folding it, appending, whose cluster it is, and the archive's
+writer.
 
 Imports the wings `members` and `flow`.
 """

@@ -15,17 +15,9 @@ from contextlib import suppress
 from typing import Protocol
 
 from arranger.clock import Clock
-from arranger.errors import (
-    ClockOff,
-    DamagedEntry,
-    EntriesTrimmed,
-    EpochLost,
-    ForgedEntry,
-    LogUnavailable,
-    WatchSuperseded,
-)
+from arranger.errors import ClockOff, DamagedEntry, EntriesTrimmed, EpochLost, ForgedEntry, LogUnavailable
 from arranger.events.fence import Fence
-from arranger.events.kinds import Batch, Event, kind_of
+from arranger.events.kinds import Batch
 from arranger.events.log import EVENTS_A_READ, Appended, Entry, Log, Position
 from arranger.logs import log_event
 from arranger.metrics import Metrics
@@ -51,9 +43,6 @@ _FRESH_S = 4.0
 _WAIT_PART, _FRESH_PART = 0.25, 0.9
 #: The number of entries folded before other tasks can run.
 _AT_ONCE = 256
-#: How often a batch is stamped again if the log's server finds it too old or too new: a pause between stamp and arrival
-#: is temporary, a wrong clock is refused again.
-_LATE_TRIES = 3
 
 
 class Listener(Protocol):
@@ -79,7 +68,7 @@ class Follower:
         self._wait_s, self._fresh_s = min(_WAIT_S, gone_s * _WAIT_PART), min(_FRESH_S, gone_s * _FRESH_PART)
         self.state = State()
         self.position = Position(0, 0, "")
-        #: Why the fold stopped permanently; None while it hasn't.
+        #: Why the fold stopped permanently in `run`; None while it hasn't.
         self.stopped: DamagedEntry | None = None
         self.forgery = Forgery(clock, metrics)
         #: Why the fold can't begin: the history belongs to a later version. None while it can.
@@ -88,6 +77,7 @@ class Follower:
         self.writes = Writes(metrics, clock)
         #: Whether the last read reached the log.
         self.connected = False
+        #: Whether a read since the last beginning showed the log's end as it was then.
         self.caught_up = False
         #: The Kubernetes cluster that the log belongs to, according to any epoch read so far (`State.cluster`).
         self.cluster = ""
@@ -108,14 +98,16 @@ class Follower:
         self._listeners.append(listener)
 
     async def start(self) -> None:
-        """Restore the newest snapshot and fold the tail; retries until the log is reachable."""
+        """Restore the newest snapshot and fold the tail; retries until the log is reachable. Raises `DamagedEntry`,
+        without setting `stopped`."""
         backoff = Backoff(self._clock)
         while True:
             try:
                 await self.log.open()
                 await self._begin()
-                while await self._step(wait_s=0.0):
-                    pass
+                self.caught_up = False
+                while not self.caught_up:
+                    await self._step(wait_s=0.0)
                 return
             except LogUnavailable as problem:
                 log_event(_log, "the log can't be reached, trying again", level=logging.WARNING, problem=problem)
@@ -132,7 +124,7 @@ class Follower:
                 await self._begin_again(problem)
 
     async def run(self) -> None:
-        """Fold until cancelled. Raises `DamagedEntry` when it can't continue."""
+        """Fold until cancelled. Raises `DamagedEntry` when it can't continue, and sets `stopped`."""
         backoff = Backoff(self._clock)
         while True:
             try:
@@ -186,7 +178,8 @@ class Follower:
         with suppress(LogUnavailable, EpochLost):
             end = await self.log.end()
             folded, now_s = self.state, self._clock.monotonic_s()
-            kept = [of for of in self._ends if of[0] == end.epoch and of[1] <= end.offset]  # the log has lost others
+            # The log has lost the others.
+            kept = [known for known in self._ends if known[0] == end.epoch and known[1] <= end.offset]
             self._ends = deque([*kept, (end.epoch, end.offset, now_s)])
             while self._ends and _has_folded(folded, *self._ends[0][:2]):
                 self._ends.popleft()
@@ -227,7 +220,8 @@ class Follower:
         await backoff.wait()
 
     async def _begin_again(self, problem: Exception) -> None:
-        """The log isn't the one that was read: begin a new epoch unless one has begun, and fold from its start."""
+        """The log isn't the one that was read. If its epoch is lost, begin a new one, unless another process has. Then
+        restore the newest snapshot and go on from there."""
         log_event(_log, "the log has changed", level=logging.WARNING, problem=problem)
         self.caught_up = False
         backoff = Backoff(self._clock)
@@ -258,6 +252,7 @@ class Follower:
         await self.log.begin_epoch(lost=lost, reason=reason, time_ms=time_ms, fence=fence, cluster=self.cluster)
 
     async def _step(self, *, wait_s: float) -> int:
+        """Read once and fold what is new; returns the number of entries that were read."""
         asked_s, before = self._clock.monotonic_s(), self.position
         entries = await self.log.read(before, limit=_AT_ONCE, wait_s=wait_s)
         self.connected = True
@@ -266,10 +261,10 @@ class Follower:
         news = not_folded(entries, self.position)
         if news:
             self._fold(news)
-        # A read shows the log at the time of the request: after a pause the reply is already old. A reply that was cut
-        # short by a read's limits doesn't show the log's end.
+        # A read shows the log at the time of the request: after a pause the reply is already old. A reply that a read's
+        # limits cut short doesn't show the log's end: near the limit of events, the next entry may have been too large
+        # for it. But the reply needn't be empty: that of a log that is always appended to never is.
         if len(entries) < _AT_ONCE and self.position.offset - before.offset < EVENTS_A_READ // 2:
-            # A log that is always appended to never has an empty reply.
             self._read_s, self.caught_up = asked_s, True
         return len(entries)
 
@@ -322,83 +317,3 @@ class Follower:
 
 def _has_folded(state: State, epoch: int, offset: int) -> bool:
     return epoch == state.epoch and offset <= state.offset
-
-
-class Writer:
-    """Appends one role's batches, each once: a batch whose reply was lost is sent again under the same identity.
-
-    Each try is stamped with its own time, because the time a batch waits is no fault of the clock. A batch is never
-    sent while the clock is wrong, even if it was decided before: the caller handles `ClockOff`.
-    """
-
-    def __init__(self, follower: Follower, *, name: str, clock: Clock, metrics: Metrics) -> None:
-        self._follower = follower
-        self._name = name
-        self._clock = clock
-        self._metrics = metrics
-        self._seq = 0
-        self._turn = asyncio.Lock()
-
-    async def append(self, events: Sequence[Event], *, fence: Fence | None = None) -> Appended:
-        """Append in the projection's epoch; retries while the log is unavailable.
-
-        Raises `EpochLost`, `WatchSuperseded` for a fence whose term isn't the watch's current one, and `ClockOff` while
-        our clock is wrong: an earlier try may have appended the batch.
-        """
-        epoch = self._follower.state.epoch
-        self._clock.now_ms()  # checks the clock first: the events are of this moment
-        async with self._turn:
-            self._seq += 1
-            backoff, refused = Backoff(self._clock), 0
-            while True:
-                await self._follower.forgery.over()
-                batch = Batch(self._name, self._seq, self._clock.now_ms(), tuple(events))
-                try:
-                    began_s = self._clock.monotonic_s()
-                    appended = await self._follower.log.append(batch, epoch=epoch, fence=fence)
-                    self._follower.writes.taken()
-                    self._metrics.append_seconds.observe(self._clock.monotonic_s() - began_s)
-                    self._metrics.appends.labels("duplicate" if appended.duplicate else "ok").inc()
-                    self._count(events)
-                    self._follower.fold_own(batch, appended, epoch=epoch)
-                    return appended
-                except LogUnavailable as problem:
-                    self._follower.writes.failed(problem)
-                    self._metrics.appends.labels("unavailable").inc()
-                    await backoff.wait()
-                except WatchSuperseded:
-                    self._metrics.appends.labels("superseded").inc()
-                    raise
-                except ClockOff:
-                    self._metrics.appends.labels("clock").inc()
-                    refused += 1
-                    if refused > _LATE_TRIES:
-                        raise
-                    await backoff.wait()
-                except EpochLost as problem:
-                    self._metrics.appends.labels("lost").inc()
-                    await self._begin_epoch(epoch, str(problem))
-                    raise
-
-    def _count(self, events: Sequence[Event]) -> None:
-        for event in events:
-            self._metrics.events.labels(kind_of(event)).inc()
-
-    async def _begin_epoch(self, lost: int, reason: str) -> None:
-        """Begin the next epoch unless one has begun. The fold doesn't miss a tail that was lost before it was folded,
-        so a role that waits for the end of the epoch would wait forever."""
-        backoff = Backoff(self._clock)
-        while True:
-            try:
-                await self._follower.begin_epoch(lost, reason)
-                return
-            except (LogUnavailable, ClockOff):
-                await backoff.wait()
-
-    async def append_and_fold(self, events: Sequence[Event], *, fence: Fence | None = None) -> Appended:
-        """Append, then wait until this process has folded it. Raises what `append` raises."""
-        epoch = self._follower.state.epoch
-        appended = await self.append(events, fence=fence)
-        if not await self._follower.folded(epoch, appended.last):
-            raise EpochLost(f"epoch {epoch} ended while offset {appended.last} was awaited")
-        return appended

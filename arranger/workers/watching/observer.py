@@ -25,8 +25,8 @@ from arranger.model.validation import tyjob_checks
 from arranger.workers.flow.backoff import Backoff
 from arranger.workers.flow.cancelling import end
 from arranger.workers.flow.pacing import Rests
-from arranger.workers.log.follower import Writer
 from arranger.workers.log.identity import ConfirmedCluster
+from arranger.workers.log.writer import Writer
 from arranger.workers.parts import Parts
 from arranger.workers.watching.observed import Seen, Translation, ahead_of_log, known, projected
 

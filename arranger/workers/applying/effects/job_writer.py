@@ -7,7 +7,7 @@ from arranger.model.text import one_line
 from arranger.workers.applying.effects.carrying_out import SETTLE_S, STALE_S, Effects
 from arranger.workers.applying.effects.progress import Look
 from arranger.workers.flow.work_queue import WorkQueue
-from arranger.workers.log.follower import Writer
+from arranger.workers.log.writer import Writer
 
 #: Limits of a refusal's texts in the log, in characters: webhooks return arbitrary text.
 _LONGEST_REASON, _LONGEST_DETAIL = 100, 500
