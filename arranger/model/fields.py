@@ -143,6 +143,13 @@ class ManifestField(NamedTuple):
     sort: str = ""
 
 
+class NameOf(NamedTuple):
+    """Whose name a field of a record holds that isn't from a manifest's spec, for pseudonyms: `sort` as there, "labels"
+    for labels. A field of a record is `Annotated` with it."""
+
+    sort: str
+
+
 class Declared(NamedTuple):
     """A record's field with what it is in a manifest. `unset` is its value if the manifest has none."""
 

@@ -89,6 +89,6 @@ def test_a_kind_without_a_handler_or_words_is_named(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_sort_of_name_without_a_prefix_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(pseudonyms._SORTS, "quota")
-    with pytest.raises(AssertionError, match=f"ObjectGone lacks a rule in {_EXPORT}: KeyError\\('quota'\\)"):
+    monkeypatch.delitem(pseudonyms._SORTS, "resourcequota")
+    with pytest.raises(AssertionError, match=f"ObjectGone lacks a rule in {_EXPORT}: KeyError\\('resourcequota'\\)"):
         test_every_kind_can_be_folded_and_told_and_exported(k.ObjectGone)
