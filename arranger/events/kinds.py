@@ -9,7 +9,7 @@ so the first decision in the log wins, and every process sees the same winner.
 """
 
 from enum import StrEnum
-from typing import Any, TypeGuard, TypeVar, get_args
+from typing import Annotated, Any, TypeGuard, TypeVar, get_args
 
 import msgspec
 
@@ -19,6 +19,7 @@ from arranger.events.sharing import asks_little, shared, shared_requests, shared
 from arranger.model.config import CycleConfig
 from arranger.model.devices import DecidedDevices
 from arranger.model.faults import Fault
+from arranger.model.fields import NameOf
 from arranger.model.job import JobSpec, JobStatusSeen, PlacedPods, Replacement, ScheduleState, Slot, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.pod import (
@@ -266,8 +267,8 @@ class QuotaSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Quo
     name: str
     uid: str
     resource_version: str
-    hard: tuple[tuple[str, int], ...]
-    used: tuple[tuple[str, int], ...]
+    hard: Annotated[tuple[tuple[str, int], ...], NameOf("")]
+    used: Annotated[tuple[tuple[str, int], ...], NameOf("")]
     scopes: tuple[QuotaScope, ...] = ()
 
 

@@ -375,19 +375,11 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "created_by_groups": left_out,  # whoever knows the names of groups could find out which they are
     },
     fa.Fault: {"field": left_out, "value": left_out, "name": left_out, "limits": lambda *_: ()},
-    k.QuotaSeen: {"hard": keep, "used": keep},
-    k.QueueSeen: {"status_digest": keep},
     **volume_rules.RULES,
     **group_rules.rules(word, left_out),
     k.ProvisioningSeen: {**_REQUEST, "class_name": word, "answer": keep, "message": left_out},
     NodesRequest: {"message": left_out},
     k.NodesRequested: {"job_uid": Pseudonyms.job_uid, "class_name": word},
-    # The UID of kube-system identifies the cluster.
-    k.NamespaceSeen: {
-        "uid": _named("cluster"),
-        "labels": Pseudonyms.labels,
-        "queue": Pseudonyms.queue,
-    },
     qu.QueueSpec: {
         "guarantee": keep,
         "deserved": keep,
