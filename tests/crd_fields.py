@@ -16,14 +16,17 @@ from pathlib import Path
 
 from arranger.messages.faults import faults_text
 from arranger.model.faults import Fault, FaultKind
-from arranger.model.fields import ChangesUntil, Declared, DnsLabel, Flag, declared
+from arranger.model.fields import ChangesUntil, Declared, DnsLabel, Flag, ManifestField, declared
 from arranger.model.job import JobSpec
 from arranger.model.queue import QueueSpec
-from arranger.model.validation import BUILT_IN_POLICIES
+from arranger.model.queue_rules import POLICY
+from arranger.model.validation import BUILT_IN_POLICIES, SCALING, policy_fields
 from tests.marks import made_again
 from tests.servers import REPOSITORY
 
 Lines = Iterator[str]
+#: Makes lines of a record's fields, what is said of the form of a DNS label, and a width.
+_Part = Callable[[tuple[Declared, ...], tuple[str, ...], int], Lines]
 
 #: Definition → the record whose fields it has, and what it says of the form of a DNS label.
 FILES = {
@@ -112,12 +115,10 @@ def _wrapped(words: str, width: int, indent: str) -> Lines:
     )
 
 
-def _queue_policies(*_: object) -> Lines:
-    yield f"enum: [{', '.join(BUILT_IN_POLICIES.queue)}]"
-
-
-def _pod_policies(*_: object) -> Lines:
-    yield f"enum: [{', '.join(BUILT_IN_POLICIES.pod)}]"
+def _also(*fields: ManifestField) -> _Part:
+    """The schemas of fields that no record has as they are."""
+    declared_alone = tuple(Declared("", field, None) for field in fields)
+    return lambda _, label, width: _schemas(declared_alone, label, width)
 
 
 def console_text() -> str:
@@ -129,14 +130,14 @@ def console_text() -> str:
     return "\n".join(lines) + "\n"
 
 
-_Part = Callable[[tuple[Declared, ...], tuple[str, ...], int], Lines]
 _PARTS: dict[str, _Part] = {
     "schemas": _schemas,
     "names": _names,
     "unchanged": _unchanged,
     "immutable": _immutable,
-    "queuePolicies": _queue_policies,
-    "podPolicies": _pod_policies,
+    "scaling": _also(*SCALING),
+    "schedulerPolicy": _also(*policy_fields(BUILT_IN_POLICIES)),
+    "queuePolicy": _also(POLICY),
 }
 
 

@@ -5,7 +5,7 @@ changed, its part of the resource definition (`python -m tests.crd_fields`) and 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum, StrEnum, auto
 from functools import cache
 from typing import Annotated, Any, NamedTuple, Protocol, get_args, get_origin, get_type_hints
@@ -80,6 +80,23 @@ class OneOf(NamedTuple):
 
     def read(self, value: Any) -> StrEnum:
         return self.values(value)
+
+
+class Among(NamedTuple):
+    """One of some names, such as those of policies that are installed."""
+
+    names: tuple[str, ...]
+
+    @property
+    def check(self) -> Check:
+        return one_of(*self.names)
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        return {"type": "string", "enum": [*self.names]}
+
+    def read(self, value: Any) -> str:
+        return str(value)
 
 
 class Text(NamedTuple):
@@ -178,7 +195,12 @@ def declared(record: type[msgspec.Struct]) -> tuple[Declared, ...]:
 
 def checks(record: type[msgspec.Struct]) -> dict[str, Check]:
     """The check of each declared field, by its name in the manifest."""
-    return {each.name: each.field.kind.check for each in declared(record)}
+    return checks_of(each.field for each in declared(record))
+
+
+def checks_of(fields: Iterable[ManifestField]) -> dict[str, Check]:
+    """The check of each of these fields, by its name in the manifest."""
+    return {field.name: field.kind.check for field in fields}
 
 
 def read(record: type[msgspec.Struct], spec: Mapping[str, Any]) -> dict[str, Any]:
