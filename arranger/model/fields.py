@@ -161,8 +161,8 @@ class ManifestField(NamedTuple):
 
 
 class NameOf(NamedTuple):
-    """Whose name a field of a record holds that isn't from a manifest's spec, for pseudonyms: `sort` as there, "labels"
-    for labels. A field of a record is `Annotated` with it."""
+    """Whose name a field of a record holds that no spec of a manifest has, for pseudonyms: `sort` as there, "labels" for
+    labels, "" for text without names. The field is `Annotated` with it; a tuple holds several names."""
 
     sort: str
 

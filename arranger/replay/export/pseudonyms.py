@@ -347,8 +347,6 @@ def _job_uids(names: Pseudonyms, uids: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(map(names.job_uid, uids))
 
 
-_REQUEST = {"name": _named("request"), "job_uid": Pseudonyms.job_uid}
-
 #: The rules for fields with text, but for those that `rules_of` finds. Fields without text need none, and nested types
 #: have their own rules.
 RULES: dict[type[Any], dict[str, Rule]] = {
@@ -377,9 +375,9 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     fa.Fault: {"field": left_out, "value": left_out, "name": left_out, "limits": lambda *_: ()},
     **volume_rules.RULES,
     **group_rules.rules(word, left_out),
-    k.ProvisioningSeen: {**_REQUEST, "class_name": word, "answer": keep, "message": left_out},
+    k.ProvisioningSeen: {"name": _named("request"), "class_name": word, "answer": keep, "message": left_out},
     NodesRequest: {"message": left_out},
-    k.NodesRequested: {"job_uid": Pseudonyms.job_uid, "class_name": word},
+    k.NodesRequested: {"class_name": word},
     qu.QueueSpec: {
         "guarantee": keep,
         "deserved": keep,
@@ -388,19 +386,16 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     },
     qu.NamespaceRule: {"names": _each_named("namespace")},
     k.CycleTaken: {"config": keep},
-    k.Placed: {"job_uid": Pseudonyms.job_uid, "schedule_state": keep, "hosts": _job_uids},
+    k.Placed: {"schedule_state": keep, "hosts": _job_uids},
     k.Preempted: {"leaving": keep},
-    k.Reserved: {"job_uid": Pseudonyms.job_uid, "awaits": _job_uids, "outlived": _job_uids},
-    k.LimitKept: {"job_uid": Pseudonyms.job_uid, "awaits": _job_uids},
-    k.StartForecast: {"job_uid": Pseudonyms.job_uid},
-    f.Victim: {"job_uid": Pseudonyms.job_uid},
-    f.Spared: {"job_uid": Pseudonyms.job_uid},
+    k.Reserved: {"awaits": _job_uids, "outlived": _job_uids},
+    k.LimitKept: {"awaits": _job_uids},
     f.TakenBy: {"namespace": _named("namespace"), "name": _named("job"), "queue": Pseudonyms.queue},
-    k.Waits: {"job_uid": Pseudonyms.job_uid, "schedule_state": keep},
+    k.Waits: {"schedule_state": keep},
     f.LackOfNodes: {"group": _named("set"), "kept_by": _job_uids},
     f.BeyondLimit: {"kept_by": _job_uids},
     f.Objection: {"plugin": keep, "words": left_out},
-    k.StageDecided: {"job_uid": Pseudonyms.job_uid, "stage": keep, "reason": keep},
+    k.StageDecided: {"stage": keep, "reason": keep},
     **_alike(f.PodEnd, f.RefusedPods, f.PodsRefused, words=ending),
     **_alike(f.NodeLeft, f.FailedAgain, f.NodeLost, f.NodeClosed, node=_named("node")),
     **_alike(f.DeletedPods, f.LeaderGone, disruption=ending, node=_named("node")),
@@ -414,9 +409,8 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     f.FailedJob: {"job": _named("job")},
     f.AdoptedMessage: {"message": left_out},
     k.EndedWorker: {"pod_uid": keep, "how": keep},
-    k.WorkersReplaced: {"job_uid": Pseudonyms.job_uid},
-    k.PodsTried: {"job_uid": Pseudonyms.job_uid, "reason": word, "message": left_out},
-    k.EffectFailed: {"job_uid": Pseudonyms.job_uid, "effect": keep, "reason": word, "message": left_out},
+    k.PodsTried: {"reason": word, "message": left_out},
+    k.EffectFailed: {"effect": keep, "reason": word, "message": left_out},
     n.NodeFacts: {"allocatable": keep, "labels": Pseudonyms.labels},
     p.HostPort: {"protocol": keep, "address": Pseudonyms.address},
     p.PodTerm: {
@@ -438,7 +432,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     p.DeclaredNeeds: {"requests": keep, "limits": keep, "overhead": keep},
     p.LimitDefaults: {"requests": keep, "limits": keep},
     p.RuntimeNeeds: {"overhead": keep, "node_selector": Pseudonyms.labels},
-    p.PodOwner: {"job_uid": Pseudonyms.job_uid, "group_name": _named("set")},
+    p.PodOwner: {"group_name": _named("set")},
     p.ContainerEnd: {"container": left_out, "reason": word, "message": left_out},
     p.Failure: {"worker_set": _named("set"), "node": _named("node")},
     j.PodGroup: {"name": _named("set"), "task": _named("set")},
@@ -506,17 +500,20 @@ RULES: dict[type[Any], dict[str, Rule]] = {
 }
 
 #: Sort of name → the rule for a field that holds one, if it isn't that of all others.
-_OF_SORTS: dict[str, Rule] = {"": keep, "queue": Pseudonyms.queue, "labels": Pseudonyms.labels}
+_OF_SORTS: dict[str, Rule] = {
+    "": keep, "queue": Pseudonyms.queue, "labels": Pseudonyms.labels, "job UID": Pseudonyms.job_uid,
+}  # fmt: skip
 
 
 @cache
 def rules_of(kind: type) -> dict[str, Rule]:
     """The rules for the fields of a type: those of `RULES`, those that follow from what is declared beside its fields,
-    and those of each object that is watched. The name of such an object is of the sort that its kind is."""
-    hints, watched, found = get_type_hints(kind, include_extras=True), k.WATCHED.get(kind), dict[str, Rule]()
+    that for the UID of a job, and those of each object that is watched. The name of such an object is of the sort that
+    its kind is."""
+    hints, watched, sorts = get_type_hints(kind, include_extras=True), k.WATCHED.get(kind), {"job_uid": "job UID"}
     if watched is not None:
-        sorts = {"namespace": "namespace", "name": watched.value, "uid": "", "resource_version": ""}
-        found = {name: _of_sort(sort) for name, sort in sorts.items() if name in hints}
+        sorts |= {"namespace": "namespace", "name": watched.value, "uid": "", "resource_version": ""}
+    found = {name: _of_sort(sort) for name, sort in sorts.items() if name in hints}
     for name, hint in hints.items():
         for extra in get_args(hint)[1:] if get_origin(hint) is Annotated else ():
             if isinstance(extra, NameOf) or (isinstance(extra, ManifestField) and extra.sort):
