@@ -161,8 +161,8 @@ class ManifestField(NamedTuple):
 
 
 class NameOf(NamedTuple):
-    """Whose name a field of a record holds that no spec of a manifest has, for pseudonyms: `sort` as there, "labels" for
-    labels, "" for text without names. The field is `Annotated` with it; a tuple holds several names."""
+    """Whose name a field of a record holds that no spec of a manifest has, for pseudonyms: `sort` as there, "labels"
+    for labels, "" for text without names. The field is `Annotated` with it; a tuple holds several names."""
 
     sort: str
 
