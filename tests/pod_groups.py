@@ -26,6 +26,18 @@ def definition(kind: GroupKind) -> Object:
     return _definition(CUSTOM[kind], spec, {"status": {}} if kind == GroupKind.COSCHEDULING else {})
 
 
+def native_definition(resource: Resource) -> Object:
+    """Kubernetes' own kind in one version, as if a definition had made it: the embedded cluster doesn't serve it."""
+    policy = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return _definition(resource, {"schedulingPolicy": policy}, {"status": {}})
+
+
+def native_group(resource: Resource, name: str, least: int) -> Object:
+    """A PodGroup of that kind."""
+    made: Object = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
+    return made | {"spec": {"schedulingPolicy": {"gang": {"minCount": least}}}}
+
+
 def job_definition() -> Object:
     """That of Volcano's Jobs."""
     return _definition(VOLCANO_JOBS, {"schedulerName": {"type": "string"}}, {"status": {}})

@@ -52,7 +52,7 @@ def _with_rules(path: str, kinds: Iterable[Watched]) -> str:
 def _rules(kinds: Iterable[Watched], *, told: bool) -> Iterator[list[str]]:
     last = ""
     for kind in kinds:
-        resource, _, why = SOURCES[kind]
+        resource, why = SOURCES[kind].resource, SOURCES[kind].why
         if told and why != last:
             yield [f"# {line}" for line in textwrap.wrap(why, _WIDTH - 2, break_on_hyphens=False)]
         last = why

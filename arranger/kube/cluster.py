@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from arranger.errors import ClusterError
+from arranger.model.pod import NATIVE_VERSIONS
 
 #: A Kubernetes object as parsed JSON.
 Object = dict[str, Any]
@@ -48,7 +49,7 @@ PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "Prior
 COSCHEDULING_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")
 VOLCANO_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
 VOLCANO_JOBS = Resource("batch.volcano.sh", "v1alpha1", "jobs", "Job")
-NATIVE_GROUPS = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup")
+NATIVE_GROUPS = tuple([Resource("scheduling.k8s.io", version, "podgroups", "PodGroup") for version in NATIVE_VERSIONS])
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)

@@ -16,13 +16,15 @@ from arranger.model.pod import GroupKind, PodGroupFacts, PodGroupStatus
 from arranger.model.quantity import QuantityError, amount
 from arranger.model.queue import QUEUE_ANNOTATION
 
-#: The kinds whose status Arranger writes, and the subresource by which: Volcano's definition has none.
-WRITTEN: dict[GroupKind, tuple[Resource, str]] = {
-    GroupKind.VOLCANO: (VOLCANO_GROUPS, ""),
+#: The kinds whose status Arranger writes, in each version, and the subresource by which: Volcano's definition has none.
+WRITTEN: dict[GroupKind, tuple[tuple[Resource, ...], str]] = {
+    GroupKind.VOLCANO: ((VOLCANO_GROUPS,), ""),
     GroupKind.NATIVE: (NATIVE_GROUPS, "status"),
 }
+#: The condition of Kubernetes' own kind, in version v1alpha2 and since then.
+_SCHEDULED, _INITIALLY = "PodGroupScheduled", "PodGroupInitiallyScheduled"
 #: The types of the conditions that a scheduler writes, by kind.
-_CONDITIONS = {GroupKind.VOLCANO: ("Unschedulable", "Scheduled"), GroupKind.NATIVE: ("PodGroupScheduled",)}
+_CONDITIONS = {GroupKind.VOLCANO: ("Unschedulable", "Scheduled"), GroupKind.NATIVE: (_SCHEDULED, _INITIALLY)}
 #: A longer limit is none: a year, in seconds.
 _LONGEST_S = 365 * 86_400
 _COUNTS = ("running", "succeeded", "failed")
@@ -103,11 +105,14 @@ def _volcano_job(metadata: Mapping[str, Any]) -> str:
 
 
 def _own(kind: GroupKind, status: Mapping[str, Any]) -> Object:
-    """What of a status is the scheduler's, without times."""
+    """What of a status is the scheduler's, without times. A condition has one name in all versions of a kind, because
+    an object that is observed in one may be written in another."""
     if kind not in _CONDITIONS:
         return {}
     found = [of for of in status.get("conditions") or () if of.get("type") in _CONDITIONS[kind]]
     own: Object = {"conditions": [{name: of.get(name) or "" for name in _OF_CONDITION} for of in found]}
+    if kind == GroupKind.NATIVE:
+        own["conditions"] = [of | {"type": _SCHEDULED} for of in own["conditions"]]
     if kind == GroupKind.VOLCANO:
         own |= {"phase": status.get("phase"), **{name: status.get(name) or None for name in _COUNTS}}
     return own
@@ -118,11 +123,13 @@ def desired_digest(kind: GroupKind, desired: PodGroupStatus) -> str:
     return status_digest(_own(kind, _as_json(kind, desired)))
 
 
-def status_patch(kind: GroupKind, desired: PodGroupStatus, live: Object, now: str) -> Object:
-    """The merge patch of a status that makes it the desired one. Conditions of others stay; one of ours keeps the time
-    of its transition while its status stays, and gets `now` else."""
+def status_patch(resource: Resource, kind: GroupKind, desired: PodGroupStatus, live: Object, now: str) -> Object:
+    """The merge patch of a status that makes it the desired one, in the version of a resource. Conditions of others
+    stay; one of ours keeps the time of its transition while its status stays, and gets `now` else."""
     stored = (live.get("status") or {}).get("conditions") or []
     patch = _as_json(kind, desired)
+    if kind == GroupKind.NATIVE and resource.version != "v1alpha2":
+        patch["conditions"] = [of | {"type": _INITIALLY} for of in patch["conditions"]]
     others = [of for of in stored if of.get("type") not in _CONDITIONS[kind]]
     for of in patch["conditions"]:
         before: Object = next((old for old in stored if old.get("type") == of["type"]), {})

@@ -28,19 +28,21 @@ from arranger.kube.translate import (
 from arranger.kube.volumes import claim_seen, csi_node_seen, storage_class_seen, volume_seen
 
 _GROUPS = {
-    Watched.COSCHEDULING_GROUP: c.COSCHEDULING_GROUPS,
-    Watched.VOLCANO_GROUP: c.VOLCANO_GROUPS,
+    Watched.COSCHEDULING_GROUP: (c.COSCHEDULING_GROUPS,),
+    Watched.VOLCANO_GROUP: (c.VOLCANO_GROUPS,),
     Watched.NATIVE_GROUP: c.NATIVE_GROUPS,
 }
 
 
 class ObjectSource(NamedTuple):
     """`observe` makes the observation of an object under a term. Those of pods and TYJobs depend on more. `why` is what
-    the right to list and watch them is for, as `deploy/` says it (`python -m tests.rights`)."""
+    the right to list and watch them is for, as `deploy/` says it (`python -m tests.rights`). `older` are the earlier
+    versions of the resource, newest first, which API servers without `resource` may have."""
 
     resource: c.Resource
     observe: Callable[..., Any]
     why: str
+    older: tuple[c.Resource, ...] = ()
 
 
 _WHY_GROUPS = (
@@ -88,7 +90,7 @@ SOURCES: dict[Watched, ObjectSource] = {
         "queue. Without this right they have neither.",
     ),
     **{
-        watch: ObjectSource(_GROUPS[watch], partial(pod_group_seen, kind), _WHY_GROUPS)
+        watch: ObjectSource(_GROUPS[watch][0], partial(pod_group_seen, kind), _WHY_GROUPS, _GROUPS[watch][1:])
         for kind, watch in GROUP_WATCHES.items()
     },
     Watched.CLAIM: ObjectSource(

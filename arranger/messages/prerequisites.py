@@ -4,7 +4,7 @@ or RuntimeClass that isn't known or contradicts its template, and a Queue that i
 from arranger.events.kinds import GROUP_WATCHES, Watched
 from arranger.messages.queues import denial_text
 from arranger.model.names import GROUP_PREFIX
-from arranger.model.pod import PodToPlace
+from arranger.model.pod import NATIVE_VERSIONS, GroupKind, PodToPlace
 from arranger.model.pods_to_place import group_kind, pod_of
 from arranger.model.text import counted
 from arranger.projections.derived.dependencies import awaited_jobs
@@ -77,6 +77,10 @@ def _missing_group(state: State, job: JobRecord) -> str:
     kind, name = group_kind(job.uid), job.seen.name.removeprefix(GROUP_PREFIX)
     words = f"waits for PodGroup {name} of {kind}"
     refused = state.unwatched.get(GROUP_WATCHES[kind], 0)
+    if refused == _NOT_FOUND and kind == GroupKind.NATIVE:
+        versions = f"{', '.join(NATIVE_VERSIONS[:-1])} or {NATIVE_VERSIONS[-1]}"
+        missing = f"{words}: the API server has no such kind as {versions} (404)"
+        return f"{missing}; enable one of these versions and its feature gate GenericWorkload"
     if refused == _NOT_FOUND:
         return f"{words}: the API server has no such kind (404); install its CustomResourceDefinition or API"
     if refused:

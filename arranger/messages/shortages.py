@@ -29,7 +29,22 @@ def waits_text(job: JobRecord) -> str:
         lacking = _lacking(job, group)
         if 0 < lacking < shortage.asked - shortage.found:  # some of them got nodes since, the rest didn't
             shortage = msgspec.structs.replace(shortage, found=0, asked=lacking)
+    if isinstance(shortage, LackOfNodes):
+        shortage = msgspec.structs.replace(shortage, group=set_text(job, group))
     return shortage_text(shortage, next((of.shape for of in groups if of.name == group), None))
+
+
+def set_text(job: JobRecord, worker_set: str) -> str:
+    """The name of a worker set. The pods of others have none that people know: "p0 and 2 like it", by those that lack
+    nodes."""
+    if not job.of_group or job.spec is None:
+        return worker_set
+    alike = [number for number, of in enumerate(job.spec.groups) if of.name == worker_set]
+    over = job.provided | job.slots.given_up.keys()
+    names = [name for slot, name in sorted(job.slots.names.items()) if slot[0] in alike and slot not in over]
+    if not names:
+        return worker_set
+    return names[0] + (f" and {len(names) - 1} like it" if names[1:] else "")
 
 
 def _lacking(job: JobRecord, worker_set: str) -> int:

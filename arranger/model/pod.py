@@ -360,6 +360,11 @@ class GroupKind(StrEnum):
     NATIVE = "scheduling.k8s.io"
 
 
+#: The versions of Kubernetes' own PodGroups that Arranger reads and writes, newest first. An API server has some of
+#: them: 1.36 the last one, 1.37 the others.
+NATIVE_VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2")
+
+
 class GroupAsked(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The group of its namespace that a pod names. No pod of it gets a node before so many of them can have one.
 

@@ -1,7 +1,7 @@
 """Every check of a Queue, on the object as JSON, and its conversion to a `QueueSpec`: the same rules as in the CRD.
 
 As with TYJobs (`validation`), an object can be older than `crds/queue.yaml`, or come from a server without CEL. What
-concerns other queues is no fault of the object: `projections.queue_tree` finds that.
+concerns other queues is no fault of the object: `projections.queues.tree` finds that.
 """
 
 from collections.abc import Mapping

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timeout(120)
 _NOBODYS = Resource("nobody.example", "v1", "podgroups", "PodGroup")
 
 
-@pytest.mark.parametrize("kind", [_NOBODYS, NATIVE_GROUPS], ids=lambda of: of.group)
+@pytest.mark.parametrize("kind", [_NOBODYS, *NATIVE_GROUPS], ids=lambda of: of.api_version)
 async def test_a_kind_that_isnt_served_is_not_found(subject: Subject, kind: Resource) -> None:  # noqa: F811
     async with subject.open() as place:
         with pytest.raises(ApiError) as refused:

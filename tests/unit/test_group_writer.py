@@ -15,6 +15,7 @@ from arranger.kube.translate import pod_seen
 from arranger.model.pod import GroupKind
 from arranger.projections.state import Changes
 from arranger.sandbox.direct import DirectCluster
+from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.history import Collection
 from arranger.sandbox.kinds import custom_kinds
 from arranger.sandbox.store import Store
@@ -22,7 +23,16 @@ from arranger.workers.applying.applier import Applier
 from arranger.workers.applying.effects.carrying_out import Effects
 from arranger.workers.applying.statuses.group_writer import GroupWriter
 from tests.parts import parts
-from tests.pod_groups import definition, job_definition, naming, owned, pod_group, volcano_job
+from tests.pod_groups import (
+    definition,
+    job_definition,
+    naming,
+    native_definition,
+    native_group,
+    owned,
+    pod_group,
+    volcano_job,
+)
 from tests.stores import store_of_jobs
 from tests.unit.test_applier import Everyone, Following, until
 from tests.unit.test_queue_writer import Share
@@ -60,7 +70,7 @@ class Scene:
     """A store with the PodGroup `train` of a kind, a log that has seen it and a node of four CPUs, and a writer that
     looks at it often."""
 
-    def __init__(self, kind: GroupKind, *, least: int = 2, job: str = "") -> None:
+    def __init__(self, kind: GroupKind, *, least: int = 2, job: str = "", native: Resource = NATIVE_GROUPS[0]) -> None:
         self.kind = kind
         self.store = store_of_jobs()
         if kind == GroupKind.VOLCANO:
@@ -70,10 +80,9 @@ class Scene:
             if job:
                 made = owned(made, self.store.create(VOLCANO_JOBS, "default", volcano_job("train", job)).stored.object)
         else:
-            self.resource = NATIVE_GROUPS
-            made = {"apiVersion": NATIVE_GROUPS.api_version, "kind": "PodGroup"}
-            made |= {"metadata": {"name": "train"}, "spec": {"schedulingPolicy": {"gang": {"minCount": least}}}}
-            self._serve(native_definition())
+            self.resource = native
+            made = native_group(native, "train", least)
+            self._serve(native_definition(native))
         self.store.create(self.resource, "default", made)
         self.cluster = Counting(self.store)
         self.world = World()
@@ -107,6 +116,13 @@ class Scene:
         """Pods enter a phase."""
         for name in names:
             self.store.patch(PODS, "default", name, {"status": {"phase": phase}}, subresource="status")
+        self.observe()
+
+    def leave(self, *names: str) -> None:
+        """Pods are deleted."""
+        for name in names:
+            self.world.pod_gone(self.store.get(PODS, "default", name).uid)
+            self.store.delete(PODS, "default", name, DeleteOptions(grace_s=0))
         self.observe()
 
     def bind(self) -> None:
@@ -158,18 +174,6 @@ class Scene:
     async def rest_unseen(self) -> None:
         """The same, and no watch shows anything new."""
         await asyncio.sleep(0.15)
-
-
-def native_definition() -> Object:
-    """Kubernetes' own kind, as if a definition had made it, because the embedded cluster doesn't serve it."""
-    made = definition(GroupKind.COSCHEDULING)
-    policy = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    made["metadata"]["name"] = "podgroups.scheduling.k8s.io"
-    made["spec"]["group"] = NATIVE_GROUPS.group
-    version = made["spec"]["versions"][0]
-    version["name"] = NATIVE_GROUPS.version
-    version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"] = {"schedulingPolicy": policy}
-    return made
 
 
 @pytest.fixture(autouse=True)
@@ -231,6 +235,32 @@ async def test_the_phase_of_a_group_of_volcano_follows_its_pods_to_their_end() -
     assert scene.group["spec"] == {"minMember": 2}
 
 
+@pytest.mark.parametrize("job", ["", "arranger"])
+async def test_the_status_of_a_group_of_volcano_follows_it_to_nothing(job: str) -> None:
+    scene = Scene(GroupKind.VOLCANO, least=2, job=job)
+    scene.come("a", "b")
+    scene.bind()
+    async with scene.running():
+        scene.turn("Running", "a", "b")
+        await until(lambda: scene.status.get("running") == 2)
+        if job:  # another process knows by the Volcano Job whose group it is
+            await scene.writer.end()
+            scene.writer = GroupWriter(Effects(scene.parts), scene.share.owns)
+            scene.writer.begin()
+        scene.leave("a", "b")
+        await until(lambda: scene.phase == "Inqueue")
+        assert scene.condition == () and scene.status["running"] == 0
+
+
+async def test_a_group_of_volcano_that_runs_without_pods_of_arranger_is_left_alone() -> None:
+    alone, others = Scene(GroupKind.VOLCANO), Scene(GroupKind.VOLCANO, job="volcano")
+    for scene in (alone, others):
+        scene.store.patch(scene.resource, "default", "train", {"status": {"phase": "Running", "running": 2}})
+        async with scene.running():
+            await scene.rest()
+        assert scene.status == {"phase": "Running", "running": 2}
+
+
 async def test_a_group_of_volcano_without_room_says_which_resources_lack() -> None:
     scene = Scene(GroupKind.VOLCANO, least=2)
     scene.come("a", "b", cpu=3)
@@ -240,20 +270,27 @@ async def test_a_group_of_volcano_without_room_says_which_resources_lack() -> No
     assert scene.condition[2] == "NotEnoughResources" and "insufficient cpu" in str(scene.condition[3])
 
 
-async def test_a_group_of_kubernetes_says_why_it_waits_and_stays_scheduled_once_it_was() -> None:
-    scene = Scene(GroupKind.NATIVE)
+@pytest.mark.parametrize(
+    ("native", "condition"),
+    [(of, "PodGroupScheduled" if of.version == "v1alpha2" else "PodGroupInitiallyScheduled") for of in NATIVE_GROUPS],
+    ids=lambda of: getattr(of, "version", ""),
+)
+async def test_a_group_of_kubernetes_says_why_it_waits_and_stays_scheduled_once_it_was(
+    native: Resource, condition: str
+) -> None:
+    scene = Scene(GroupKind.NATIVE, native=native)
     checked = {"type": "example.com/Checked", "status": "True"}
     scene.store.patch(scene.resource, "default", "train", {"status": {"conditions": [checked]}}, subresource="status")
     scene.come("a", "b", cpu=3)
     scene.world.cycle()
     async with scene.running():
         await until(lambda: scene.condition != ())
-        assert scene.condition[:3] == ("PodGroupScheduled", "False", "Unschedulable")
+        assert scene.condition[:3] == (condition, "False", "Unschedulable")
         assert "insufficient cpu" in str(scene.condition[3])
         scene.world.node("n2", cpu=4)
         scene.bind()
         await until(lambda: scene.condition[1] == "True")
-        assert scene.condition == ("PodGroupScheduled", "True", "Scheduled", "")
+        assert scene.condition == (condition, "True", "Scheduled", "")
         scene.come("c", cpu=9)
         scene.world.cycle()
         writes = len(scene.cluster.patches)
@@ -262,6 +299,17 @@ async def test_a_group_of_kubernetes_says_why_it_waits_and_stays_scheduled_once_
     assert checked in scene.status["conditions"], "conditions of others stay"
     ours = scene.status["conditions"][-1]
     assert ours["lastTransitionTime"] and ours["observedGeneration"] == scene.group["metadata"]["generation"]
+
+
+async def test_a_condition_of_an_earlier_version_makes_way_for_the_present_one() -> None:
+    scene = Scene(GroupKind.NATIVE)
+    earlier = {"type": "PodGroupScheduled", "status": "False", "reason": "Unschedulable", "message": "of 1.36"}
+    scene.store.patch(scene.resource, "default", "train", {"status": {"conditions": [earlier]}}, subresource="status")
+    scene.come("a", "b")
+    scene.bind()
+    async with scene.running():
+        await until(lambda: scene.condition[1] == "True")
+    assert [of["type"] for of in scene.status["conditions"]] == ["PodGroupInitiallyScheduled"]
 
 
 async def test_another_process_finds_the_status_as_it_should_be_and_writes_nothing() -> None:

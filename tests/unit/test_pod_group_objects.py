@@ -12,7 +12,7 @@ from arranger.events.log import Entry
 from arranger.kube.pod_groups import pod_group_seen
 from arranger.kube.translate import pod_seen
 from arranger.messages.prerequisites import prerequisites_text
-from arranger.messages.shortages import shortage_text
+from arranger.messages.shortages import shortage_text, waits_text
 from arranger.model.job import Stage
 from arranger.model.pod import GroupAsked, GroupKind, PodGroupFacts
 from arranger.projections import snapshot
@@ -21,10 +21,11 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.awaited import What, awaited
+from arranger.replay.explain.waiting import explain_waiting
 from arranger.replay.export.pseudonyms import Pseudonyms
 from arranger.replay.reading.describe import describe
 from arranger.replay.what_if.hypothesis import private_copy, say
-from tests.unit.replay_worlds import verified
+from tests.unit.replay_worlds import histories_of, verified
 from tests.unit.test_translate_pods_to_place import pod
 from tests.world import World, shape
 
@@ -62,6 +63,14 @@ def test_pods_wait_with_a_reason_for_a_group_that_isnt_there(kind: GroupKind) ->
     world.cycle()
     assert (job.stage, len(job.placements)) == (Stage.STARTING, 2)
     validate(world.state)
+
+
+def test_pods_name_the_versions_in_which_a_group_of_kubernetes_isnt_served() -> None:
+    world = World()
+    job = member(world, 0, group_kind=GroupKind.NATIVE)
+    world.say(k.WatchRefused(k.Watched.NATIVE_GROUP, world.say(k.WatchClaimed(k.Watched.NATIVE_GROUP, "test")), 404))
+    words = "the API server has no such kind as v1beta1, v1alpha3 or v1alpha2 (404)"
+    assert words in prerequisites_text(world.state, job)
 
 
 @pytest.mark.parametrize(
@@ -152,6 +161,85 @@ def test_a_running_group_keeps_its_nodes_without_its_object() -> None:
     world.pod_group("train", 2, uid="another")
     world.cycle()
     assert len(job.placements) == 3
+    validate(world.state)
+
+
+def running(least: int, kind: GroupKind = GroupKind.COSCHEDULING) -> tuple[World, JobRecord]:
+    """Three pods that run, of a group that needs so many."""
+    world, job = waiting(3, kind=kind, least=least)
+    if kind:
+        world.pod_group("train", least, kind=kind)
+    world.cycle()
+    for number in range(3):
+        member(world, number, job.placements[job.slots.members[f"uid-p{number}"]], group_kind=kind, least=least)
+    assert job.stage == Stage.RUNNING
+    return world, job
+
+
+@pytest.mark.parametrize("kind", [GroupKind.LABELS, *OBJECTS])
+def test_a_group_that_has_begun_is_no_longer_asked_for_its_minimum(kind: GroupKind) -> None:
+    """Its controller made it smaller, and then one of the pods that are left fails and is made again."""
+    world, job = running(3, kind)
+    for number in (1, 2):
+        world.pod_gone(f"uid-p{number}")
+    assert job.stage == Stage.RUNNING and prerequisites_text(world.state, job) == ""
+    member(world, 3, group_kind=kind, least=3)
+    world.cycle()
+    assert len(job.placements) == 2 and prerequisites_text(world.state, job) == ""
+    for number in (4, 5):
+        member(world, number, group_kind=kind, least=3)
+    world.cycle()
+    assert len(job.placements) == 4, "it grows again"
+    assert job.valid_spec.min_workers == 3
+    validate(world.state)
+    assert verified(world.entries).sound
+
+
+@pytest.mark.parametrize("kind", [GroupKind.LABELS, *OBJECTS])
+def test_a_group_whose_pods_have_all_left_begins_again(kind: GroupKind) -> None:
+    world, job = running(3, kind)
+    world.pod_gone("uid-p1")
+    member(world, 3, group_kind=kind, least=3)
+    world.pod_gone("uid-p2")
+    world.pod_gone("uid-p0")
+    assert (job.stage, job.valid_spec.min_workers) == (Stage.PENDING, 3)
+    assert "needs 3 and has 1" in prerequisites_text(world.state, job)
+    world.cycle()
+    assert not job.placements
+    validate(world.state)
+
+
+def test_a_reason_names_the_pods_that_lack_nodes_by_their_own_names() -> None:
+    """Not by the number of a shape, which is no pod's name."""
+    world, job = waiting(2)
+    for number in (2, 3, 4):
+        member(world, number, of=shape(cpu=3))
+    world.pod_group("train", 5)
+    world.cycle()
+    assert "beside them, p2 and 2 like it: 0 of 2 nodes fit" in waits_text(job)
+    asked = explain_waiting(histories_of(world.entries, "group:train").stories[job.uid], job)
+    assert asked is not None and "p2 and 2 like it: 0 of 2 nodes fit" in asked.why
+    world.pod_gone("uid-p3")
+    world.pod_gone("uid-p4")
+    world.pod_group("train", 3)
+    world.cycle()
+    assert "beside them, p2: 0 of 2 nodes fit" in waits_text(job)
+
+
+def test_a_task_of_a_group_that_has_begun_may_have_lost_its_pods() -> None:
+    world, _ = waiting(2, kind=GroupKind.VOLCANO, task="worker")
+    job = member(world, 2, group_kind=GroupKind.VOLCANO, task="ps")
+    world.pod_group("train", 3, kind=GroupKind.VOLCANO, tasks=(("ps", 1), ("worker", 2)))
+    world.cycle()
+    for number, task in enumerate(("worker", "worker", "ps")):
+        node = job.placements[job.slots.members[f"uid-p{number}"]]
+        member(world, number, node, group_kind=GroupKind.VOLCANO, task=task)
+    assert job.stage == Stage.RUNNING
+    world.pod_gone("uid-p2")
+    world.pod_gone("uid-p1")
+    member(world, 3, group_kind=GroupKind.VOLCANO, task="worker")
+    world.cycle()
+    assert len(job.placements) == 2 and prerequisites_text(world.state, job) == ""
     validate(world.state)
 
 

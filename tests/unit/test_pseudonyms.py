@@ -144,6 +144,9 @@ def secretive() -> World:
         world.change_pod(done.bound[0, 0], phase="Succeeded", ready=False)
         world.settle()
     assert len(world.state.run_times) == 2
+    labels = {"arranger.dev/user": "secret-user", "arranger.dev/project": "secret-project"}
+    world.pod_to_place("secret-alone", of=shape(cpu=1, labels=labels))
+    world.cycle()
     return world
 
 

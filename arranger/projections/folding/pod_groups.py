@@ -344,6 +344,7 @@ def _settle(slots: Slots, offset: int, job: JobRecord, *, as_decided: bool = Fal
     if len(job.slots.finished) == len(job.slots.members):
         _forget(slots, job)
         return
+    _ease_minimum(slots, job)
     _take_minimums(slots, job)
     _unplace_parts(slots, job)
     job.stage = _stage(job)
@@ -364,6 +365,19 @@ def _settle(slots: Slots, offset: int, job: JobRecord, *, as_decided: bool = Fal
     slots.note_conditions(job)
     if not as_decided or job.stage != before:
         job.version = offset
+
+
+def _ease_minimum(slots: Slots, job: JobRecord) -> None:
+    """A minimum is asked when a group begins. One that runs needs no more pods than it has, so that one of those that
+    are left is replaced after the group was made smaller. If none of them is on a node any more, it begins again."""
+    if job.stage != Stage.RUNNING:
+        return
+    if not job.bound:
+        _renew(slots, job, list(_raw(job).groups[1:]))
+    elif job.pods_lacking and job.valid_spec.group_known:
+        least = min(_raw(job).min_workers, job.pods_desired() + len(job.slots.finished))
+        spec = msgspec.structs.replace(_raw(job), min_workers=least, task_minimums=())
+        _take(slots, job, spec, job.seen.created_ms, job.seen.user)
 
 
 def _take_minimums(slots: Slots, job: JobRecord) -> None:

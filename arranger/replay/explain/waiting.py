@@ -18,6 +18,7 @@ from arranger.messages.shortages import (
     nodes_text,
     objection_text,
     quota_text,
+    set_text,
 )
 from arranger.model.config import CycleConfig
 from arranger.model.reasons import ReasonKind
@@ -264,18 +265,17 @@ def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | Non
         alone, own = shortfall.topology is not None, gets or shortfall.found
         others, further = shortfall.others, shortfall.further
         shape = job.valid_spec.groups[shortfall.group_number].shape
-        lack = nodes_text(shortfall.group, shortfall.reasons, alone=alone, shape=shape)
+        name = set_text(job, shortfall.group)
+        lack = nodes_text(name, shortfall.reasons, alone=alone, shape=shape)
         if shortfall.objection is not None:
             lack = objection_text(shortfall.objection)
         elif shortfall.topology is not None:
-            lack = domains_text(
-                shortfall.topology, shortfall.group, lack, own=own, others=others, further=further or bool(gets)
-            )
+            lack = domains_text(shortfall.topology, name, lack, own=own, others=others, further=further or bool(gets))
         elif shortfall.quota is not None:
             lack = beside_text(own, others) + quota_text(shortfall.quota, kept=bool(shortfall.kept_by))
         else:
             lack = beside_text(own, others) + lack
-        of = counted_of(shortfall.group, shortfall.quota)
+        of = counted_of(name, shortfall.quota)
         head = fits_text(shortfall.found, shortfall.asked, further=further, of=of, searched=shortfall.searched)
         head = f"{never_text(infeasible=shortfall.infeasible)}{head}"
         tail = no_guest_text(no_guest=shortfall.no_guest, leaves_late=shortfall.leaves_late)

@@ -37,8 +37,9 @@ from arranger.model.fields import ManifestField, NameOf
 from arranger.model.names import (
     GROUP_PREFIX,
     JOB_LABEL,
-    LABEL_PREFIX,
     POD_PREFIX,
+    ROLE_LABEL,
+    USER_LABEL,
     WORKER_SET_LABEL,
     job_name,
     name_in_slot,
@@ -221,7 +222,9 @@ class Pseudonyms:
             return self.name("job", value)
         if key == WORKER_SET_LABEL:
             return self.name("set", value)
-        if key.startswith(LABEL_PREFIX) or _PLAIN_VALUE.fullmatch(value):
+        if key == USER_LABEL:
+            return self.name("namespace", value)
+        if key == ROLE_LABEL or _PLAIN_VALUE.fullmatch(value):
             return value
         return self.name("value", value)
 

@@ -124,6 +124,7 @@ class Observer:
     ) -> None:
         assert parts.cluster is not None
         self._kind = kind
+        self._resource = SOURCES[kind].resource
         self._term, cursor = claimed.first, claimed.cursor
         self._cluster: Watchable = parts.cluster
         if parts.identity is not None:
@@ -182,9 +183,30 @@ class Observer:
             except ApiError as refused:
                 if self._kind not in k.OPTIONAL or refused.code not in _REFUSED:
                     raise
+                if refused.code == HTTPStatus.NOT_FOUND and await self._find_version():
+                    continue
                 await self._tell_refused(refused)
                 await self._clock.sleep(_ASK_AGAIN_S)
                 self._version = ""
+
+    async def _find_version(self) -> bool:
+        """Go on with another version of the resource, if the API server has one, as it may since an upgrade. The
+        resourceVersions are the same in all of them."""
+        refused = self._resource
+        for resource in (SOURCES[self._kind].resource, *SOURCES[self._kind].older):
+            if resource == refused:
+                continue
+            try:
+                async with aclosing(self._cluster.listing(resource, limit=1)) as pages:
+                    await anext(pages)
+            except ApiError as problem:
+                if problem.code != HTTPStatus.NOT_FOUND:
+                    raise
+            else:
+                self._resource = resource
+                log_event(_log, "another version is watched", kind=self._kind, version=resource.api_version)
+                return True
+        return False
 
     async def _list_and_watch(self) -> None:
         """Continue where the last watcher stopped, or list; then watch, and compare periodically."""
@@ -299,7 +321,7 @@ class Observer:
         there: set[str] = set()
         version, changed = at, 0
         more = {} if begun else {"limit": _COMPARE_PAGE}
-        async with aclosing(self._cluster.listing(SOURCES[self._kind].resource, at=at, **more)) as pages:
+        async with aclosing(self._cluster.listing(self._resource, at=at, **more)) as pages:
             async for page in pages:
                 version = page.resource_version
                 await self._hold_log_to(page.items, listing=True)
@@ -349,7 +371,7 @@ class Observer:
 
     async def _latest(self) -> str:
         """The version of the API server now."""
-        async with aclosing(self._cluster.listing(SOURCES[self._kind].resource, limit=1)) as pages:
+        async with aclosing(self._cluster.listing(self._resource, limit=1)) as pages:
             return (await anext(pages)).resource_version
 
     def _has(self, version: str) -> bool:
@@ -360,7 +382,7 @@ class Observer:
 
     async def _is_as_listed(self) -> bool:
         there: set[str] = set()
-        async with aclosing(self._cluster.listing(SOURCES[self._kind].resource)) as pages:
+        async with aclosing(self._cluster.listing(self._resource)) as pages:
             async for page in pages:
                 state = self._follower.state
                 seen = [self._translation.seen(item, state) for item in page.items]
@@ -377,7 +399,7 @@ class Observer:
         for_s = min(_WATCH_S, max(1.0, due_s))
         self._hearing.begins()
         accepted = self._hearing.accepted
-        begun = self._cluster.watch(SOURCES[self._kind].resource, self._version, timeout_s=for_s, accepted=accepted)
+        begun = self._cluster.watch(self._resource, self._version, timeout_s=for_s, accepted=accepted)
         async with aclosing(begun) as batches:
             async for changes in batches:
                 self._hearing.brought()

@@ -293,9 +293,7 @@ def test_a_month_is_zoomed_to_a_second_and_no_decision_is_lost(
     expect(page).not_to_have_url(re.compile("zoom="))
 
 
-def test_a_zoom_stays_while_the_line_of_time_is_asked_for(
-    month: tuple[str, list[int], World], opened: Opener
-) -> None:
+def test_a_zoom_stays_while_the_line_of_time_is_asked_for(month: tuple[str, list[int], World], opened: Opener) -> None:
     address, decisions, world = month
     first_ms = world.entries[0].batch.time_ms
     page = opened(f"{address}/#/gantt?at={decisions[0]}&zoom={first_ms}-{first_ms + 60_000}")

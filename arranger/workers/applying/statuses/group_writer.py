@@ -7,12 +7,13 @@ a status that somebody else changes is written again; where another scheduler wr
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from http import HTTPStatus
 
 from arranger.errors import ClusterError
 from arranger.events.kinds import PodGroupSeen
-from arranger.kube.cluster import VOLCANO_JOBS
+from arranger.kube.cluster import VOLCANO_JOBS, ApiError, Object, Resource
 from arranger.kube.pod_groups import WRITTEN, desired_digest, status_patch
-from arranger.lifecycle.pod_group_status import INQUEUE, PENDING, Phases, desired_group_status, pods_by_phase
+from arranger.lifecycle.pod_group_status import INQUEUE, PENDING, RUNNING, Phases, desired_group_status, pods_by_phase
 from arranger.logs import log_event
 from arranger.model.pod import GroupKind, PodGroupStatus
 from arranger.model.text import rfc3339
@@ -47,6 +48,8 @@ class GroupWriter(StatusRounds[_Progress]):
         self._task: asyncio.Task[None] | None = None
         #: How many PodGroups there were when it was last asked whether some have a status to write.
         self._asked = -1
+        #: The versions of each kind that may be served, that of the last answer first.
+        self._versions = {kind: list(versions) for kind, (versions, _) in WRITTEN.items()}
 
     def begin(self) -> None:
         """Begin to look once there is a PodGroup of these kinds: most clusters have none."""
@@ -81,11 +84,14 @@ class GroupWriter(StatusRounds[_Progress]):
 
     def _desired(self, group: PodGroupSeen, progress: _Progress) -> tuple[PodGroupStatus | None, bool]:
         """The status that a PodGroup should have, None if it isn't Arranger's to write; and whether that depends on the
-        Volcano Job to which it belongs: there are no pods yet which say whose it is."""
+        Volcano Job to which it belongs: there are no pods, or none any more, which say whose it is."""
         desired = desired_group_status(self._follower.state, group, self._phases)
-        if desired is None and group.owner and group.phase in ("", PENDING) and not progress.of_others:
-            return PodGroupStatus(INQUEUE), True
-        return desired, False
+        if desired is not None or group.group_kind != GroupKind.VOLCANO or progress.of_others:
+            return desired, False
+        if progress.digest and group.phase in (INQUEUE, RUNNING):  # this process has seen its pods
+            return PodGroupStatus(INQUEUE), False
+        asks = group.owner and group.phase in ("", PENDING, RUNNING)
+        return (PodGroupStatus(INQUEUE), True) if asks else (None, False)
 
     def _turn(self, uid: str) -> tuple[float] | None:
         """Those wait longest that were written last."""
@@ -107,21 +113,35 @@ class GroupWriter(StatusRounds[_Progress]):
         group, cluster = self._group(uid), self._effects.cluster
         if group is None:
             return None  # changed while this effect was queued
-        resource, subresource = WRITTEN[group.group_kind]
         if self._desired(group, progress)[1] and not await self._ours(group):
             progress.of_others = True
             return None
-        live = await cluster.get(resource, group.namespace, group.name)
+        resource, live = await self._stored_group(group)
         desired, _ = self._desired(group, progress)
         if desired is None or live["metadata"]["uid"] != uid or self._group(uid) is None:
             return None
-        status = status_patch(group.group_kind, desired, live, rfc3339(self._clock.now_ms()))
+        status = status_patch(resource, group.group_kind, desired, live, rfc3339(self._clock.now_ms()))
         known = {"uid": uid, "resourceVersion": live["metadata"]["resourceVersion"]}
         body = {"metadata": known, "status": status}
+        subresource = WRITTEN[group.group_kind][1]
         await cluster.patch(resource, group.namespace, group.name, body, subresource=subresource)
         digest = desired_digest(group.group_kind, desired)
         progress.times = progress.times + 1 if digest == progress.digest else 0
         return digest, _news(desired)
+
+    async def _stored_group(self, group: PodGroupSeen) -> tuple[Resource, Object]:
+        """The group in a version that the API server has. Raises `ApiError` 404 if it has it in none."""
+        versions = self._versions[group.group_kind]
+        for resource in [*versions]:
+            try:
+                found = await self._effects.cluster.get(resource, group.namespace, group.name)
+            except ApiError as refused:
+                if refused.code != HTTPStatus.NOT_FOUND or resource == versions[-1]:
+                    raise
+            else:
+                versions.sort(key=lambda of: of != resource)
+                return resource, found
+        raise AssertionError("a kind has a version")
 
     def _complain(self, uid: str, problem: ClusterError) -> None:
         told = {"podgroup": self._names.get(uid, uid), "problem": problem}
