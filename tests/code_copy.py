@@ -22,8 +22,9 @@ class CodeCopy:
         self._directory = directory
         for name in ("arranger", "console", "crds", "deploy", "tests"):
             shutil.copytree(REPOSITORY / name, directory / name, ignore=_ASIDE, symlinks=True)
-        for name in ("pyproject.toml", "CONTRIBUTING.md"):
-            shutil.copy(REPOSITORY / name, directory)
+        (directory / "docs").mkdir()
+        for name in ("pyproject.toml", "CONTRIBUTING.md", "docs/operations.md"):
+            shutil.copy(REPOSITORY / name, directory / name)
         for name, replaced in changes.items():
             file = directory / name
             text = file.read_text(encoding="utf-8")
@@ -31,6 +32,12 @@ class CodeCopy:
                 assert text.count(old) == 1, f"{name} has {text.count(old)} times {old!r}"
                 text = text.replace(old, new)
             file.write_text(text, encoding="utf-8")
+
+    def changed(self) -> list[str]:
+        """The files that aren't as they are in the repository."""
+        files = [file for file in self._directory.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+        names = sorted(str(file.relative_to(self._directory)) for file in files)
+        return [of for of in names if (self._directory / of).read_bytes() != (REPOSITORY / of).read_bytes()]
 
     def run(self, *arguments: str) -> str:
         """The output of Python with these arguments there. An exit status other than 0 is an error."""

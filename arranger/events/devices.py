@@ -1,10 +1,12 @@
 """The observations of what decides where pods with devices can go: ResourceSlices, DeviceClasses, ResourceClaims, and
 which devices their selectors select."""
 
+from typing import Annotated
+
 import msgspec
 
-from arranger.events.watched import Watched
 from arranger.model.devices import ResourceClaimFacts, SliceFacts
+from arranger.model.fields import NameOf
 
 
 class ResourceSliceSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ResourceSliceSeen.1"):
@@ -24,7 +26,7 @@ class DeviceClassSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
     name: str
     uid: str
     resource_version: str
-    selectors: tuple[str, ...]
+    selectors: Annotated[tuple[str, ...], NameOf("selector")]
 
 
 class ResourceClaimSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ResourceClaimSeen.1"):
@@ -69,13 +71,5 @@ class DevicesMatched(msgspec.Struct, frozen=True, array_like=True, gc=False, tag
     slices: tuple[SliceMatches, ...]
     unread: tuple[int, ...] = ()
 
-
-#: Observations of objects of devices, and their watches.
-WATCHED: dict[type, Watched] = {
-    ResourceSliceSeen: Watched.RESOURCE_SLICE,
-    DeviceClassSeen: Watched.DEVICE_CLASS,
-    ResourceClaimSeen: Watched.RESOURCE_CLAIM,
-    ResourceClaimTemplateSeen: Watched.RESOURCE_CLAIM_TEMPLATE,
-}
 
 ObjectSeen = ResourceSliceSeen | DeviceClassSeen | ResourceClaimSeen | ResourceClaimTemplateSeen

@@ -8,22 +8,25 @@ A decision names the job's `version` that it was `based_on`. The fold accepts it
 so the first decision in the log wins, and every process sees the same winner.
 """
 
-from typing import Any, TypeGuard, TypeVar, get_args
+from enum import StrEnum
+from typing import Annotated, Any, TypeGuard, TypeVar, get_args
 
 import msgspec
 
-from arranger.events import devices, pod_groups, provisioning, queues, volumes, watched
+from arranger.events import devices, pod_groups, provisioning, queues, volumes
 from arranger.events.facts import Begins, EndCause, OfNode, QuorumIncomplete, ShortageFacts, Spared, StageFacts, Victim
 from arranger.events.sharing import asks_little, shared, shared_requests, shared_traits
 from arranger.model.config import CycleConfig
 from arranger.model.devices import DecidedDevices
 from arranger.model.faults import Fault
+from arranger.model.fields import NameOf
 from arranger.model.job import JobSpec, JobStatusSeen, PlacedPods, Replacement, ScheduleState, Slot, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.pod import (
     NO_TIMES,
     NO_TRAITS,
     ContainerEnd,
+    GroupKind,
     LimitDefaults,
     PodOwner,
     PodTimes,
@@ -38,19 +41,66 @@ _set = msgspec.structs.force_setattr
 _Seen = TypeVar("_Seen", bound=msgspec.Struct)
 
 # Readers of this module have all of its names from here.
-Watched = watched.Watched
-NEEDED = watched.NEEDED
-OPTIONAL = watched.OPTIONAL
-GROUP_WATCHES = watched.GROUP_WATCHES
-GROUP_KINDS = watched.GROUP_KINDS
 PodGroupSeen = pod_groups.PodGroupSeen
-OF_VOLUMES = watched.OF_VOLUMES
-OF_DEVICES = watched.OF_DEVICES
-SETTING_OF = watched.SETTING_OF
 QueueSeen = queues.QueueSeen
 NamespaceSeen = queues.NamespaceSeen
 ProvisioningSeen = provisioning.ProvisioningSeen
 NodesRequested = provisioning.NodesRequested
+
+
+# --- what is watched --------------------------------------------------------------------------------------
+
+
+class Watched(StrEnum):
+    """The kinds of Kubernetes objects that are watched."""
+
+    NODE = "node"
+    POD = "pod"
+    JOB = "tyjob"
+    QUOTA = "resourcequota"
+    PRIORITY_CLASS = "priorityclass"
+    QUEUE = "queue"
+    NAMESPACE = "namespace"
+    COSCHEDULING_GROUP = "podgroup.scheduling.x-k8s.io"
+    VOLCANO_GROUP = "podgroup.scheduling.volcano.sh"
+    NATIVE_GROUP = "podgroup.scheduling.k8s.io"
+    CLAIM = "persistentvolumeclaim"
+    VOLUME = "persistentvolume"
+    STORAGE_CLASS = "storageclass"
+    CSI_NODE = "csinode"
+    PROVISIONING = "provisioningrequest"
+    RESOURCE_SLICE = "resourceslice"
+    DEVICE_CLASS = "deviceclass"
+    RESOURCE_CLAIM = "resourceclaim"
+    RESOURCE_CLAIM_TEMPLATE = "resourceclaimtemplate"
+    RUNTIME_CLASS = "runtimeclass"
+    LIMIT_RANGE = "limitrange"
+
+
+#: The watch of the PodGroups of each kind.
+GROUP_WATCHES = {
+    GroupKind.COSCHEDULING: Watched.COSCHEDULING_GROUP,
+    GroupKind.VOLCANO: Watched.VOLCANO_GROUP,
+    GroupKind.NATIVE: Watched.NATIVE_GROUP,
+}
+GROUP_KINDS = {watch: kind for kind, watch in GROUP_WATCHES.items()}
+
+#: The kinds that are watched only with the setting `volumes`.
+OF_VOLUMES = (Watched.CLAIM, Watched.VOLUME, Watched.STORAGE_CLASS, Watched.CSI_NODE)
+#: The kinds without which no devices are allocated, watched only with the setting `devices`. So are
+#: ResourceClaimTemplates, which only TYJobs need.
+OF_DEVICES = (Watched.RESOURCE_SLICE, Watched.DEVICE_CLASS, Watched.RESOURCE_CLAIM)
+#: Kind → the setting with which alone it is watched.
+SETTING_OF = {
+    **dict.fromkeys(OF_VOLUMES, "volumes"),
+    **dict.fromkeys((*OF_DEVICES, Watched.RESOURCE_CLAIM_TEMPLATE), "devices"),
+}
+
+#: The kinds without which Arranger can't decide: every API server serves nodes and pods, and whoever installs Arranger
+#: defines TYJobs.
+NEEDED = (Watched.NODE, Watched.POD, Watched.JOB)
+#: All others: an API server may refuse to read them, or not have them, and Arranger works without them.
+OPTIONAL = tuple(kind for kind in Watched if kind not in NEEDED)
 
 
 # --- observations: the state that Kubernetes reported ------------------------------------------------------
@@ -217,8 +267,8 @@ class QuotaSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Quo
     name: str
     uid: str
     resource_version: str
-    hard: tuple[tuple[str, int], ...]
-    used: tuple[tuple[str, int], ...]
+    hard: Annotated[tuple[tuple[str, int], ...], NameOf("")]
+    used: Annotated[tuple[tuple[str, int], ...], NameOf("")]
     scopes: tuple[QuotaScope, ...] = ()
 
 
@@ -477,8 +527,14 @@ WATCHED: dict[type, Watched] = {
     QueueSeen: Watched.QUEUE,
     NamespaceSeen: Watched.NAMESPACE,
     ProvisioningSeen: Watched.PROVISIONING,
-    **volumes.WATCHED,
-    **devices.WATCHED,
+    volumes.ClaimSeen: Watched.CLAIM,
+    volumes.VolumeSeen: Watched.VOLUME,
+    volumes.StorageClassSeen: Watched.STORAGE_CLASS,
+    volumes.CSINodeSeen: Watched.CSI_NODE,
+    devices.ResourceSliceSeen: Watched.RESOURCE_SLICE,
+    devices.DeviceClassSeen: Watched.DEVICE_CLASS,
+    devices.ResourceClaimSeen: Watched.RESOURCE_CLAIM,
+    devices.ResourceClaimTemplateSeen: Watched.RESOURCE_CLAIM_TEMPLATE,
 }
 #: Watch → how its objects are observed while they are there.
 SEEN: dict[Watched, type] = {

@@ -1,8 +1,11 @@
 """The observations of Queues, and of the namespaces whose jobs use them."""
 
+from typing import Annotated
+
 import msgspec
 
 from arranger.model.faults import Fault
+from arranger.model.fields import NameOf
 from arranger.model.pod import Labels
 from arranger.model.queue import QueueSpec
 
@@ -17,7 +20,7 @@ class QueueSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Que
     generation: int
     spec: QueueSpec | None
     faults: tuple[Fault, ...]
-    status_digest: str
+    status_digest: Annotated[str, NameOf("")]
 
 
 class NamespaceSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="NamespaceSeen.1"):
@@ -25,7 +28,8 @@ class NamespaceSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
 
     term: int
     name: str
-    uid: str
+    #: The UID of kube-system identifies the cluster.
+    uid: Annotated[str, NameOf("cluster")]
     resource_version: str
-    labels: Labels
-    queue: str
+    labels: Annotated[Labels, NameOf("labels")]
+    queue: Annotated[str, NameOf("queue")]

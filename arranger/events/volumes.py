@@ -3,7 +3,6 @@ volumes of a CSI driver a node attaches."""
 
 import msgspec
 
-from arranger.events.watched import Watched
 from arranger.model.volumes import ClaimFacts, ClassFacts, VolumeFacts
 
 
@@ -48,14 +47,6 @@ class CSINodeSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="C
     resource_version: str
     limits: tuple[tuple[str, int], ...]
 
-
-#: Observations of objects of volumes, and their watches.
-WATCHED: dict[type, Watched] = {
-    ClaimSeen: Watched.CLAIM,
-    VolumeSeen: Watched.VOLUME,
-    StorageClassSeen: Watched.STORAGE_CLASS,
-    CSINodeSeen: Watched.CSI_NODE,
-}
 
 SeenByName = VolumeSeen | StorageClassSeen | CSINodeSeen
 ObjectSeen = ClaimSeen | SeenByName

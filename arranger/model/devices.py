@@ -5,8 +5,11 @@ Selectors are CEL expressions. No cycle evaluates them: which devices each of th
 (`events.devices.DevicesMatched`).
 """
 
+from typing import Annotated
+
 import msgspec
 
+from arranger.model.fields import NameOf
 from arranger.model.job import Slot
 from arranger.model.pod import NodeTerms, PodOwner, Requirement
 
@@ -17,9 +20,9 @@ MOST_DEVICES = 32
 class DeviceId(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True, cache_hash=True):
     """A device: unique in its pool, as its pool is among those of its driver."""
 
-    driver: str
-    pool: str
-    device: str
+    driver: Annotated[str, NameOf("driver")]
+    pool: Annotated[str, NameOf("pool")]
+    device: Annotated[str, NameOf("device")]
 
 
 class DeviceValue(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -35,7 +38,7 @@ class DeviceFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A device of a slice. `whole`: it can be allocated alone and to one claim. Devices that share counters, that
     several claims use, that have their own nodes or conditions, or that are tainted aren't."""
 
-    name: str
+    name: Annotated[str, NameOf("device")]
     values: tuple[DeviceValue, ...] = ()
     whole: bool = True
 
@@ -44,11 +47,11 @@ class SliceFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a ResourceSlice says: a part of a pool in one of its generations, which has `slices` parts. Its devices can
     be reached from the node `node`, or from the nodes of `terms` (None for all of them)."""
 
-    driver: str
-    pool: str
+    driver: Annotated[str, NameOf("driver")]
+    pool: Annotated[str, NameOf("pool")]
     generation: int
     slices: int
-    node: str = ""
+    node: Annotated[str, NameOf("node")] = ""
     terms: NodeTerms | None = None
     devices: tuple[DeviceFacts, ...] = ()
 
@@ -61,16 +64,16 @@ class SliceFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class DeviceRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A request of a claim: so many devices (0 for all that there are) of a DeviceClass that each selector selects."""
 
-    name: str
-    device_class: str
-    selectors: tuple[str, ...] = ()
+    name: Annotated[str, NameOf("request")]
+    device_class: Annotated[str, NameOf("deviceclass")]
+    selectors: Annotated[tuple[str, ...], NameOf("selector")] = ()
     count: int = 1
 
 
 class AllocatedDevice(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A device that a claim has for one of its requests."""
 
-    request: str
+    request: Annotated[str, NameOf("request")]
     device: DeviceId
 
 
@@ -87,12 +90,12 @@ class ResourceClaimFacts(msgspec.Struct, frozen=True, array_like=True, gc=False)
     Arranger made it for one pod of a TYJob, `owner` is that pod's slot, and `entry` the pod's name for the claim."""
 
     requests: tuple[DeviceRequest, ...]
-    beyond: str = ""
+    beyond: Annotated[str, NameOf("")] = ""
     deleting: bool = False
     allocation: Allocation | None = None
-    reserved: tuple[str, ...] = ()
+    reserved: Annotated[tuple[str, ...], NameOf("")] = ()
     owner: PodOwner | None = None
-    entry: str = ""
+    entry: Annotated[str, NameOf("resourceclaim")] = ""
 
 
 class DecidedDevices(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -100,8 +103,8 @@ class DecidedDevices(msgspec.Struct, frozen=True, array_like=True, gc=False):
     has for itself: it is made for these devices, so `claim` is the pod's name for it, and the UID that of its
     template."""
 
-    claim: str
-    uid: str
+    claim: Annotated[str, NameOf("resourceclaim")]
+    uid: Annotated[str, NameOf("")]
     allocation: Allocation
     slot: Slot | None = None
 

@@ -5,7 +5,7 @@ changed, its part of the resource definition (`python -m tests.crd_fields`) and 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum, StrEnum, auto
 from functools import cache
 from typing import Annotated, Any, NamedTuple, Protocol, get_args, get_origin, get_type_hints
@@ -82,6 +82,23 @@ class OneOf(NamedTuple):
         return self.values(value)
 
 
+class Among(NamedTuple):
+    """One of some names, such as those of policies that are installed."""
+
+    names: tuple[str, ...]
+
+    @property
+    def check(self) -> Check:
+        return one_of(*self.names)
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        return {"type": "string", "enum": [*self.names]}
+
+    def read(self, value: Any) -> str:
+        return str(value)
+
+
 class Text(NamedTuple):
     """A text of so many characters; `form` must match all of it."""
 
@@ -143,6 +160,13 @@ class ManifestField(NamedTuple):
     sort: str = ""
 
 
+class NameOf(NamedTuple):
+    """Whose name a field of a record holds that no spec of a manifest has, for pseudonyms: `sort` as there, "labels"
+    for labels, "" for text without names. The field is `Annotated` with it; a tuple holds several names."""
+
+    sort: str
+
+
 class Declared(NamedTuple):
     """A record's field with what it is in a manifest. `unset` is its value if the manifest has none."""
 
@@ -171,7 +195,12 @@ def declared(record: type[msgspec.Struct]) -> tuple[Declared, ...]:
 
 def checks(record: type[msgspec.Struct]) -> dict[str, Check]:
     """The check of each declared field, by its name in the manifest."""
-    return {each.name: each.field.kind.check for each in declared(record)}
+    return checks_of(each.field for each in declared(record))
+
+
+def checks_of(fields: Iterable[ManifestField]) -> dict[str, Check]:
+    """The check of each of these fields, by its name in the manifest."""
+    return {field.name: field.kind.check for field in fields}
 
 
 def read(record: type[msgspec.Struct], spec: Mapping[str, Any]) -> dict[str, Any]:

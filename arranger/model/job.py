@@ -413,7 +413,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
             "A PriorityClass, in place of priority: its value when Arranger first sees it for the job is the job's "
             "priority. The pods get it too, unless a template names another.",
             ChangesUntil.STARTED,
-            sort="class",
+            sort="priorityclass",
         ),
     ] = ""
     priority_known: bool = True

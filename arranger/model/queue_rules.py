@@ -9,7 +9,7 @@ from typing import Any
 
 from arranger.model.checks import Check, Faults, anything, both, items, keyed, one_of, record, text
 from arranger.model.faults import Fault, FaultKind
-from arranger.model.fields import DNS_LABEL, checks, read
+from arranger.model.fields import DNS_LABEL, Among, ManifestField, checks, checks_of, read
 from arranger.model.pod_rules import amounts_of_nodes, quantity
 from arranger.model.quantity import amount, exact
 from arranger.model.queue import (
@@ -71,12 +71,19 @@ _NAMESPACES = record(
     least=1,
     most=1,
 )
+#: A Queue may name built-in policies alone.
+POLICY = ManifestField(
+    "jobQueuePolicy",
+    Among(BUILT_IN_POLICIES.queue),
+    "The order among its jobs; if unset, what each job's own jobQueuePolicy says, else the policy that Arranger is "
+    "configured with, by default Priority.",
+)
 _SPEC = both(
     record(
         {
             **dict.fromkeys(_ASCENDING, _AMOUNTS),
             "namespaces": _NAMESPACES,
-            "jobQueuePolicy": one_of(*BUILT_IN_POLICIES.queue),
+            **checks_of([POLICY]),
             "preemption": record({"surplus": _MODE, "priority": _MODE, "reclaim": _MODE}, closed=True),
             **checks(QueueSpec),
         },

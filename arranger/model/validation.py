@@ -13,7 +13,7 @@ import msgspec
 
 from arranger.model.checks import Check, Faults, anything, both, flag, items, one_of, record, text, whole
 from arranger.model.faults import Fault, FaultKind
-from arranger.model.fields import DNS_LABEL, MAX_INT32, checks
+from arranger.model.fields import DNS_LABEL, MAX_INT32, Among, ManifestField, Text, Whole, checks, checks_of
 from arranger.model.foreign_labels import kueue_labels, names_queue_of_kueue
 from arranger.model.job import (
     MAX_WORKERS,
@@ -41,7 +41,7 @@ class PolicyNames(msgspec.Struct, frozen=True):
     pod: tuple[str, ...]
 
 
-#: The built-in policies: the enumerations in `crds/tyjob.yaml`.
+#: The built-in policies.
 BUILT_IN_POLICIES = PolicyNames(
     queue=("Priority", "DRF"),
     pod=(
@@ -55,6 +55,40 @@ BUILT_IN_POLICIES = PolicyNames(
         "FragmentGradient",
     ),
 )
+
+#: What scales a job. Of these fields, its record has what follows for its worker sets.
+SCALING = (
+    ManifestField(
+        "replicas",
+        Whole(0, MAX_WORKERS),
+        "How many workers the scaled set has, or with groupSize how many worker groups, in place of its counts: 0 to "
+        "10000; its counts if unset. `kubectl scale` sets it, and an autoscaler needs it in the manifest. Can be "
+        "changed while the job runs.",
+    ),
+    ManifestField(
+        "scaledSet",
+        Text(MAX_NAMES_LENGTH - 1),
+        "The worker set that replicas and the scale subresource count, by name; the first one if unset.",
+    ),
+)
+
+
+def policy_fields(policies: PolicyNames) -> tuple[ManifestField, ...]:
+    """The fields of `schedulerPolicy` with these policies."""
+    return (
+        ManifestField(
+            "jobQueuePolicy",
+            Among(policies.queue),
+            "Order among jobs; if unset, the one that Arranger is configured with, by default Priority.",
+        ),
+        ManifestField(
+            "basicPolicy",
+            Among(policies.pod),
+            "How the job's pods choose nodes; if unset, the one that Arranger is configured with, by default "
+            "MostAllocated.",
+        ),
+    )
+
 
 DEFAULT_COUNTS = 1
 DEFAULT_MIN_WORKERS = 1
@@ -450,12 +484,9 @@ def _spec(policies: PolicyNames) -> Check:
             "workerSets": items(_WORKER_SET, most=64, keys=("name",)),
             "topology": _topology(*TopologyScope),
             "successPolicy": _SUCCESS,
-            "replicas": whole(0, MAX_WORKERS),
-            "scaledSet": text(most=MAX_NAMES_LENGTH - 1),
+            **checks_of(SCALING),
             "after": items(_DEPENDENCY, most=MAX_AFTER, keys=("name",)),
-            "schedulerPolicy": record(
-                {"jobQueuePolicy": one_of(*policies.queue), "basicPolicy": one_of(*policies.pod)}, closed=True
-            ),
+            "schedulerPolicy": record(checks_of(policy_fields(policies)), closed=True),
             **checks(JobSpec),
         },
         closed=True,

@@ -4,8 +4,11 @@ A pod names claims. The projection finds what they mean (`projections.volumes`):
 each, or why no node does.
 """
 
+from typing import Annotated
+
 import msgspec
 
+from arranger.model.fields import NameOf
 from arranger.model.pod import Labels, NodeTerms
 
 #: The phases of a claim that matter here; every other one is that of a claim without a volume.
@@ -29,12 +32,12 @@ class ClaimFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a PersistentVolumeClaim says. `volume` is that of its spec, "" without one. `storage_class` is None if it
     names none, and "" if it wants no class. `selected_node` is the node for which its volume is to be made."""
 
-    phase: str
-    volume: str = ""
-    storage_class: str | None = None
-    access_modes: tuple[str, ...] = ()
+    phase: Annotated[str, NameOf("")]
+    volume: Annotated[str, NameOf("persistentvolume")] = ""
+    storage_class: Annotated[str | None, NameOf("storageclass")] = None
+    access_modes: Annotated[tuple[str, ...], NameOf("")] = ()
     deleting: bool = False
-    selected_node: str = ""
+    selected_node: Annotated[str, NameOf("node")] = ""
 
 
 class VolumeFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -42,9 +45,9 @@ class VolumeFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     the CSI driver that attaches it with its handle there ("" for a volume of no CSI driver)."""
 
     affinity: NodeTerms | None = None
-    zones: Labels = ()
-    driver: str = ""
-    handle: str = ""
+    zones: Annotated[Labels, NameOf("labels")] = ()
+    driver: Annotated[str, NameOf("driver")] = ""
+    handle: Annotated[str, NameOf("persistentvolume")] = ""
 
 
 class ClassFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):

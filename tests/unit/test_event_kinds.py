@@ -42,7 +42,7 @@ def exported(event: k.Event) -> k.Event:
         names.begin()
         return names.batch(batch).events[0]
     except (KeyError, TypeError) as err:
-        raise AssertionError(f"{type(event).__name__} lacks a rule in {_EXPORT}: {err!r}") from err
+        raise AssertionError(f"{type(event).__name__} lacks a NameOf, or a rule in {_EXPORT}: {err!r}") from err
 
 
 def unknown() -> list[str]:
@@ -89,6 +89,8 @@ def test_a_kind_without_a_handler_or_words_is_named(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_sort_of_name_without_a_prefix_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(pseudonyms._SORTS, "quota")
-    with pytest.raises(AssertionError, match=f"ObjectGone lacks a rule in {_EXPORT}: KeyError\\('quota'\\)"):
+    monkeypatch.delitem(pseudonyms._SORTS, "resourcequota")
+    with pytest.raises(
+        AssertionError, match=f"ObjectGone lacks a NameOf, or a rule in {_EXPORT}: KeyError\\('resourcequota'\\)"
+    ):
         test_every_kind_can_be_folded_and_told_and_exported(k.ObjectGone)

@@ -1,19 +1,14 @@
-"""To watch one more kind of objects, six files change: the test watches ConfigMaps in a copy of the code."""
+"""To watch one more kind of objects, two files change, and a command writes three more: the test watches ConfigMaps in
+a copy of the code."""
 
 from pathlib import Path
 
 from tests.code_copy import CodeCopy
 
-#: The beginning of the watcher's role, and the rule that is added there.
-_WATCHER = "\nkind: {}\nmetadata:\n  name: arranger-watcher\nrules:\n"
-_RULE = '  - apiGroups: [""]\n    resources: [configmaps]\n    verbs: [list, watch]\n'
-
 #: File → what is replaced there: always at the beginning of a list, which stays the same when others append to it.
-#: `arranger/kube/cluster.py` has the resource of ConfigMaps already. The copy has no documents: a table of
-#: `docs/operations.md` has the rights too.
 _PLACES = {
-    "arranger/events/watched.py": [('    NODE = "node"\n', '    NODE = "node"\n    CONFIG_MAP = "configmap"\n')],
     "arranger/events/kinds.py": [
+        ('    NODE = "node"\n', '    NODE = "node"\n    CONFIG_MAP = "configmap"\n'),
         (
             "\n_OfTheLog = ",
             '''
@@ -26,6 +21,8 @@ class ConfigMapSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
     name: str
     uid: str
     resource_version: str
+    node: Annotated[str, NameOf("node")] = ""
+    keys: Annotated[tuple[str, ...], NameOf("key")] = ()
 
 
 _OfTheLog = ''',
@@ -46,27 +43,17 @@ _OfTheLog = ''',
             """
 SOURCES: dict[Watched, ObjectSource] = {
     Watched.CONFIG_MAP: ObjectSource(
-        c.CONFIG_MAPS,
+        c.Resource("", "v1", "configmaps", "ConfigMap"),
         lambda item, term: ConfigMapSeen(
             term, *[item["metadata"][of] for of in ("namespace", "name", "uid", "resourceVersion")]
         ),
+        "What a test has to see.",
     ),
 """,
         ),
     ],
-    "arranger/replay/export/pseudonyms.py": [
-        ("\n_SORTS = {\n", '\n_SORTS = {\n    "config": "config",\n'),
-        (
-            "\nRULES: dict[type[Any], dict[str, Rule]] = {\n",
-            """
-RULES: dict[type[Any], dict[str, Rule]] = {
-    k.ConfigMapSeen: {"name": _named("config"), **_NAMESPACED},
-""",
-        ),
-    ],
-    "deploy/base/rights.yaml": [(_WATCHER.format("ClusterRole"), _WATCHER.format("ClusterRole") + _RULE)],
-    "deploy/one-namespace/rights.yaml": [(_WATCHER.format("Role"), _WATCHER.format("Role") + _RULE)],
 }
+_WRITTEN = ["deploy/base/rights.yaml", "deploy/one-namespace/rights.yaml", "docs/operations.md"]
 #: The tests of all watched kinds and their rights, and of all kinds of events.
 _TESTS = (
     "test_watched_kinds.py",
@@ -77,6 +64,9 @@ _TESTS = (
 )
 
 
-def test_one_more_kind_is_watched_after_changes_in_six_files(tmp_path: Path) -> None:
-    told = CodeCopy(tmp_path, _PLACES).test(*_TESTS)
+def test_one_more_kind_is_watched_after_changes_in_two_files_and_three_that_a_command_writes(tmp_path: Path) -> None:
+    copy = CodeCopy(tmp_path, _PLACES)
+    copy.run("-m", "tests.rights")
+    assert copy.changed() == sorted([*_PLACES, *_WRITTEN])
+    told = copy.test(*_TESTS)
     assert "test_what_is_observed_is_known_then_and_gone_after_its_deletion[configmap] PASSED" in told

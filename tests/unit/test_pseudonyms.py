@@ -43,7 +43,7 @@ from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.snapshot import StateImage
 from arranger.projections.state import Changes, State
-from arranger.replay.export.pseudonyms import _SPECIAL, LEFT_OUT, RULES, Pseudonyms
+from arranger.replay.export.pseudonyms import _SPECIAL, LEFT_OUT, RULES, Pseudonyms, rules_of
 from tests.random_worlds import Step, live_through, steps
 from tests.unit.replay_worlds import crowded, verified
 from tests.world import World, shape
@@ -310,7 +310,7 @@ def test_every_field_with_text_has_a_rule_and_no_rule_is_for_nothing() -> None:
         if (kind not in _SPECIAL or kind in RULES) and kind is not CycleConfig
         for name, hint in _fields(kind).items()
         if any(issubclass(part, str) and not issubclass(part, Enum) for part in _parts(hint))
-        and name not in RULES.get(kind, {})
+        and name not in rules_of(kind)
     ]
     assert lacking == []
     idle = [f"{kind.__name__}.{name}" for kind, rules in RULES.items() for name in rules if name not in _fields(kind)]

@@ -5,13 +5,12 @@ from typing import Any
 import pytest
 import yaml
 
-from arranger.events.kinds import SETTING_OF, Watched
+from arranger.events.kinds import Watched
 from arranger.kube.cluster import Resource
 from arranger.kube.sources import SOURCES
+from tests.rights import FOLDER_OF, ONE_NAMESPACE, file_of, written
 from tests.servers import REPOSITORY
 
-#: Kind → the folder of deploy/ that switches it on and has the rights for it. All others are watched everywhere.
-FOLDER_OF = {**SETTING_OF, Watched.PROVISIONING: "provisioning"}
 EVERYWHERE = [kind for kind in sorted(Watched) if kind not in FOLDER_OF]
 
 
@@ -35,16 +34,21 @@ def missing(path: str, kind: Watched) -> list[str]:
 
 @pytest.mark.parametrize("kind", sorted(Watched))
 def test_the_watcher_may_list_and_watch_every_kind(kind: Watched) -> None:
-    assert missing(f"deploy/{FOLDER_OF.get(kind, 'base')}/rights.yaml", kind) == []
+    assert missing(file_of(kind), kind) == []
 
 
 @pytest.mark.parametrize("kind", [kind for kind in EVERYWHERE if SOURCES[kind].resource.namespaced])
 def test_in_one_namespace_it_may_list_and_watch_every_kind_that_has_a_namespace(kind: Watched) -> None:
-    assert missing("deploy/one-namespace/rights.yaml", kind) == []
+    assert missing(ONE_NAMESPACE, kind) == []
+
+
+@pytest.mark.parametrize(("path", "text"), written().items(), ids=list(written()))
+def test_what_follows_from_the_table_is_as_a_command_writes_it(path: str, text: str) -> None:
+    assert (REPOSITORY / path).read_text(encoding="utf-8") == text, "python -m tests.rights writes it"
 
 
 def test_a_right_that_is_missing_is_named_with_its_file() -> None:
-    path = "deploy/one-namespace/rights.yaml"
+    path = ONE_NAMESPACE
     assert missing(path, Watched.QUEUE) == [f"{path}: no right to list and watch queues.arranger.dev"]
     assert missing(path, Watched.NODE) == [f"{path}: no right to list and watch nodes"]
     assert missing(path, Watched.NAMESPACE) == [f"{path}: no right to list and watch namespaces"], "it may only get one"

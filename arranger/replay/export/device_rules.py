@@ -26,8 +26,8 @@ Rule = Callable[[Any, Any], Any]
 
 #: Sort of name → prefix of its pseudonyms.
 SORTS = {
-    "resource claim": "rc", "resource claim template": "rct",
-    "device class": "dc", "slice": "rs", "pool": "pool", "device": "dev", "request": "r",
+    "resourceclaim": "rc", "resourceclaimtemplate": "rct",
+    "deviceclass": "dc", "resourceslice": "rs", "pool": "pool", "device": "dev", "request": "r",
     "selector": "cel",
 }  # fmt: skip
 
@@ -40,11 +40,11 @@ OF_DEVICES = frozenset(
 )
 
 
-_TEMPLATE = "resource claim template"
+_TEMPLATE = "resourceclaimtemplate"
 #: Reason → the sort of its second name.
 _OTHER_NAME = {
-    ReasonKind.DEVICE_CLASS_MISSING: "device class",
-    ReasonKind.INSUFFICIENT_DEVICES: "device class",
+    ReasonKind.DEVICE_CLASS_MISSING: "deviceclass",
+    ReasonKind.INSUFFICIENT_DEVICES: "deviceclass",
     ReasonKind.CLAIM_TEMPLATE_MISSING: _TEMPLATE,
 }
 
@@ -72,50 +72,32 @@ def _selected(names: DeviceNames, selected: dict[str, tuple[int, ...]]) -> dict[
 def reason(names: DeviceNames, of: Reason) -> tuple[str, str]:
     """The two names of a reason that is about a resource claim."""
     sort = _OTHER_NAME.get(of.kind)
-    return names.name("resource claim", of.name), names.name(sort, of.of) if sort else of.of
+    return names.name("resourceclaim", of.name), names.name(sort, of.of) if sort else of.of
 
 
 def needs(names: DeviceNames, of: p.DeviceNeeds) -> p.DeviceNeeds:
     """What a resource claim requires. What it asks for beyond what Arranger allocates is no name."""
     sort = _OTHER_NAME.get(ReasonKind(of.lack.value)) if of.lack is not None else None
-    name, claim = names.name(sort, of.name) if sort else of.name, names.name("resource claim", of.claim)
+    name, claim = names.name(sort, of.name) if sort else of.name, names.name("resourceclaim", of.claim)
     return p.DeviceNeeds(claim, of.lack, name, names.walk(of.asked), of.allocated, names.walk(of.terms), of.own)
 
 
 def entries(names: DeviceNames, of: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     """The resource claims of a pod."""
-    return tuple((names.name("resource claim", entry), names.name("resource claim", claim)) for entry, claim in of)
+    return tuple((names.name("resourceclaim", entry), names.name("resourceclaim", claim)) for entry, claim in of)
 
 
 def templates(names: DeviceNames, of: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     """The resource claims that pods have from templates."""
-    return tuple((names.name("resource claim", entry), names.name(_TEMPLATE, name)) for entry, name in of)
+    return tuple((names.name("resourceclaim", entry), names.name(_TEMPLATE, name)) for entry, name in of)
 
-
-_UIDS: dict[str, Rule] = {"uid": _keep, "resource_version": _keep}
-_CLAIM: dict[str, Rule] = {"name": _named("resource claim"), "namespace": _named("namespace")}
 
 #: As `pseudonyms.RULES`.
 RULES: dict[type[Any], dict[str, Rule]] = {
-    d.ResourceSliceSeen: {"name": _named("slice"), **_UIDS},
-    d.DeviceClassSeen: {"name": _named("device class"), **_UIDS, "selectors": _selectors},
-    d.ResourceClaimSeen: {**_CLAIM, **_UIDS},
-    d.ResourceClaimTemplateSeen: {**_CLAIM, "name": _named(_TEMPLATE), **_UIDS},
     d.SliceMatches: {"slice_uid": _keep, "resource_version": _keep},
     d.DevicesMatched: {"selectors": _selectors},
-    de.SliceFacts: {"driver": _named("driver"), "pool": _named("pool"), "node": _named("node")},
-    de.DeviceFacts: {"name": _named("device")},
     de.DeviceValue: {"name": _nothing, "kind": _keep, "value": _nothing},
-    de.DeviceId: {"driver": _named("driver"), "pool": _named("pool"), "device": _named("device")},
-    de.DeviceRequest: {
-        "name": _named("request"),
-        "device_class": _named("device class"),
-        "selectors": _selectors,
-    },
-    de.AllocatedDevice: {"request": _named("request")},
-    de.ResourceClaimFacts: {"beyond": _keep, "reserved": _keep, "entry": _named("resource claim")},
-    de.DecidedDevices: {"claim": _named("resource claim"), "uid": _keep},
-    p.DevicesAsked: {"request": _named("request"), "device_class": _named("device class"), "selectors": _selectors},
+    p.DevicesAsked: {"request": _named("request"), "device_class": _named("deviceclass"), "selectors": _selectors},
     dt.Holding: {
         "namespace": _named("namespace"),
         "records": lambda names, uids: tuple(sorted(names.job_uid(uid) for uid in uids)),

@@ -48,7 +48,7 @@ def rules(word: Rule, left_out: Rule) -> dict[type[Any], dict[str, Rule]]:
         p.GroupAsked: {"name": _named("group"), "kind": _keep},
         p.PodGroupFacts: {
             "queue": _queue,
-            "priority_class": _named("class"),
+            "priority_class": _named("priorityclass"),
             "topology": lambda names, key: names.key(key),
             "tasks": tasks,
             "min_resources": _keep,

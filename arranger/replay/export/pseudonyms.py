@@ -18,7 +18,8 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, get_args
+from functools import cache
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -32,7 +33,7 @@ from arranger.model import pod as p
 from arranger.model import queue as qu
 from arranger.model import quota as q
 from arranger.model import reasons as r
-from arranger.model.fields import declared
+from arranger.model.fields import ManifestField, NameOf
 from arranger.model.names import (
     GROUP_PREFIX,
     JOB_LABEL,
@@ -78,6 +79,7 @@ _ENDED = re.compile(
 
 #: Sort of name → prefix of its pseudonyms.
 _SORTS = {
+    **{kind.value: kind.value for kind in k.Watched},
     "node": "n",
     "pod": "p",
     "job": "j",
@@ -87,10 +89,10 @@ _SORTS = {
     "key": "k",
     "value": "v",
     "member": "m",
-    "quota": "q",
-    "class": "pc",
-    "runtime": "rt",
-    "limits": "lr",
+    "resourcequota": "q",
+    "priorityclass": "pc",
+    "runtimeclass": "rt",
+    "limitrange": "lr",
     "queue": "queue",
     "image": "i",
     **volume_rules.SORTS,
@@ -156,8 +158,8 @@ class Pseudonyms:
             return {key: self.walk(item) for key, item in value.items()}
         return self._struct(value, kind)
 
-    def _struct(self, value: Any, kind: type[Any]) -> Any:
-        rules = RULES.get(kind, {})
+    def _struct(self, value: Any, kind: type) -> Any:
+        rules = rules_of(kind)
         if issubclass(kind, msgspec.Struct):
             names = kind.__struct_fields__
         elif dataclasses.is_dataclass(kind):
@@ -261,7 +263,7 @@ class Pseudonyms:
 
     def gone(self, event: k.ObjectGone) -> k.ObjectGone:
         """A deletion, by the rules for the object while it was there."""
-        rules, texts = RULES[k.SEEN[event.kind]], k.ObjectGone.__struct_fields__[2:]  # without the kind and the term
+        rules, texts = rules_of(k.SEEN[event.kind]), k.ObjectGone.__struct_fields__[2:]  # without the kind and the term
         told = {name: rules.get(name, left_out)(self, getattr(event, name)) for name in texts}
         if event.kind == k.Watched.POD:
             known = self._pods.pop(event.uid, None)
@@ -288,7 +290,7 @@ class Pseudonyms:
             reason,
             name=self.key(reason.name) if label and reason.name else reason.name,
             taint=self.taint(reason.taint) if reason.taint is not None else None,
-            quota=self.name("quota", reason.quota),
+            quota=self.name("resourcequota", reason.quota),
             queue=self.queue(reason.queue),
             words=left_out(self, reason.words),
         )
@@ -323,10 +325,8 @@ def _named(sort: str) -> Rule:
     return lambda names, value: names.name(sort, value)
 
 
-def _of_fields(record: type[msgspec.Struct]) -> dict[str, Rule]:
-    """The rules of the declared fields that hold names."""
-    names = {each.attribute: each.field.sort for each in declared(record) if each.field.sort}
-    return {field: Pseudonyms.queue if sort == "queue" else _named(sort) for field, sort in names.items()}
+def _each_named(sort: str) -> Rule:
+    return lambda names, values: tuple(names.name(sort, value) for value in values)
 
 
 def _alike(*kinds: type[Any], **rules: Rule) -> dict[type[Any], dict[str, Rule]]:
@@ -350,19 +350,14 @@ def _job_uids(names: Pseudonyms, uids: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(map(names.job_uid, uids))
 
 
-_UIDS = {"uid": keep, "resource_version": keep}
-_NAMESPACED = {"namespace": _named("namespace"), **_UIDS}
-_REQUEST = {"name": _named("request"), "job_uid": Pseudonyms.job_uid}
-
-#: The rules for all fields with text. Fields without text need none, and nested types have their own rules.
+#: The rules for fields with text, but for those that `rules_of` finds. Fields without text need none, and nested types
+#: have their own rules.
 RULES: dict[type[Any], dict[str, Rule]] = {
     k.EpochBegun: {"reason": keep, "cluster": _named("cluster")},
     k.WatchClaimed: {"watcher": _named("member"), "cluster": _named("cluster")},
     k.ListingEnded: {"resource_version": keep},
-    k.NodeSeen: {"name": _named("node"), **_UIDS},
     k.PodSeen: {
         "name": keep,  # replaced by `pod_seen` and `gone`
-        **_NAMESPACED,
         "node": _named("node"),
         "phase": word,
         "requests": keep,
@@ -373,7 +368,6 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     },
     k.JobSeen: {
         "name": _named("job"),
-        **_NAMESPACED,
         "uid": Pseudonyms.job_uid,
         "status_digest": keep,
         "user": _named("namespace"),
@@ -382,46 +376,29 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "created_by_groups": left_out,  # whoever knows the names of groups could find out which they are
     },
     fa.Fault: {"field": left_out, "value": left_out, "name": left_out, "limits": lambda *_: ()},
-    k.QuotaSeen: {"name": _named("quota"), **_NAMESPACED, "hard": keep, "used": keep},
-    k.PriorityClassSeen: {"name": _named("class"), **_UIDS},
-    k.LimitRangeSeen: {"name": _named("limits"), **_NAMESPACED},
-    k.RuntimeClassSeen: {"name": _named("runtime"), **_UIDS},
-    k.QueueSeen: {"name": Pseudonyms.queue, **_UIDS, "status_digest": keep},
     **volume_rules.RULES,
     **group_rules.rules(word, left_out),
-    k.ProvisioningSeen: {**_REQUEST, **_NAMESPACED, "class_name": word, "answer": keep, "message": left_out},
+    k.ProvisioningSeen: {"name": _named("request"), "class_name": word, "answer": keep, "message": left_out},
     NodesRequest: {"message": left_out},
-    k.NodesRequested: {"job_uid": Pseudonyms.job_uid, "class_name": word},
-    # The UID of kube-system identifies the cluster.
-    k.NamespaceSeen: {
-        "name": _named("namespace"),
-        **_UIDS,
-        "uid": _named("cluster"),
-        "labels": Pseudonyms.labels,
-        "queue": Pseudonyms.queue,
-    },
+    k.NodesRequested: {"class_name": word},
     qu.QueueSpec: {
-        **_of_fields(qu.QueueSpec),
         "guarantee": keep,
         "deserved": keep,
         "capability": keep,
         "queue_policy": keep,
     },
-    qu.NamespaceRule: {"names": lambda names, of: tuple(names.name("namespace", one) for one in of)},
+    qu.NamespaceRule: {"names": _each_named("namespace")},
     k.CycleTaken: {"config": keep},
-    k.Placed: {"job_uid": Pseudonyms.job_uid, "schedule_state": keep, "hosts": _job_uids},
+    k.Placed: {"schedule_state": keep, "hosts": _job_uids},
     k.Preempted: {"leaving": keep},
-    k.Reserved: {"job_uid": Pseudonyms.job_uid, "awaits": _job_uids, "outlived": _job_uids},
-    k.LimitKept: {"job_uid": Pseudonyms.job_uid, "awaits": _job_uids},
-    k.StartForecast: {"job_uid": Pseudonyms.job_uid},
-    f.Victim: {"job_uid": Pseudonyms.job_uid},
-    f.Spared: {"job_uid": Pseudonyms.job_uid},
+    k.Reserved: {"awaits": _job_uids, "outlived": _job_uids},
+    k.LimitKept: {"awaits": _job_uids},
     f.TakenBy: {"namespace": _named("namespace"), "name": _named("job"), "queue": Pseudonyms.queue},
-    k.Waits: {"job_uid": Pseudonyms.job_uid, "schedule_state": keep},
+    k.Waits: {"schedule_state": keep},
     f.LackOfNodes: {"group": _named("set"), "kept_by": _job_uids},
     f.BeyondLimit: {"kept_by": _job_uids},
     f.Objection: {"plugin": keep, "words": left_out},
-    k.StageDecided: {"job_uid": Pseudonyms.job_uid, "stage": keep, "reason": keep},
+    k.StageDecided: {"stage": keep, "reason": keep},
     **_alike(f.PodEnd, f.RefusedPods, f.PodsRefused, words=ending),
     **_alike(f.NodeLeft, f.FailedAgain, f.NodeLost, f.NodeClosed, node=_named("node")),
     **_alike(f.DeletedPods, f.LeaderGone, disruption=ending, node=_named("node")),
@@ -429,15 +406,14 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     **_alike(f.TooFew, f.WorkerEnded, f.WorkerAtLimit, worker_set=_named("set")),
     f.PodsNotReady: {"worker_set": _named("set"), "node": _named("node"), "words": ending},
     f.NoImage: {"worker_set": _named("set"), "words": ending},
-    f.OutOfReach: {"claim": _named("claim")},
+    f.OutOfReach: {"claim": _named("persistentvolumeclaim")},
     f.RestartLimit: {"of": _named("set")},
     f.AddressChanged: {"was": Pseudonyms.address, "now": Pseudonyms.address},
     f.FailedJob: {"job": _named("job")},
     f.AdoptedMessage: {"message": left_out},
     k.EndedWorker: {"pod_uid": keep, "how": keep},
-    k.WorkersReplaced: {"job_uid": Pseudonyms.job_uid},
-    k.PodsTried: {"job_uid": Pseudonyms.job_uid, "reason": word, "message": left_out},
-    k.EffectFailed: {"job_uid": Pseudonyms.job_uid, "effect": keep, "reason": word, "message": left_out},
+    k.PodsTried: {"reason": word, "message": left_out},
+    k.EffectFailed: {"effect": keep, "reason": word, "message": left_out},
     n.NodeFacts: {"allocatable": keep, "labels": Pseudonyms.labels},
     p.HostPort: {"protocol": keep, "address": Pseudonyms.address},
     p.PodTerm: {
@@ -451,7 +427,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "requests": keep,
         "node_selector": Pseudonyms.labels,
         "labels": Pseudonyms.labels,
-        "runtime_class": _named("runtime"),
+        "runtime_class": _named("runtimeclass"),
         "overhead": keep,
     },
     p.OwnNeeds: {"requests": keep, "node_selector": Pseudonyms.labels},
@@ -459,25 +435,24 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     p.DeclaredNeeds: {"requests": keep, "limits": keep, "overhead": keep},
     p.LimitDefaults: {"requests": keep, "limits": keep},
     p.RuntimeNeeds: {"overhead": keep, "node_selector": Pseudonyms.labels},
-    p.PodOwner: {"job_uid": Pseudonyms.job_uid, "group_name": _named("set")},
+    p.PodOwner: {"group_name": _named("set")},
     p.ContainerEnd: {"container": left_out, "reason": word, "message": left_out},
     p.Failure: {"worker_set": _named("set"), "node": _named("node")},
     j.PodGroup: {"name": _named("set"), "task": _named("set")},
     j.Topology: {"levels": lambda names, keys: tuple(map(names.key, keys))},
     f.LevelLack: {"key": Pseudonyms.key},
-    j.QuotaTraits: {"limits": keep, "priority_class": _named("class")},
+    j.QuotaTraits: {"limits": keep, "priority_class": _named("priorityclass")},
     q.QuotaScope: {
         "name": keep,
         "operator": keep,
-        "values": lambda names, of: tuple(names.name("class", v) for v in of),
+        "values": _each_named("priorityclass"),
     },
-    q.QuotaLack: {"quota": _named("quota"), "resource": keep, "queue": Pseudonyms.queue, "limit": keep},
+    q.QuotaLack: {"quota": _named("resourcequota"), "resource": keep, "queue": Pseudonyms.queue, "limit": keep},
     q.LimitName: {"queue": Pseudonyms.queue, "resource": keep, "limit": keep},
     j.JobSpec: {
         "queue_policy": keep,
         "pod_policy": keep,
-        "missing_runtimes": lambda names, classes: tuple([_named("runtime")(names, name) for name in classes]),
-        **_of_fields(j.JobSpec),
+        "missing_runtimes": _each_named("runtimeclass"),
         "image": _named("image"),
         "task_minimums": group_rules.tasks,
         "min_resources": keep,
@@ -508,7 +483,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     LeaderRecord: {"address": Pseudonyms.address, "kept": keep},
     SetRecord: {"kept": keep, "avoids": _keys("node")},
     JobTimes: {"turned": keep},
-    TakenRoom: {"nodes": lambda names, of: tuple(names.name("node", node) for node in of)},
+    TakenRoom: {"nodes": _each_named("node")},
     NodeImage: {"name": _named("node"), "uid": keep, "version": keep, "used": keep},
     Assumed: {"node": _named("node"), "requests": keep},
     DecayedImage: {"queue": Pseudonyms.queue, "sums": keep},
@@ -526,6 +501,32 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         **volume_rules.OF_STATES,
     },
 }
+
+#: Sort of name → the rule for a field that holds one, if it isn't that of all others.
+_OF_SORTS: dict[str, Rule] = {
+    "": keep, "queue": Pseudonyms.queue, "labels": Pseudonyms.labels, "job UID": Pseudonyms.job_uid,
+}  # fmt: skip
+
+
+@cache
+def rules_of(kind: type) -> dict[str, Rule]:
+    """The rules for the fields of a type: those of `RULES`, those that follow from what is declared beside its fields,
+    that for the UID of a job, and those of each object that is watched. The name of such an object is of the sort that
+    its kind is."""
+    hints, watched, sorts = get_type_hints(kind, include_extras=True), k.WATCHED.get(kind), {"job_uid": "job UID"}
+    if watched is not None:
+        sorts |= {"namespace": "namespace", "name": watched.value, "uid": "", "resource_version": ""}
+    found = {name: _of_sort(sort) for name, sort in sorts.items() if name in hints}
+    for name, hint in hints.items():
+        for extra in get_args(hint)[1:] if get_origin(hint) is Annotated else ():
+            if isinstance(extra, NameOf) or (isinstance(extra, ManifestField) and extra.sort):
+                found[name] = _of_sort(extra.sort, each=get_origin(get_args(hint)[0]) is tuple)
+    return found | RULES.get(kind, {})
+
+
+def _of_sort(sort: str, *, each: bool = False) -> Rule:
+    return _OF_SORTS.get(sort) or (_each_named(sort) if each else _named(sort))
+
 
 _SPECIAL: dict[type[Any], Rule] = {
     k.ObjectGone: Pseudonyms.gone,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from arranger.events import volumes as v
+from arranger.events.kinds import Watched
 from arranger.model import pod as p
 from arranger.model import volumes as vo
 from arranger.model.pod import ClaimLackKind
@@ -23,17 +24,18 @@ class VolumeNames(Protocol):
 
 Rule = Callable[[Any, Any], Any]
 
+_CLAIM, _VOLUME, _CLASS = Watched.CLAIM, Watched.VOLUME, Watched.STORAGE_CLASS
 #: Sort of name → prefix of its pseudonyms.
-SORTS = {"claim": "pvc", "volume": "pv", "storage class": "sc", "driver": "d", **device_rules.SORTS}
+SORTS = {_CLAIM: "pvc", _VOLUME: "pv", _CLASS: "sc", "driver": "d", **device_rules.SORTS}
 
 #: Why no node can have a pod with a claim, and the sort of the other name in that; reasons of nodes have the same.
 _OTHER_NAME = {
-    ClaimLackKind.LOST: "volume",
-    ClaimLackKind.BINDING: "volume",
-    ClaimLackKind.NO_VOLUME: "volume",
-    ClaimLackKind.UNBOUND: "storage class",
-    ClaimLackKind.NO_CLASS: "storage class",
-    ClaimLackKind.NO_PROVISIONER: "storage class",
+    ClaimLackKind.LOST: _VOLUME,
+    ClaimLackKind.BINDING: _VOLUME,
+    ClaimLackKind.NO_VOLUME: _VOLUME,
+    ClaimLackKind.UNBOUND: _CLASS,
+    ClaimLackKind.NO_CLASS: _CLASS,
+    ClaimLackKind.NO_PROVISIONER: _CLASS,
 }
 #: The reasons of nodes whose name is a claim's.
 OF_CLAIMS = frozenset(
@@ -45,20 +47,12 @@ OF_CLAIMS = frozenset(
 )
 
 
-def _keep(_: VolumeNames, value: Any) -> Any:
-    return value
-
-
 def _named(sort: str) -> Rule:
     return lambda names, value: names.name(sort, value)
 
 
-def _optional_class(names: VolumeNames, name: str | None) -> str | None:
-    return None if name is None else names.name("storage class", name)
-
-
 def _claims(names: VolumeNames, claims: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(sorted(names.name("claim", one) for one in claims))
+    return tuple(sorted(names.name(_CLAIM, one) for one in claims))
 
 
 def _driver(names: VolumeNames, driver: str) -> str:
@@ -74,12 +68,12 @@ def _attached(names: VolumeNames, volume: str) -> str:
     namespace, _, name = volume.partition("/")
     if not volume:
         return volume
-    return f"{names.name('namespace', namespace)}/{names.name('claim' if namespace else 'volume', name)}"
+    return f"{names.name('namespace', namespace)}/{names.name(_CLAIM if namespace else _VOLUME, name)}"
 
 
 def lack(names: VolumeNames, of: p.ClaimLack) -> p.ClaimLack:
     sort = _OTHER_NAME.get(of.kind)
-    return p.ClaimLack(of.kind, names.name("claim", of.claim), names.name(sort, of.name) if sort else of.name)
+    return p.ClaimLack(of.kind, names.name(_CLAIM, of.claim), names.name(sort, of.name) if sort else of.name)
 
 
 def claim_reason(names: VolumeNames, reason: Reason) -> tuple[str, str]:
@@ -89,36 +83,20 @@ def claim_reason(names: VolumeNames, reason: Reason) -> tuple[str, str]:
     if reason.kind == ReasonKind.VOLUME_LIMIT:
         return names.name("driver", reason.name), reason.of
     sort = _OTHER_NAME.get(ClaimLackKind(reason.kind.value)) if reason.kind.value in _LACKS else None
-    return names.name("claim", reason.name), names.name(sort, reason.of) if sort else reason.of
+    return names.name(_CLAIM, reason.name), names.name(sort, reason.of) if sort else reason.of
 
 
 _LACKS = frozenset(kind.value for kind in ClaimLackKind)
-_UIDS: dict[str, Rule] = {"uid": _keep, "resource_version": _keep}
 
 #: As `pseudonyms.RULES`.
 RULES: dict[type[Any], dict[str, Rule]] = {
-    v.ClaimSeen: {"name": _named("claim"), "namespace": _named("namespace"), **_UIDS},
-    v.VolumeSeen: {"name": _named("volume"), **_UIDS},
-    v.StorageClassSeen: {"name": _named("storage class"), **_UIDS},
-    v.CSINodeSeen: {"name": _named("node"), **_UIDS, "limits": _limits},
-    vo.ClaimFacts: {
-        "phase": _keep,
-        "volume": _named("volume"),
-        "storage_class": _optional_class,
-        "access_modes": _keep,
-        "selected_node": _named("node"),
-    },
-    vo.VolumeFacts: {
-        "zones": lambda names, labels: names.labels(labels),
-        "driver": _named("driver"),
-        "handle": _named("volume"),
-    },
+    v.CSINodeSeen: {"name": _named("node"), "limits": _limits},
     vo.ClassFacts: {"provisioner": _driver},
     p.PodRules: {"exclusive": _claims},
     p.Attachment: {"driver": _driver, "volume": _attached},
-    p.Ephemeral: {"name": _named("claim"), "storage_class": _optional_class},
+    p.Ephemeral: {"name": _named(_CLAIM), "storage_class": _named(_CLASS)},
     p.PodClaims: {"names": _claims, "devices": device_rules.entries, "templates": device_rules.templates},
-    p.Reach: {"claim": _named("claim"), "zones": lambda names, labels: names.labels(labels)},
+    p.Reach: {"claim": _named(_CLAIM), "zones": lambda names, labels: names.labels(labels)},
     **device_rules.RULES,
 }
 
@@ -127,7 +105,7 @@ def _selected(
     names: VolumeNames, of: tuple[tuple[tuple[str, str], int], ...]
 ) -> tuple[tuple[tuple[str, str], int], ...]:
     """When a node was selected for claims, by the namespace and the name of each."""
-    found = [((names.name("namespace", where), names.name("claim", name)), time_ms) for (where, name), time_ms in of]
+    found = [((names.name("namespace", where), names.name(_CLAIM, name)), time_ms) for (where, name), time_ms in of]
     return tuple(sorted(found))
 
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Collection, Hashable, Iterable, KeysView
 
 from arranger.events.facts import ShortageFacts
-from arranger.events.watched import Watched
+from arranger.events.kinds import Watched
 from arranger.model.config import CycleConfig
 from arranger.model.provisioning import Provisioning
 from arranger.projections.jobs.records import JobRecord
