@@ -25,6 +25,14 @@ from pathlib import Path
 KUBERNETES = "1.36.3"
 #: Older releases, of which only the API server is built: the oldest that Arranger works on, and one between.
 OLDER_KUBERNETES = ("1.30.14", "1.33.4")
+
+
+def release(version: str) -> tuple[int, int]:
+    """The release of a version: (1, 36) of "1.36.3"."""
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
+
+
 #: What to build: name of the binary, and its package.
 TARGETS = {
     "kubectl": "k8s.io/kubernetes/cmd/kubectl",

@@ -110,8 +110,13 @@ def kube_assets() -> Path:
     return folder
 
 
+def kubernetes_under_test(usual: str) -> str:
+    """The release that KUBERNETES_VERSION names, as `make test-kubernetes` does, else the usual one."""
+    return os.environ.get("KUBERNETES_VERSION") or usual
+
+
 def kube_apiserver(version: str) -> Path:
-    """The API server of this release, one of `OLDER_KUBERNETES` or the usual one. Raises `ServersUnavailable`."""
+    """The API server of this release: the usual one, or one that was built beside it. Raises `ServersUnavailable`."""
     path = (kube_assets() if version == KUBERNETES else cached_assets(version)) / "kube-apiserver"
     if not os.access(path, os.X_OK):
         raise ServersUnavailable(f"no {path}: run `python -m tests.servers --build`")

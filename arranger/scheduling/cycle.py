@@ -410,7 +410,7 @@ def _try_quorum(placer: Placer, job: JobRecord, room: Room) -> PlacementTry | No
     if room.surely_none(job, placer):
         return None
     room.reservations.begin(job)
-    if room.reservations.waits_for_own_pods(job):
+    if room.waits_for_own_pods(job):
         return None
     beyond_limit = room.limits.beyond(job)
     if beyond_limit is None and room.asked and room.in_vain(job, placer):

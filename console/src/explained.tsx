@@ -187,6 +187,7 @@ const TAKES_NONE: Record<string, string> = {
   NotReclaimable: "{jobs}: in queues that aren't reclaimable",
   Unusable: "{jobs}: in queues that don't exist or have a problem, until that is mended",
   Awaited: "the {reservations} for the end of {jobs}",
+  Returning: "{jobs}: {hosts} may take their room once pods of an earlier attempt have left",
   TooLittle: "what others may give isn't enough: {jobs}",
   Nobody: "no other job has what it lacks where its pods may run",
 };
@@ -219,7 +220,7 @@ function noRoom(one: NoRoom): string {
   const until = one.untilMs > 0 ? `, until ${clock(one.untilMs / 1000)} at the earliest` : "";
   const above = one.above ? `queue ${one.above}` : "its own queue";
   const wait = one.hosts.length === 1 ? `reservation of ${few(one.hosts)} waits` : `reservations of ${few(one.hosts)} wait`;
-  return (TAKES_NONE[one.kind] ?? one.kind).replace("{reservations}", wait).replace("{jobs}", few(one.jobs)).replace("{above}", above).replace("{of}", one.resources.join(" and ")) + until;
+  return (TAKES_NONE[one.kind] ?? one.kind).replace("{reservations}", wait).replace("{hosts}", few(one.hosts)).replace("{jobs}", few(one.jobs)).replace("{above}", above).replace("{of}", one.resources.join(" and ")) + until;
 }
 
 type QueueAmount = NonNullable<NonNullable<Explained["waiting"]>["inQueue"]>["amounts"][number];

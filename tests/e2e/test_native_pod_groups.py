@@ -1,4 +1,5 @@
-"""PodGroups of Kubernetes itself on a real API server that serves them, which needs a feature gate in 1.36."""
+"""PodGroups of Kubernetes itself on a real API server that serves them, which needs a feature gate: on the usual one,
+or on that of the release that KUBERNETES_VERSION names."""
 
 import contextlib
 import json
@@ -9,14 +10,19 @@ from typing import Any
 import pytest
 
 from arranger.sandbox.nodes import NodeTemplate
+from tests.build_servers import KUBERNETES, release
 from tests.conftest import _required
 from tests.e2e.harness import apply, arranger, await_stage, eventually, finish_jobs, fleet, job, kubelets
 from tests.e2e.test_every_pod import WAIT, pod, runs, scheduled, there
-from tests.servers import RealKube, RealRedis, real_kube, real_redis
+from tests.servers import RealKube, RealRedis, real_kube, real_redis, kubernetes_under_test
 
+RELEASE = kubernetes_under_test(KUBERNETES)
+#: 1.37 has other versions than 1.36.
+VERSION = "v1alpha2" if release(RELEASE) < (1, 37) else "v1beta1"
+CONDITION = "PodGroupScheduled" if VERSION == "v1alpha2" else "PodGroupInitiallyScheduled"
 SERVED = (
     "--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true",
-    "--runtime-config=scheduling.k8s.io/v1alpha2=true",
+    f"--runtime-config=scheduling.k8s.io/{VERSION}=true",
 )
 NAMES = ("a", "b", "c")
 
@@ -24,7 +30,7 @@ NAMES = ("a", "b", "c")
 @pytest.fixture(scope="module")
 def served() -> Iterator[RealKube]:
     """An API server with Kubernetes' own PodGroups."""
-    with _required(), real_kube(*SERVED) as kube:
+    with _required(), real_kube(*SERVED, version=RELEASE) as kube:
         kube.install_crd()
         yield kube
 
@@ -42,7 +48,7 @@ def redis(served: RealKube, tmp_path: Path) -> Iterator[RealRedis]:
 def gang(name: str, least: int, **spec: Any) -> dict[str, Any]:
     """A PodGroup that needs so many pods at once. Its policy can't be changed."""
     return {
-        "apiVersion": "scheduling.k8s.io/v1alpha2",
+        "apiVersion": f"scheduling.k8s.io/{VERSION}",
         "kind": "PodGroup",
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"schedulingPolicy": {"gang": {"minCount": least}}, **spec},
@@ -57,14 +63,14 @@ def test_a_gang_waits_whole_beside_a_job_and_runs_whole(served: RealKube, redis:
     await_stage(served, "Running", "ppo")
     apply(served, gang("train", 3))
     eventually("each waits for room", lambda: all("insufficient cpu" in scheduled(served, of)[2] for of in NAMES))
-    served.kubectl("wait", "--for=condition=PodGroupScheduled=False", "podgroup/train", *WAIT)
+    served.kubectl("wait", f"--for=condition={CONDITION}=False", "podgroup/train", *WAIT)
     reason = served.kubectl("get", "podgroup/train", "-o", "jsonpath={.status.conditions[*].reason}").stdout
     assert reason == "Unschedulable"
     assert not any("nodeName" in there(served, name)["spec"] for name in NAMES), "no part of it holds anything"
     finish_jobs(served, "ppo")
     served.kubectl("delete", "tyj", "ppo", *WAIT)
     runs(served, *NAMES)
-    served.kubectl("wait", "--for=condition=PodGroupScheduled", "podgroup/train", *WAIT)
+    served.kubectl("wait", f"--for=condition={CONDITION}", "podgroup/train", *WAIT)
     told = arranger("explain", "podgroup/train", "-o", "json", "--log", redis.url)
     standing = json.loads(told.stdout)["standing"]
     assert (standing["stage"], standing["pods_placed"], standing["min_workers"]) == ("Running", 3, 3), told.stderr

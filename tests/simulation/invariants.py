@@ -61,6 +61,7 @@ from tests.simulation.others import SCHEDULER, record_of_pod
 from tests.simulation.promises import Promises
 from tests.simulation.queue_rules import Limits, outdated_reason, unusable
 from tests.simulation.retaking import ROGUE, retaken
+from tests.simulation.returning import given_back
 from tests.simulation.submitter_rules import passed_by_submitters
 from tests.simulation.topologies import joins_nobody, scattered
 from tests.tyjob_schema import wrong_status
@@ -294,8 +295,9 @@ class Oracle:
             return None
         if cycle is None or cycle.base != entry.first - 1 or not entry.batch.writer.startswith("scheduler@"):
             return None
-        for uid, problem in room_rules.broken(self.state, cycle, entry.batch.events):
-            raise Violation(problem, job=uid)
+        for rule in (room_rules.broken, given_back):
+            for uid, problem in rule(self.state, cycle, entry.batch.events):
+                raise Violation(problem, job=uid)
         return snapshot.restore(snapshot.encode(self.state)) if takes_room else None
 
     def _check_decisions(

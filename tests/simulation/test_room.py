@@ -17,14 +17,18 @@ from arranger.scheduling.queues import known_jobs
 from arranger.scheduling.room.backfill import Backfill
 from arranger.scheduling.room.preemption import PreemptionSearch
 from arranger.scheduling.room.reservation_search import ReservationSearch
+from arranger.scheduling.room.returning import Returning
 from tests.simulation import room_rules
 from tests.simulation.conservation import needless
+from tests.simulation.returning import given_back
 from tests.simulation.room_record import TIMES, RoomRecord
 from tests.unit.test_kept_limits import at_its_limit, end
 from tests.unit.test_kept_limits import small as small_job
 from tests.unit.test_limits_of_hosts import behind
 from tests.unit.test_preemption import GPU, running, waiting, world
 from tests.unit.test_reservations_of_borrowers import beside_a_borrower, submit
+from tests.unit.test_room_of_returning_jobs import leaving as leaving_victim
+from tests.unit.test_room_of_returning_jobs import victims_in_a_row
 from tests.world import World, shape
 
 SURPLUS, PRIORITY, RECLAIM, GUEST, GUEST_SURPLUS = PreemptionKind
@@ -264,3 +268,29 @@ def test_that_a_limit_is_kept_for_a_job_that_lacks_room_by_now_and_has_none_rese
     behind_it = small_job(of, "behind it", preemptible=False)
     assert behind_it.waits.shortage.kept_by == (large.uid,)
     assert waits_without_need(of) == []
+
+
+def test_who_takes_room_that_a_job_takes_back_as_soon_as_its_own_pods_have_left_is_a_problem() -> None:
+    of, _, _ = leaving_victim()
+    waiting(of, "between", 4, priority=3)
+    with mock.patch.object(Returning, "before", lambda *_: iter(())):
+        cycle, *events = take_cycle(of.state, of.config, of.now_ms)
+        assert isinstance(cycle, k.CycleTaken)
+        [(uid, problem)] = given_back(of.state, cycle, [cycle, *events])
+    assert uid == "uid-between" and problem == "takes room that victim takes as soon as its own pods have left"
+
+
+def test_who_takes_room_that_a_victim_of_the_same_cycle_takes_back_is_a_problem() -> None:
+    of = victims_in_a_row()
+    with mock.patch.object(Returning, "before", lambda *_: iter(())):
+        cycle, *events = take_cycle(of.state, of.config, of.now_ms)
+        assert isinstance(cycle, k.CycleTaken)
+        assert [uid for uid, _ in given_back(of.state, cycle, [cycle, *events])] == ["uid-between"]
+
+
+def test_who_keeps_what_it_takes_while_others_own_pods_leave_is_none() -> None:
+    of, _, _ = leaving_victim()
+    waiting(of, "behind", 4, priority=5)
+    cycle, *events = take_cycle(of.state, of.config, of.now_ms)
+    assert isinstance(cycle, k.CycleTaken) and any(isinstance(event, k.Preempted) for event in events)
+    assert not list(given_back(of.state, cycle, [cycle, *events]))

@@ -245,7 +245,8 @@ def takes_none_text(one: TakesNone, time: _Time) -> str:
     who = _who(one.jobs)
     above = f"queue {one.above}" if one.above else "its own queue"
     until, of = time(one.until_ms) if one.until_ms else "", " and ".join(one.resources)
-    return _TAKES_NONE[one.kind].format(who=who, until=until, above=above, of=of, hosts=_reservations_of(one.hosts))
+    first, hosts = _who(one.hosts), _reservations_of(one.hosts)
+    return _TAKES_NONE[one.kind].format(who=who, until=until, above=above, of=of, first=first, hosts=hosts)
 
 
 def _reservations_of(hosts: Collection[str]) -> str:
@@ -290,6 +291,7 @@ _TAKES_NONE = {
     NoRoomKind.NOT_RECLAIMABLE: "in queues that aren't reclaimable: {who}",
     NoRoomKind.UNUSABLE: "in queues that don't exist or have a problem, until that is mended: {who}",
     NoRoomKind.AWAITED: "the {hosts} for the end of {who}",
+    NoRoomKind.RETURNING: "{first} may take their room once pods of an earlier attempt have left: {who}",
     NoRoomKind.TOO_LITTLE: "what others may give isn't enough: {who}",
     NoRoomKind.NOBODY: "no other job has what it lacks where its pods may run",
     NoRoomKind.REFUSED: "the API server refuses a pod of it in a dry run, which is repeated now and then",

@@ -12,6 +12,7 @@ from arranger.scheduling.room.backfill import Backfill
 from arranger.scheduling.room.kept_limits import KeptLimits
 from arranger.scheduling.room.preemption import PreemptionSearch
 from arranger.scheduling.room.reservations import Reservations
+from arranger.scheduling.room.returning import Returning
 from arranger.scheduling.room.too_large import TooLarge
 from arranger.scheduling.search.placer import Placer
 
@@ -24,6 +25,7 @@ class Room(NamedTuple):
     reservations: Reservations
     backfill: Backfill
     limits: KeptLimits
+    returning: Returning
     too_large: TooLarge | None = None
     #: Only what this job (UID) gets is asked: those that surely get nothing have no turn; empty for what all get.
     asked: str = ""
@@ -35,15 +37,22 @@ class Room(NamedTuple):
         reservations = Reservations(state, placer, jobs, share_rules=preemption, sought=sought)
         backfill = Backfill(state, placer, reservations)
         limits = KeptLimits(state, placer, jobs, reservations=reservations, backfill=backfill)
-        return Room(state, preemption, reservations, backfill, limits)
+        return Room(state, preemption, reservations, backfill, limits, Returning(state, placer, preemption, jobs))
+
+    def waits_for_own_pods(self, job: JobRecord) -> bool:
+        """As `Reservations.waits_for_own_pods`. If nothing is reserved for it, it comes back for room of others."""
+        waits = self.reservations.waits_for_own_pods(job)
+        if waits:
+            self.returning.had_turn(job, has_room=job.uid in self.reservations.held)
+        return waits
 
     def make_room(self, tried: PlacementTry) -> PlacementTry | None:
         """From the guests of the job, or else as `PreemptionSearch.make_room`, without the jobs for whose ends a
-        reservation waits."""
+        reservation waits. Nobody but guests gives any to a job behind one that comes back for it."""
         found = self.preemption.ask_guests(tried)
         if found is not None:
             return found
-        if not self._may_take(tried.job):
+        if not self._may_take(tried.job) or self._is_left(tried.job):
             return None
         found = self.backfill.beside_borrowers(tried, self.preemption.make_room)
         return found or self.backfill.among_guests(tried, self.preemption.make_room)
@@ -51,7 +60,7 @@ class Room(NamedTuple):
     def beside_limits(self, barred: PlacementTry) -> PlacementTry | None:
         """The quorum of a job that may not use a limit which is kept for another, where others leave it as much of that
         and its room, and it comes first by that; None if they don't."""
-        if not self._may_take(barred.job):
+        if not self._may_take(barred.job) or self._is_left(barred.job):
             return None
         with self.limits.closed(barred.job) as queues:
 
@@ -61,6 +70,10 @@ class Room(NamedTuple):
                 return self.preemption.make_room(tried, kept, (*beside, *queues))
 
             return self.backfill.beside_borrowers(barred, make_room) if queues else None
+
+    def _is_left(self, job: JobRecord) -> bool:
+        """Whether a job leaves what others have to one that comes back for it."""
+        return next(self.returning.before(job), None) is not None
 
     def _may_take(self, job: JobRecord) -> bool:
         """Whether a job may take room from anybody, found quickly."""

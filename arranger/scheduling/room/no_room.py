@@ -47,9 +47,10 @@ class NoRoomKind(StrEnum):
     (JUST_TOOK); and of other queues: with the quorum, its own queue or one above it would be above its share, those
     aren't above theirs, they aren't reclaimable, or they don't exist or have a problem (UNUSABLE); of a queue with
     others below it, its own jobs would be above their part of its share (OWN_ABOVE_SHARE), or aren't above it
-    (OWN_WITHIN_SHARE). AWAITED: the reservations of jobs before it wait for their end. TOO_LITTLE: all that others may
-    give isn't enough. NOBODY: no job with some of what it lacks runs there. IN_VAIN: the job took room and didn't
-    start. REFUSED: the API server refused a pod of it in a dry run.
+    (OWN_WITHIN_SHARE). AWAITED: the reservations of jobs before it wait for their end. RETURNING: jobs before it may
+    take that as soon as their own pods have left. TOO_LITTLE: all that others may give isn't enough. NOBODY: no job
+    with some of what it lacks runs there. IN_VAIN: the job took room and didn't start. REFUSED: the API server refused
+    a pod of it in a dry run.
     """
 
     OFF = "Off"
@@ -74,6 +75,7 @@ class NoRoomKind(StrEnum):
     NOT_RECLAIMABLE = "NotReclaimable"
     UNUSABLE = "Unusable"
     AWAITED = "Awaited"
+    RETURNING = "Returning"
     TOO_LITTLE = "TooLittle"
     NOBODY = "Nobody"
     IN_VAIN = "InVain"
@@ -84,7 +86,7 @@ class NoRoom(msgspec.Struct, frozen=True):
     """One reason, with the UIDs of the jobs that it is about. `until_ms` is when the first of them has run for long
     enough, in milliseconds since 1970; 0 for other kinds. `above` is the queue that would be above its share, if that
     isn't the quorum's own but one above it, and `resources` are those of which it would be. `hosts` are the jobs (UIDs)
-    whose reservations wait for the end of all of these."""
+    whose reservations wait for the end of all of these, or that come back for room."""
 
     kind: NoRoomKind
     jobs: tuple[str, ...] = ()
@@ -148,11 +150,12 @@ def why_no_room(
     line, awaited = _line(candidates, room, job, asked), _awaited(state, job, room, config)
     found: dict[tuple[NoRoomKind, str, tuple[str, ...]], dict[str, int]] = {}
     kinds = list(_kinds(state, job, config, rules, line, candidates=candidates, awaited=awaited, time_ms=time_ms))
-    for uid, kind, until_ms in _within(state, lacks, kinds):
+    kinds, returning = _left(state, job, room, _within(state, lacks, kinds))
+    for uid, kind, until_ms in kinds:
         of = state.jobs[uid]
         if there is not None and (there.isdisjoint(of.placements.values()) or not _has_some(of, short)):
             continue
-        hosts = _hosts(awaited, uid, kind)
+        hosts = _hosts(awaited, returning, uid, kind)
         found.setdefault((kind, _above(state, job, of, line, kind), hosts), {})[uid] = until_ms
     if not found and lacks is None:
         return (NoRoom(NoRoomKind.NOBODY),)
@@ -186,14 +189,31 @@ def _within(state: State, lacks: QuotaLack | None, kinds: list[_Kind]) -> list[_
     return kinds if any(kind == NoRoomKind.TOO_LITTLE for _, kind, _ in counted) else counted
 
 
+def _left(state: State, job: JobRecord, room: Room, kinds: list[_Kind]) -> tuple[list[_Kind], tuple[str, ...]]:
+    """The same, where what jobs might give but for that is left to others that come back for room, and these (UIDs)."""
+    returning = tuple(other.uid for other in room.returning.before(job))
+    if not returning:
+        return kinds, ()
+    found = list[_Kind]()
+    for uid, kind, until_ms in kinds:
+        is_left = kind == NoRoomKind.TOO_LITTLE and job.uid not in state.jobs[uid].slots.hosts
+        found.append((uid, NoRoomKind.RETURNING if is_left else kind, until_ms))
+    return found, returning
+
+
 def _above(state: State, job: JobRecord, of: JobRecord, line: ShareLine, kind: NoRoomKind) -> str:
     """The queue above the job's own that would be above its share, if that is why another job gives it no room."""
     above = line.first_above(queue_of(state, of)) if kind == NoRoomKind.ABOVE_SHARE else ""
     return above if above != queue_of(state, job) else ""
 
 
-def _hosts(awaited: Mapping[str, tuple[str, ...]], uid: str, kind: NoRoomKind) -> tuple[str, ...]:
-    """The jobs whose reservations wait for the end of another one, if that is why it gives no room."""
+def _hosts(
+    awaited: Mapping[str, tuple[str, ...]], returning: tuple[str, ...], uid: str, kind: NoRoomKind
+) -> tuple[str, ...]:
+    """The jobs whose reservations wait for the end of another one, or to which its room is left, if that is why it
+    gives none."""
+    if kind == NoRoomKind.RETURNING:
+        return returning
     return awaited[uid] if kind == NoRoomKind.AWAITED else ()
 
 
@@ -253,7 +273,7 @@ def _none_of(rules: Preemption | None) -> bool:
 
 
 def _rank(kind: NoRoomKind) -> int:
-    return list(NoRoomKind).index(kind) if kind != NoRoomKind.TOO_LITTLE else -1
+    return list(NoRoomKind).index(kind) if kind not in (NoRoomKind.TOO_LITTLE, NoRoomKind.RETURNING) else -1
 
 
 def _kinds(

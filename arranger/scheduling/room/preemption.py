@@ -142,6 +142,8 @@ class PreemptionSearch:
         self._placed: dict[str, None] = {}
         #: UID → jobs that gave room in this cycle. They get none in it.
         self.victims: dict[str, None] = {}
+        #: Those of them that gave all of theirs.
+        self.displaced: dict[str, JobRecord] = {}
         #: The room that they leave. Their queues don't count it any more.
         self._left: list[Vacated] = []
         #: Their pods, which hold it until then.
@@ -188,6 +190,10 @@ class PreemptionSearch:
         of_queue = use.setdefault(queue_of(self._state, job), {})
         for resource, amount in amounts.items():
             of_queue[resource] = of_queue.get(resource, 0) + amount * sign
+
+    def standing_of(self, job: JobRecord) -> tuple[int, str]:
+        """The priority of a job that counts in its queue, and the queue."""
+        return self._candidates.standing_of(job)
 
     def may_make_room(self, job: JobRecord) -> bool:
         """Whether a job may take room from anybody, found quickly."""
@@ -684,6 +690,8 @@ class PreemptionSearch:
         self._left += [self._vacating.of_pods(pods), self._vacating.of_job(victim, empty, whole=False)._replace(use=())]
         self._departing += pods
         self.victims[victim.uid] = None
+        if unit.candidate.kind.whole:
+            self.displaced[victim.uid] = victim
         amounts = sum_of(victim, unit.slots)
         self._add(self._counted, victim, amounts, -1)
         self._candidates.submitters.count(victim, amounts, -1)
