@@ -25,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # process. Each costs the processor time of an API server and of finding all tests: six keep two processors busy.
 WORKERS ?= 6
 
-.PHONY: demo console replay pictures test test-all soak test-quick sim trial fuzz history check lock image chart board bench bench-compare format clean
+.PHONY: demo console replay pictures test test-all test-kubernetes soak test-quick sim trial fuzz history check lock image chart board bench bench-compare format clean
 
 LOCKED = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command "make lock" $(LOCK_ARGS)
@@ -68,6 +68,12 @@ test-all: $(VENV)/.dev ## all that a change needs: checks, every test, and the q
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory bench-compare NAMES=
+
+test-kubernetes: $(VENV)/.dev ## what may differ between releases, on the API server of one: make test-kubernetes VERSION=1.37.2
+	@test -n "$(VERSION)" || { echo "name the release: make test-kubernetes VERSION=1.37.2" >&2; exit 2; }
+	@$(BIN)/python -m tests.servers --kubernetes $(VERSION)
+	KUBERNETES_VERSION=$(VERSION) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile \
+		tests/e2e/test_kubernetes_versions.py tests/e2e/test_native_pod_groups.py $(PYTEST_ARGS)
 
 soak: $(VENV)/.dev ## every test with ten times the seeds, jobs and examples: about an hour, before a release
 	@SOAK=1 $(MAKE) --no-print-directory test

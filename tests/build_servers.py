@@ -119,8 +119,8 @@ def build() -> Path:
     )
 
 
-def build_older(version: str) -> Path:
-    """Build the API server of an older Kubernetes if it is missing and return its folder. Raises `BuildFailed`."""
+def build_apiserver(version: str) -> Path:
+    """Build the API server of another Kubernetes if it is missing and return its folder. Raises `BuildFailed`."""
     what = f"kube-apiserver {version}: 2 to 10 minutes, 4 GB meanwhile"
     write_module = partial(_write_module, version, _API_SERVER)
     return _built(cached_assets(version), _API_SERVER, write_module, _linker_flags(version), what)

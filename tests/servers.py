@@ -41,10 +41,10 @@ from tests.build_servers import (
     OLDER_KUBERNETES,
     BuildFailed,
     build,
+    build_apiserver,
     build_claim_controller,
     build_helm,
     build_job_controller,
-    build_older,
     build_oracle,
     build_prometheus,
     build_scheduler,
@@ -828,8 +828,13 @@ def main() -> int:
     """Build the binaries of the real API server into the user's cache (`--build`), or say where they are."""
     parser = argparse.ArgumentParser(prog="python -m tests.servers", description=main.__doc__)
     parser.add_argument("--build", action="store_true", help="build what is missing (minutes, gigabytes meanwhile)")
+    parser.add_argument("--kubernetes", metavar="VERSION", help="build the API server of another release")
     arguments = parser.parse_args()
     try:
+        if arguments.kubernetes:
+            build_apiserver(arguments.kubernetes)
+            print(f"API server {arguments.kubernetes} for tests: {kube_apiserver(arguments.kubernetes)}")
+            return 0
         if arguments.build and "KUBEBUILDER_ASSETS" not in os.environ:
             build()
         if arguments.build:
@@ -841,7 +846,7 @@ def main() -> int:
         print(f"API server for tests: {kube_assets()}")
         for version in OLDER_KUBERNETES:
             if arguments.build:
-                build_older(version)
+                build_apiserver(version)
             print(f"API server {version} for tests: {kube_apiserver(version)}")
         if arguments.build:
             build_oracle()

@@ -14,7 +14,7 @@ from tests.build_servers import KUBERNETES, release
 from tests.conftest import _required
 from tests.e2e.harness import apply, arranger, await_stage, eventually, finish_jobs, fleet, job, kubelets
 from tests.e2e.test_every_pod import WAIT, pod, runs, scheduled, there
-from tests.servers import RealKube, RealRedis, real_kube, real_redis, kubernetes_under_test
+from tests.servers import RealKube, RealRedis, kubernetes_under_test, real_kube, real_redis
 
 RELEASE = kubernetes_under_test(KUBERNETES)
 #: 1.37 has other versions than 1.36.
