@@ -9,7 +9,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.facts import PodsStayed
 from arranger.lifecycle.due import due_ms
-from arranger.model.job import Stage
+from arranger.model.job import PlacedPods, Stage
 from arranger.model.pod import PodTimes
 from arranger.model.stages import StageReason
 from arranger.projections.jobs.records import JobRecord
@@ -148,12 +148,19 @@ def test_the_time_to_wait_begins_when_the_room_is_kept_no_longer() -> None:
 
 
 def test_nobody_else_counts_on_the_same_room() -> None:
-    of, _, _ = uncordoned()
-    gang(of, "next", 1, of_queue="product", priority=9)
-    for _ in range(2):
-        decision = preempted(of)
-        assert decision is None or "n5" not in {pods.node for pods in decision.placed.pods}
-    assert not of.state.jobs["uid-next"].placements or of.state.jobs["uid-next"].awaits_room
+    """Neither a cycle nor a verdict on the decision of another one."""
+    of, prod, decision = uncordoned()
+    other = gang(of, "next", 1, of_queue="product", priority=4)
+    assert preempted(of) is None and not other.placements
+    n5 = (PlacedPods("n5", 1, ((0, 0),)),)
+    placed = msgspec.structs.replace(
+        decision.placed, job_uid=other.uid, based_on=other.version, attempt=other.attempt, pods=n5
+    )
+    taken = k.CycleTaken(of.state.offset, of.now_ms, of.config, 0)
+    of.say(taken, msgspec.structs.replace(decision, placed=placed, victims=(), spared=()))
+    verdict = of.verdict("Preempted")
+    assert not verdict.accepted and "n5 lacks" in verdict.reason
+    assert not other.placements and set(prod.placements.values()) == {"n4", "n5"}
 
 
 def test_kept_room_that_is_enough_is_waited_for() -> None:
