@@ -10,6 +10,7 @@ from arranger.lifecycle.replacements import barred, spot_of
 from arranger.model.job import Stage
 from arranger.model.stages import StageReason as R
 from arranger.projections.cluster.nodes import Amounts
+from arranger.projections.derived.awaited_room import assumed_on
 from arranger.projections.jobs.records import JobRecord, holds, requests_of
 from arranger.projections.state import State
 from arranger.projections.verdicts.preemption import leaves
@@ -24,6 +25,15 @@ def awaited_until_ms(job: JobRecord) -> int | None:
     if job.stage not in (Stage.PENDING, Stage.RESCHEDULING) or not job.placements:
         return None
     return job.slots.room.until_ms if job.slots.room is not None else job.times.scheduled_ms + _ADOPTED_MS
+
+
+def next_free_ms(state: State, job: JobRecord, time_ms: int) -> int | None:
+    """When the next pod that may still come to the nodes of such a job doesn't count any more, in milliseconds since
+    1970; None if there is none. No entry says so in a quiet log."""
+    if not job.awaits_room or not state.assumed:
+        return None
+    kept = assumed_on(state, frozenset(job.placements.values()))
+    return min((of.until_ms for of in kept if of.until_ms > time_ms), default=None)
 
 
 def room_is_free(state: State, job: JobRecord, time_ms: int) -> bool:

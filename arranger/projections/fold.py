@@ -51,9 +51,9 @@ def apply_entry(state: State, entry: Entry, changes: Changes) -> None:
         raise ValueError(f"entry {entry.first}-{entry.last} doesn't follow offset {state.offset}")
     fold = _Fold(state, changes, max(state.time_ms, entry.batch.time_ms))
     state.queue_use.time_ms = fold.time_ms
+    apply, offset, changes_before = _APPLY, entry.first, state.nodes.changes
     if state.assumed:
         forget_assumed(state, list(state.assumed_until(fold.time_ms)), changes)
-    apply, offset, changes_before = _APPLY, entry.first, state.nodes.changes
     for event in entry.batch.events:
         apply[type(event)](fold, offset, event)
         offset += 1

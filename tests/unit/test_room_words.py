@@ -1,10 +1,11 @@
-"""What explain says of room that is kept, once its time has come."""
+"""What explain says of room that is kept, once its time has come, and of room that was given to others."""
 
 import msgspec
 
-from arranger.replay.explain.room_words import start_rows, waiting_rows
+from arranger.replay.explain.room_words import room_rows, start_rows, waiting_rows
 from arranger.replay.explain.taken_room import KeptFor, KeptReservation, LimitForIt
 from tests.unit.replay_worlds import explained
+from tests.unit.test_preemption import preempted, running, waiting, world
 from tests.unit.test_remedies_of_reservations import waiting_for_an_endless_job
 
 
@@ -40,3 +41,18 @@ def test_a_start_that_has_passed_is_not_said_to_come() -> None:
         ": n1",
         f"default/first; enough was expected to be left at {now_ms}, after the end of default/runs",
     ]
+
+
+def test_a_gang_that_is_lost_for_one_gpu_is_told_that_its_queue_was_above_its_share() -> None:
+    """Nobody else could give that GPU: the others keep within their shares."""
+    of = world(nodes=4, gpus=8)
+    of.queue("own", deserved=(("nvidia.com/gpu", 23),))
+    of.queue("other", deserved=(("nvidia.com/gpu", 9),))
+    running(of, "gang", 24, of_queue="own")
+    running(of, "small", 8, of_queue="other")
+    waiting(of, "one", 1, of_queue="other")
+    decision = preempted(of)
+    assert decision is not None
+    assert [victim.job_uid for victim in decision.victims] == ["uid-gang"]
+    [told] = [text for name, text in room_rows(explained(of.entries, "gang"), str) if name == "gave room"]
+    assert "whose queue other is below its share, while its own queue was above, by however little: jobs aren't" in told

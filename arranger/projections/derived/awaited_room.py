@@ -7,7 +7,7 @@ others didn't leave its nodes in time, it is enough that a pod leaves one of the
 others didn't leave in time, it may take room once more. Free room is open to it all the time.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping
 
 import msgspec
 
@@ -18,7 +18,7 @@ from arranger.model.stages import StageReason
 from arranger.projections.cluster.nodes import Amounts, Requests
 from arranger.projections.jobs.parts import Pardon, TakenRoom
 from arranger.projections.jobs.records import JobRecord, requests_of
-from arranger.projections.state import Changes, State
+from arranger.projections.state import Assumed, Changes, State
 
 #: Somebody asked for it, so the next start is a new one.
 _ASKED_FOR = (StageReason.SUSPENDED, StageReason.RESUMED)
@@ -44,6 +44,12 @@ def awaited_on(state: State, node: str) -> Mapping[str, Amounts]:
                 amounts = state.nodes.vector(requests_of(job, slot))
                 found[node] = found[node] + amounts if node in found else amounts
     return found
+
+
+def assumed_on(state: State, nodes: Container[str]) -> Iterator[Assumed]:
+    """The pods that may still come to these nodes. Who takes room there from others counts on the room that is kept for
+    them, as on that of pods that leave: both become free within a known time."""
+    return (pod for pod in state.assumed.values() if pod.node in nodes)
 
 
 def overbooked(state: State, node: str, requests: Requests) -> bool:

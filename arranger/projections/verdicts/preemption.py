@@ -11,7 +11,7 @@ from arranger.events.kinds import PodSeen, Preempted
 from arranger.model.job import CleanPodPolicy, Stage
 from arranger.model.pod import PodOwner
 from arranger.projections.cluster.nodes import Amounts, Requests
-from arranger.projections.derived.awaited_room import took_in_vain
+from arranger.projections.derived.awaited_room import assumed_on, took_in_vain
 from arranger.projections.derived.queue_counts import queue_of, sum_of
 from arranger.projections.derived.queue_membership import counted_priority
 from arranger.projections.jobs.records import JobRecord, expand, holds, is_quorum, requests_of
@@ -150,7 +150,10 @@ def freed_by(state: State, event: Preempted) -> Freed:
 
 
 def _leaving(state: State, event: Preempted) -> Iterator[tuple[str, Requests]]:
-    """The nodes and requests of all pods that leave."""
+    """The nodes and requests of all pods that leave, and of those that may still come to the nodes of the quorum: their
+    room is kept for them for some seconds at most."""
+    for pod in assumed_on(state, {pods.node for pods in event.placed.pods}):
+        yield pod.node, pod.requests
     for uid in event.leaving:
         yield state.pods[uid].node, state.pods[uid].requests
     for victim in event.victims:

@@ -114,7 +114,8 @@ def _given(given: Giving, now_ms: int, time: _Time) -> str:
     if given.guest:
         why = "whose guest it was"
     elif given.reclaimed:
-        why = f"whose queue {given.to_queue} is below its share"
+        why = f"whose queue {given.to_queue} is below its share, while its own queue was above"
+        why += ", by however little: jobs aren't divided" if given.whole else ""
     parts = [f"{what} to {given.to}, {why}", f"{gpu_time(given.lost_ms)} of work lost", "no restart counts"]
     if given.whole and given.again_ms:
         parts.append(f"it had nodes again {duration(given.again_ms - given.time_ms)} later")

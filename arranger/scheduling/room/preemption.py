@@ -5,7 +5,8 @@ quorum fits, and then whoever turns out not to be needed is spared, those first 
 So no smaller part of the victims would do. A few other sets are compared with it. The quorum is placed on the nodes as
 the victims leave them, by the same policies and rules as any other. If it fits once those have left who leave anyway,
 nobody gives room: it waits for them. These are pods that are being deleted, those of jobs that end or are suspended,
-and those of jobs that gave room earlier in the cycle.
+and those of jobs that gave room earlier in the cycle. Pods that may still come, and whose room is kept meanwhile, count
+as such too (decision 14).
 """
 
 import math
@@ -21,7 +22,7 @@ from arranger.events.kinds import Placed, PodSeen, Preempted
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.quota import LEFT_BY_JOBS
 from arranger.projections.cluster.nodes import Amounts as Rooms
-from arranger.projections.derived.awaited_room import untried
+from arranger.projections.derived.awaited_room import assumed_on, untried
 from arranger.projections.derived.queue_counts import least_requested, queue_of, sum_by_group, sum_of
 from arranger.projections.folding.slots import may_come
 from arranger.projections.jobs.parts import SlotKey
@@ -76,8 +77,10 @@ class LeavingAnyway:
 
     @cached_property
     def gone(self) -> list[Vacated]:
-        """What those leave, which is there for everybody."""
-        return [self._vacating.of_pods(self._vacating.leaving), *self._left]
+        """What those leave, which is there for everybody, and what is kept for pods that may still come: its end is
+        known, and is sooner than that of most grace periods."""
+        vacating = self._vacating
+        return [vacating.of_pods(vacating.leaving), *vacating.of_assumed(), *self._left]
 
     @cached_property
     def ending(self) -> list[Vacated]:
@@ -85,7 +88,7 @@ class LeavingAnyway:
         leave that are being deleted."""
         vacating = self._vacating
         deleted = vacating.of_pods(vacating.deleted([*vacating.leaving, *self._departing]))
-        return [*map(vacating.of_whole, vacating.ending), *vacating.of_assumed(), deleted]
+        return [*map(vacating.of_whole, vacating.ending), deleted]
 
     @cached_property
     def soon(self) -> list[Vacated]:
@@ -728,7 +731,8 @@ class PreemptionSearch:
         needed = [pod for pod in pods if pod.node in nodes]
         begun = [unit for unit in outcome.victims if not unit.candidate.job.awaits_room]  # others have no pods to leave
         slots = [(unit.candidate.job, slot) for unit in begun for slot in unit.slots]
-        until_ms = self._time_ms + grace_ms(self._state, slots, needed) + self._bound_ms
+        left_ms = self._time_ms + grace_ms(self._state, slots, needed)
+        until_ms = max([left_ms, *(of.until_ms for of in assumed_on(self._state, nodes))]) + self._bound_ms
         uids = tuple(pod.uid for pod in needed)
         return Preempted(placed, self._victims_of(outcome), self._spared(outcome), uids, until_ms)
 
