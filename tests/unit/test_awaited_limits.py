@@ -128,3 +128,17 @@ def test_who_is_in_the_way_from_other_nodes_is_awaited(ends_s: tuple[int | None,
     assert set(decided.awaits) == {job.uid for job in there}
     last_s = max(end_s or 0 for end_s in ends_s) if None not in ends_s else 0
     assert decided.start_ms == (there[0].began_ms + last_s * 1000 if last_s else 0)
+
+
+@pytest.mark.parametrize("own_s", [None, 300])
+def test_a_limit_that_any_queue_leaves_is_enough_once_the_first_of_them_has_ended(own_s: int | None) -> None:
+    """Nodes have room, but it is guaranteed to another queue; a job of a third queue ends before those of the own."""
+    of = world(nodes=5)
+    of.queue("third")
+    running(of, "d1", 8, own_s)
+    running(of, "d2", 8, own_s)
+    third = running(of, "t1", 8, 40, "third")
+    waits = of.job("waits", leader=shape(cpu=1, gpus=8), created=of.now_ms)
+    of.settle()
+    kept = of.state.kept_limits[waits.uid].decided
+    assert (kept.awaits, kept.start_ms) == ((third.uid,), third.began_ms + 40_000)
