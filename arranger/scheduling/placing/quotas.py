@@ -22,6 +22,7 @@ from arranger.projections.queues.use import JOBS, non_preemptible_amounts
 from arranger.projections.state import State
 from arranger.scheduling.placing.needs import pods_of, quorum_needs
 from arranger.scheduling.policies.base import PodPolicy
+from arranger.scheduling.queues.fair_shares import ROOT
 from arranger.scheduling.queues.limits import QueueAccount, QueueLimits, QueueRoom
 
 #: Group → pods of it.
@@ -255,6 +256,12 @@ class Quotas:
     def of_guarantees(self, lack: QuotaLack) -> bool:
         """Whether guarantees keep what lacks, and it is to be asked whether nodes have it at all."""
         return lack.limit == LimitKind.GUARANTEES
+
+    def lending(self, lack: QuotaLack) -> set[str]:
+        """The queues whose jobs leave some of what lacks as they end, although they share no other limit with the job
+        that lacks it; none if it isn't what all guarantees leave of the nodes."""
+        of_all = self._room is not None and self.of_guarantees(lack) and lack.queue == ROOT
+        return self._room.lending(lack.resource) if self._room is not None and of_all else set()
 
     @contextmanager
     def without_guarantees(self) -> Iterator[None]:

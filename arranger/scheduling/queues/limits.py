@@ -173,6 +173,11 @@ class _Resource:
                 least = min(least, slack + max(most - held, 0))
         return min(least, slack + max(self._total - inside[_ROOT], 0)) if inside else least
 
+    def exceeds_guarantee(self, at: int) -> bool:
+        """Whether a queue holds more than is guaranteed to it; where nothing is, it may."""
+        promised = self._promised[at]
+        return not promised or max(self._used[at], self._inside[at] if self._inside else 0) > promised
+
     def limits(self, at: int) -> Iterator[_Limit]:
         """Every limit from a queue to the root."""
         slack, names, kept = 0, self._limits.names, bool(self._inside) and not self.lends
@@ -256,6 +261,18 @@ class QueueRoom:
         """Everything that limits how much of a resource the jobs of a queue get, from the queue to the root."""
         of = self._resources.get(resource)
         return of.limits(self._limits.at.get(name, _ROOT)) if of is not None else iter(())
+
+    def lending(self, resource: str) -> set[str]:
+        """The queues whose jobs leave some of a resource to all others as they end: each queue directly below the root
+        that holds more than is guaranteed to it, with those below it."""
+        of, limits, found = self._resources.get(resource), self._limits, set[str]()
+        if of is None:
+            return found
+        for at, name in enumerate(limits.names[:_ROOT]):
+            above = limits.parents[at]
+            if limits.names[above] in found or (above == _ROOT and of.exceeds_guarantee(at)):
+                found.add(name)
+        return found
 
     def left_of(self, limit: LimitName) -> int:
         """What one limit of a queue leaves: maybe less than 0."""

@@ -283,10 +283,12 @@ class KeptLimits:
 
     def _enough(self, host: _Host) -> _Start | None:
         """When a limit is enough for a host that waits for nothing else, as others end; None if it never is. Jobs of
-        queues that share nothing with the host's but what nodes offer beside guarantees are needed least often."""
+        queues that share nothing with the host's are needed only where guarantees leave too little of the nodes."""
         ends, paths = self._ends.before(host.job), self._state.queue_tree.paths
         own_path = paths.get(queue_of(self._state, host.job), ())
         near = {name for name, path in paths.items() if not set(own_path).isdisjoint(path)}
+        lack = self._quotas.full(host.job) or self._quotas.lack(host.job, host.needs)
+        near |= self._quotas.lending(lack) if lack is not None else set()
         sharing = [end for end in ends if queue_of(self._state, end[1]) in near]
         return self._enough_of(host, sharing) or self._enough_of(host, ends)
 

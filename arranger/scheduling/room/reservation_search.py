@@ -11,7 +11,6 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from heapq import merge
-from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -20,12 +19,11 @@ import numpy as np
 from arranger.events.kinds import PodSeen, Reserved
 from arranger.model.job import PlacedPods
 from arranger.projections.cluster.nodes import Amounts
-from arranger.projections.derived.queue_counts import is_other, queue_of
+from arranger.projections.derived.queue_counts import is_other
 from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
-from arranger.scheduling.placing.placement_try import PlacementTry
-from arranger.scheduling.room.departures import Departures
+from arranger.scheduling.room.awaited_ends import AwaitedEnds, LeavingStep
 from arranger.scheduling.room.guests import Guests
 from arranger.scheduling.room.held_room import HeldRooms
 from arranger.scheduling.room.job_ends import JobEnds
@@ -64,6 +62,7 @@ class ReservationSearch:
         self._held = held
         self._ends = ends
         self._guests = guests
+        self._awaited_ends = AwaitedEnds(state, placer, vacating)
         #: How many quorums were tried beside those who leave anyway, and what determines which of them didn't fit.
         self._tried_after_departures = 0
         self._no_fit_after_departures: set[Hashable] = set()
@@ -127,32 +126,28 @@ class ReservationSearch:
     ) -> FutureFit | None:
         """As `find`; if `late`, pods that leave anyway do so when their grace periods are over. Room that is kept
         for pods that may come is kept for seconds."""
-        placing = self._placer.placing
         lent = {ending.uid: slots for _, ending in ends if (slots := ending.slots.lent_by(job.uid))}
         leaving = self._leaving_by_time() if late else [(self._time_ms, self._leaving)]
         first = [self._vacating.of_pods(pods) for end_ms, pods in leaving if end_ms <= self._time_ms]
         first += self._vacating.of_assumed()
         first += [self._part(ending, lent[ending.uid], whole=False) for _, ending in ends if ending.uid in lent]
         more = [pods for pods in leaving if pods[0] > self._time_ms]
-        steps: list[tuple[float, JobRecord | list[PodSeen]]] = [*merge(ends, more, key=itemgetter(0))]
 
-        def vacated(leaves: JobRecord | list[PodSeen]) -> Vacated:
+        def step(end_ms: float, leaves: JobRecord | list[PodSeen]) -> LeavingStep:
             if isinstance(leaves, list):
-                return self._vacating.of_pods(leaves)
-            return self._rest(leaves, lent[leaves.uid]) if leaves.uid in lent else self._vacating.of_whole(leaves)
+                return LeavingStep(end_ms, None, self._vacating.of_pods(leaves))
+            part = self._rest(leaves, lent[leaves.uid]) if leaves.uid in lent else self._vacating.of_whole(leaves)
+            # Guests leave when they are asked to, and they come and go.
+            return LeavingStep(end_ms, None if self._guests.leaves_for(leaves, job.uid) else leaves, part)
 
-        rest = (vacated(leaves) for _, leaves in steps)
-        departures = Departures(self._placer, self._vacating, job, chain(first, rest))
-        enough, found = departures.enough(), None
-        if enough is not None:
-            departures.go_to(enough)
-            mark = placing.mark()
-            tried = self._placer.without_memory(job)
-            assert tried is not None, "the quorum has just fitted"
-            found = self._as_found(job, tried, steps[: max(enough - len(first), 0)], [] if late else self._leaving)
-            placing.undo(tried, mark)
-        departures.go_to(0)
-        return found
+        by_time: Iterable[tuple[float, JobRecord | list[PodSeen]]] = merge(ends, more, key=itemgetter(0))
+        found = self._awaited_ends.fit(job, first, (step(*each) for each in by_time))
+        if found is None:
+            return None
+        nodes = {placed.node for placed in found.pods}
+        left_ms = self._left_ms(job, nodes, found.awaits, [] if late else self._leaving, lent=not found.after_steps)
+        last_ms = max(found.ends_ms, left_ms)
+        return FutureFit(int(last_ms) if last_ms < math.inf else 0, found.pods, found.awaits, found.ends_ms)
 
     @cached_property
     def _leaving(self) -> list[PodSeen]:
@@ -174,44 +169,6 @@ class ReservationSearch:
     def _rest(self, job: JobRecord, gone: set[SlotKey]) -> Vacated:
         """What a job leaves that has no nodes any more, once these slots have left."""
         return self._part(job, job.placements.keys() - gone, whole=True)
-
-    def _as_found(
-        self,
-        host: JobRecord,
-        tried: PlacementTry,
-        steps: list[tuple[float, JobRecord | list[PodSeen]]],
-        leaving: list[PodSeen],
-    ) -> FutureFit:
-        """What was found after these have left, and these pods before them."""
-        pods = self._placer.placed_pods(tried)
-        nodes = {placed.node for placed in pods}
-        # Guests leave when they are asked to, and they come and go.
-        jobs = [job for _, job in steps if isinstance(job, JobRecord) and not self._guests.leaves_for(job, host.uid)]
-        there = [job for job in jobs if not nodes.isdisjoint(job.placements.values())]
-        awaited = {job.uid: None for job in self._needed(host, there, nodes)}
-        ends_ms = steps[-1][0] if steps else 0
-        last_ms = max(ends_ms, self._left_ms(host, nodes, awaited, leaving, lent=not steps))
-        return FutureFit(int(last_ms) if last_ms < math.inf else 0, pods, tuple(awaited), ends_ms)
-
-    def _needed(self, host: JobRecord, jobs: list[JobRecord], nodes: Iterable[str]) -> list[JobRecord]:
-        """Those of these jobs with pods on the nodes of a quorum, which is on the view, without whose end it lacks
-        room."""
-        state, view, limited = self._state, self._placer.view, self._placer.placing.quotas.of_queues
-        if view.neighbours is not None or state.with_volumes or state.with_devices:
-            return jobs  # they may be in its way otherwise than by their room
-        rows, found = view.node_index.rows(), list[JobRecord]()
-        spare = {rows[node]: view.free[rows[node]].copy() for node in nodes}
-        asked = np.logical_or.reduce([view.request(group.shape) > 0 for group in host.valid_spec.groups])
-        for job in jobs:
-            rooms = self._vacating.of_whole(job).rooms
-            here = [(row, rooms.amounts[at]) for at, row in enumerate(rooms.rows.tolist()) if row in spare]
-            enough = all((amounts <= spare[row])[asked].all() for row, amounts in here)
-            if not enough or (limited and queue_of(state, job) == queue_of(state, host)):
-                found.append(job)
-                continue
-            for row, amounts in here:
-                spare[row] -= amounts
-        return found
 
     def _left_ms(
         self,

@@ -4,7 +4,7 @@
 place a quorum, and `quorum_memory` reuses the results for identical jobs.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from arranger.model.config import CycleConfig
 from arranger.model.devices import DecidedDevices
@@ -204,18 +204,25 @@ class Placer:
 
     def without_memory(self, job: JobRecord) -> PlacementTry | None:
         """Place the job's quorum, whatever became of equal ones; None if it doesn't fit."""
+        if not self.within_limits(job):
+            return None
         tried = self.begin(job)
-        needs = quorum_needs(job, tried.policy)
-        if self.placing.quotas.full(job) is not None or self._too_little(job) is not None:
-            return None
-        if self._beyond_quota(tried, needs) is not None:
-            return None
-        mark = self.placing.mark()
+        needs, mark = quorum_needs(job, tried.policy), self.placing.mark()
         if self._search.place(tried, needs) is None:
             tried.quorum_stands = True
             return tried
         self.placing.undo(tried, mark)
         return None
+
+    def within_limits(self, job: JobRecord, pods: Mapping[int, int] | None = None) -> bool:
+        """Whether all that limits a quorum beside single nodes leaves it enough: of so many pods of its groups, or else
+        of those that need least."""
+        if self.placing.quotas.full(job) is not None or self._too_little(job) is not None:
+            return False
+        if pods is not None:
+            return self.placing.quotas.lack(job, pods) is None
+        tried = self.begin(job)
+        return self._beyond_quota(tried, quorum_needs(job, tried.policy)) is None
 
     def begin(self, job: JobRecord) -> PlacementTry:
         """A try that has placed nothing yet."""
