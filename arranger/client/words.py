@@ -62,6 +62,8 @@ def _print_starts(answer: JobStarts) -> None:
             one.latest_ms or 0,
             one.why,
             one.promised_ms or 0,
+            one.guess,
+            one.failing or "",
         )
         for one in answer.jobs
     ]

@@ -21,6 +21,7 @@ from arranger.convert.templates import Json
 from arranger.convert.whole_input import KUEUE, VOLCANO, Input, whole_input
 from arranger.messages.faults import fault_text
 from arranger.model.names import GROUP
+from arranger.model.near_names import near_names
 from arranger.model.queue import QUEUE_KIND
 from arranger.model.queue_rules import validate_queue
 from arranger.model.validation import refused_later, validate
@@ -85,6 +86,8 @@ _INSTEAD = {
     "TYJob": "is one already",
 }
 _APPLY = "apply it as it is, if the TYJobs need it"
+#: How alike a misspelt kind is to the one that is meant, as `near_names` measures it.
+_MISSPELT = 0.85
 
 
 class Conversion(msgspec.Struct, frozen=True):
@@ -195,10 +198,20 @@ def _fault(document: Document, group: str, kind: str) -> tuple[str, str] | None:
         return "", "not a Kubernetes object"
     if not kind:
         return "kind", "Required value"
+    if close := _meant_kind(group, kind):
+        return "kind", f"unknown kind, did you mean {close}?"
     groups = sorted(of for of, known in KINDS if known == kind)
     if groups and kind != QUEUE_KIND:  # many groups have Queues
         return "apiVersion", f"must be of {' or '.join(groups)}" + (f", and not of {group}" if group else "")
     return None
+
+
+def _meant_kind(group: str, kind: str) -> str:
+    """The kind of the group that a misspelt one probably means; empty if none is that near. Other kinds of these groups
+    have names like theirs: MXJob is no MPIJob."""
+    if kind in _INSTEAD:
+        return ""
+    return next(iter(near_names(kind, [known for of, known in KINDS if of == group], alike=_MISSPELT)), "")
 
 
 def _reason(group: str, kind: str) -> str:

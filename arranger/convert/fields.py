@@ -73,6 +73,14 @@ def meant(name: str, known: Iterable[str]) -> str:
     return f", did you mean {close[0]}?" if close else ""
 
 
+def misspelt(fields: "Fields", name: str, known: Iterable[str]) -> list[str]:
+    """The fields of an object without the field `name` that were probably meant as it; it has the `known` ones."""
+    if name in fields:
+        return []
+    known = [*known]
+    return [one for one in fields.names() if one not in known and meant(one, known).endswith(f" {name}?")]
+
+
 class Notes:
     """What was said of one object, each once."""
 

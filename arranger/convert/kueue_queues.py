@@ -60,13 +60,7 @@ def cluster_queues_of(root: Fields, around: Input) -> list[Json]:
         "weight": _weight(spec),
         "guarantee": written({name: of.kept for name, of in quotas.items() if of.kept}),
         "deserved": written({name: of.nominal for name, of in quotas.items()}),
-        "capability": written(
-            {
-                name: of.nominal + (of.borrowed if parent and of.borrowed is not None else 0)
-                for name, of in quotas.items()
-                if not parent or of.borrowed is not None
-            }
-        ),
+        "capability": written(_capability(root, spec, parent, quotas, around)),
         **_who(spec),
         "userFairness": _submitters(spec),
         "preemption": _preemption(spec, in_cohort=bool(parent)),
@@ -76,6 +70,20 @@ def cluster_queues_of(root: Fields, around: Input) -> list[Json]:
     for name in ("admissionChecks", "admissionChecksStrategy"):
         spec.lost(name, "group checks and permits of a package hold jobs back (docs/operations.md, Plugins)")
     return [head.queue(made)]
+
+
+def _capability(root: Fields, spec: Fields, parent: str, quotas: dict[str, Quota], around: Input) -> Totals:
+    """The most that a ClusterQueue may use, by resource, where it has a limit of its own. What is above all that its
+    cohort has is none."""
+    if not parent:
+        return {name: of.nominal for name, of in quotas.items()}
+    of_cohort = around.totals.get(spec.text(cohort_field({"apiVersion": root.text("apiVersion")}, "ClusterQueue")), {})
+    most = {name: of.nominal + of.borrowed for name, of in quotas.items() if of.borrowed is not None}
+    for name in [name for name, value in most.items() if value > of_cohort.get(name, value)]:
+        del most[name]
+        words = f"no capability for {name}: it would be above that of the Queue {parent}, which limits it already"
+        spec.changed("resourceGroups", words)
+    return most
 
 
 def cohorts_of(root: Fields, around: Input) -> list[Json]:

@@ -345,7 +345,7 @@ def _class_of(head: Head, templates: Sequence[Template], own: tuple[Fields, str]
     classes = [(own[0].text(own[1]), own[0].at(own[1]))] if own else []
     classes += [(of.spec.get("priorityClassName") or "", f"{of.path}.spec.priorityClassName") for of in templates]
     classes = [(name, path) for name, path in classes if name]
-    head.need([(f"the PriorityClass {name}", path) for name, path in classes])
+    head.need([(f"the PriorityClass {name}, which must exist,", path) for name, path in classes])
     if not classes:
         return None
     named = classes[0][0]

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from arranger.convert.fields import MAX_INT32, Fields, NoteKind
+from arranger.convert.fields import MAX_INT32, Fields, NoteKind, misspelt
 from arranger.convert.parts import Head, deadline, precedence, suspended, tyjob, worker_set
 from arranger.convert.pod_rules import Pods, every_label, job_label, known_label, role_label, select_own, set_label
 from arranger.convert.reading import Loader
@@ -340,12 +340,21 @@ def _of_the_cluster(spec: Fields) -> None:
     spec.lost("networkPolicy", "make a NetworkPolicy that selects arranger.dev/job")
 
 
+#: The fields of a group of workers.
+_GROUP = (
+    *("groupName", "replicas", "minReplicas", "maxReplicas", "numOfHosts", "scaleStrategy", "idleTimeoutSeconds"),
+    *("rayStartParams", "resources", "labels", "suspend", "template"),
+)
+
+
 def _group(group: Fields) -> Group | None:
     name = group.text("groupName")
     if not name:
         group.fault("groupName", "Required value")
     given, least = group.whole("replicas"), group.whole("minReplicas") or 0
     most, size = group.whole("maxReplicas"), group.whole("numOfHosts", least=1) or 1
+    for each in misspelt(group, "replicas", _GROUP):
+        group.fault(each, "unknown field, did you mean replicas?")
     counts = max(given or 0, least)
     if most is not None and most < counts:
         words = f"must not be below the replicas, which are {counts}"

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
-from arranger.convert.fields import MAX_INT32, Fields, NoteKind, meant
+from arranger.convert.fields import MAX_INT32, Fields, NoteKind, meant, misspelt
 from arranger.convert.kubeflow import mount_keys, say_keys, tell_tensorflow
 from arranger.convert.parts import Head, claim_of, point_out_hosts, precedence, success, tyjob, worker_set
 from arranger.convert.pod_rules import Pods, every_label, job_label, select_own, set_label
@@ -134,11 +134,11 @@ def _worker_set(of: Task, tasks: Sequence[Task], port: int | None) -> Json:
 def _task(spec: Fields, fields: Fields, default_name: str, of_job: Lifecycle, retries: int) -> Task | None:
     name, replicas = fields.text("name") or default_name, fields.whole("replicas") or 0
     if not replicas and fields.sound("replicas"):
-        misspelt = _misspelt_replicas(fields)
-        for each in misspelt:
+        wrong = misspelt(fields, "replicas", _TASK)
+        for each in wrong:
             fields.fault(each, "unknown field, did you mean replicas?")
             replicas = _meant_replicas(fields, each) or 1
-        if not misspelt:
+        if not wrong:
             fields.say(NoteKind.NO_EQUIVALENT, "", "0 replicas: left out")
             fields.ignore(*fields.names())
             return None
@@ -314,12 +314,6 @@ def _may_be_left_out(tasks: Sequence[Task], given: int) -> None:
             of.fields.to_do("replicas", f"{words}, set minCount: 1 of worker set {of.set_name or of.name}")
 
 
-def _misspelt_replicas(task: Fields) -> list[str]:
-    """Fields of a task without replicas that were probably meant as such."""
-    unknown = [name for name in task.names() if name not in _TASK]
-    return [name for name in unknown if "replicas" not in task and "replicas" in meant(name, _TASK)]
-
-
 def _meant_replicas(task: Fields, name: str) -> int | None:
     """The number of a misspelt field; None if it's none."""
     value = task.raw(name)
@@ -331,7 +325,10 @@ def _replica_fields(spec: Fields) -> list[str]:
     return [
         of.at(name)
         for of in spec.records("tasks")
-        for name in ("replicas", *(each for each in _misspelt_replicas(of) if _meant_replicas(of, each) is None))
+        for name in (
+            "replicas",
+            *(each for each in misspelt(of, "replicas", _TASK) if _meant_replicas(of, each) is None),
+        )
     ]
 
 

@@ -399,13 +399,14 @@ class LimitKept(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Lim
 
 class StartForecast(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="StartForecast.1"):
     """When a waiting job would start if nothing new came: as expected, at best and at worst, in milliseconds since
-    1970; 0 for unknown."""
+    1970; 0 for unknown. `guess`: what is expected supposes the end of a job of whose end nothing is known."""
 
     job_uid: str
     based_on: int
     expected_ms: int
     earliest_ms: int
     latest_ms: int
+    guess: bool = False
 
 
 class Waits(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Waits.1"):

@@ -12,7 +12,13 @@ import msgspec
 
 from arranger.events.kinds import PodSeen
 from arranger.lifecycle.config import LifecycleConfig
-from arranger.lifecycle.giving_way import expected_start_ms, preempted_text, unevicted_text, vacated_text
+from arranger.lifecycle.giving_way import (
+    expected_start_ms,
+    expected_start_text,
+    preempted_text,
+    unevicted_text,
+    vacated_text,
+)
 from arranger.lifecycle.hindrances import hindered_text, to_be_replaced_text
 from arranger.lifecycle.replacements import closed, spot_of
 from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
@@ -248,6 +254,8 @@ def _times(state: State, job: JobRecord) -> dict[str, Any]:
         "expectedStartTime": expected_start_ms(state, job),
     }
     told: dict[str, Any] = {name: rfc3339(time_ms) for name, time_ms in times.items() if time_ms}
+    if starts := expected_start_text(state, job):
+        told["expectedStart"] = starts
     if job.spec is not None and job.spec.deadline_s is not None and job.times.start_ms:
         told["activeSecondsOfEarlierAttempts"] = job.times.active_ms // 1000
     return told
@@ -307,7 +315,7 @@ def news_of(state: State, job: JobRecord) -> tuple[object, ...]:
     why = state.pods[job.bound[stuck]].waiting if stuck is not None else ""
     known = (job.version, job.seen.generation, job.schedule_state, address, job.leader.restarts, tuple(job.failing))
     ends = tuple(of.ended for of in job.spec.after) if job.spec is not None else ()
-    kept, start_ms = unevicted_text(state, job), expected_start_ms(state, job)
+    kept, starts = unevicted_text(state, job), expected_start_text(state, job)
     held = (refused, stuck, why, claims_text(state, job))
     return (
         *known,
@@ -318,7 +326,7 @@ def news_of(state: State, job: JobRecord) -> tuple[object, ...]:
         *held,
         ends,
         kept,
-        start_ms,
+        starts,
         request_text(state, job),
     )
 
@@ -488,8 +496,7 @@ def _conditions(state: State, job: JobRecord) -> list[dict[str, Any]]:
     elif job.quorum_ready:
         told[READY] = (QUORUM_READY, "")
     if job.preempted:
-        start_ms = expected_start_ms(state, job)
-        told[PREEMPTED] = (decided[0], preempted_text(decided[1], rfc3339(start_ms) if start_ms else ""))
+        told[PREEMPTED] = (decided[0], preempted_text(decided[1], expected_start_text(state, job)))
     told[GUEST] = ("ReservedRoom", guest_text(state, job))
     told[UNSET_VARIABLES] = ("NotReplaced", unset_text(job))
     turned = {name: since_ms for name, (_, since_ms) in job.times.turned.items()}

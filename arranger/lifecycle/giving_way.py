@@ -3,7 +3,7 @@
 from arranger.events.facts import PreemptedPods
 from arranger.events.kinds import PodSeen
 from arranger.lifecycle.awaited_room import awaited_pods
-from arranger.model.text import counted
+from arranger.model.text import counted, rfc3339
 from arranger.projections.folding.forecasts import expected_start
 from arranger.projections.jobs.records import JobRecord, expand, holds
 from arranger.projections.state import State
@@ -77,6 +77,14 @@ def expected_start_ms(state: State, job: JobRecord) -> int:
     """When a waiting job is expected to start, as its reservation or a forecast says; 0 if that is unknown."""
     expected = expected_start(state, job)
     return expected.start_ms if expected is not None else 0
+
+
+def expected_start_text(state: State, job: JobRecord) -> str:
+    """As `expected_start_ms`, for people: a guess is called that. Empty if it is unknown."""
+    expected = expected_start(state, job)
+    if expected is None:
+        return ""
+    return f"{rfc3339(expected.start_ms)}{' (a guess)' if expected.guess else ''}"
 
 
 def preempted_text(decided: str, expected: str) -> str:

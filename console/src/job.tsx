@@ -324,7 +324,11 @@ function expected(start: NonNullable<Explained["start"]>, now: number): string {
   const when = `${stamp(expectedMs / 1000)}, ${away > 0 ? `in ${duration(away)}` : `for ${duration(-away)}`}`;
   if (certainty === "Forecast") {
     const from = start.earliestMs / 1000 >= now ? time(start.earliestMs) : "now";
-    if (why === "Endless") return `${when}: a guess by a forecast, because ${because}: ${GUESSED}; likely not before ${from}`;
+    if (why === "Endless" || start.guessed) {
+      const endless = jobs ? `nothing is known of the end of ${jobs}` : "jobs that may never end hold room";
+      const range = start.latestMs > 0 ? `between ${from} and ${time(start.latestMs)}` : `not before ${from}`;
+      return `${when}: a guess by a forecast, because ${endless}: ${GUESSED}; likely ${range}`;
+    }
     const to = start.latestMs > 0 ? time(start.latestMs) : `an unknown time, because ${because}`;
     return `${when}: a forecast, if no further jobs, nodes or failures come; likely between ${from} and ${to}`;
   }

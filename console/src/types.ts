@@ -244,7 +244,7 @@ export interface Explained {
     endless: string[];
     /** What a forecast expects beside a reservation, if it is another time; else 0. */
     forecastMs: number;
-    /** Whether that forecast supposes the end of a job of whose end nothing is known. */
+    /** Whether the forecast, also one beside a reservation, supposes the end of a job of whose end nothing is known. */
     guessed: boolean;
     /** What the reservation promised at first, if it was moved; else 0. */
     firstMs: number;

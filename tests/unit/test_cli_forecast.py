@@ -14,6 +14,8 @@ from arranger.replay.forecast.starts import forecast
 from arranger.workers.deciding.forecaster import news
 from tests.commands import Run, to_file
 from tests.unit.replay_worlds import gpu_job, with_room_rules
+from tests.unit.test_forecast import guessing
+from tests.unit.test_forecast import world as cluster
 from tests.world import World
 
 
@@ -59,7 +61,7 @@ def test_each_waiting_job_has_its_start_and_its_range(
     out = run(capsys, *log)
     assert "1m40s" in out and "2m30s" in out and "if no jobs, nodes or failures come" in out
     rows = run(capsys, *log, "-o", "csv").splitlines()
-    assert rows[0] == "queue_position,job,expected_ms,earliest_ms,latest_ms,why_unknown" and len(rows) == 3
+    assert rows[0] == "queue_position,job,expected_ms,earliest_ms,latest_ms,why_unknown,guess" and len(rows) == 3
 
 
 def test_one_job_can_be_asked_for(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -323,6 +325,23 @@ def test_jobs_that_may_never_end_are_named_only_where_a_start_waits_for_them(
     of.settle()
     told = run(capsys, *to_file(of.entries, tmp_path / "run.log"))
     assert ("nothing is known of the end of" in told) == (deadline_s is None)
+
+
+def test_a_guess_with_a_latest_time_is_marked_by_forecast_and_explain(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of = cluster(nodes=2, preemption=None)
+    guessing(of)
+    log = to_file(of.entries, tmp_path / "run.log")
+    told = run(capsys, *log)
+    assert "  a guess: it supposes that jobs end that may never end" in told
+    assert "nothing is known of the end of default/forever: " in told
+    rows = {row["job"]: row for row in answer(capsys, *log)["jobs"]}
+    assert rows["default/second"]["guess"] and rows["default/second"]["latest_ms"]
+    said = Run(capsys, "explain", "second", *log).out
+    assert "a guess by a forecast as of this point, because nothing is known of the end of default/forever: " in said
+    assert "; likely between " in said
+    assert "; `arranger forecast` guesses " in Run(capsys, "explain", "first", *log).out
 
 
 def test_a_number_without_an_upper_bound_and_an_unknown_node_are_said_so(

@@ -959,6 +959,42 @@ def test_the_longest_time_that_kueue_allows_is_a_deadline_beside_the_jobs_own() 
     assert spec_of(limited)["activeDeadlineSeconds"] == 30
 
 
+@pytest.mark.parametrize(
+    ("group", "kind", "close"),
+    [
+        ("kubeflow.org/v1", "PytorchJob", "PyTorchJob"),
+        ("ray.io/v1", "RayJobs", "RayJob"),
+        ("batch.volcano.sh/v1alpha1", "job", "Job"),
+        ("kubeflow.org/v1", "MXJob", ""),
+        ("batch/v1", "CronJob", ""),
+        ("ray.io/v1", "RayCronJob", ""),
+    ],
+)
+def test_a_misspelt_kind_is_told_apart_from_one_that_is_not_converted(group: str, kind: str, close: str) -> None:
+    value = {"apiVersion": group, "kind": kind, "metadata": {"name": "x"}, "spec": {}}
+    (found,) = converted(documents("f.yaml", json.dumps(value).encode()))
+    if close:
+        assert isinstance(found, Conversion)
+        assert found.faults == (("kind", f"unknown kind, did you mean {close}?"),)
+    else:
+        assert isinstance(found, Skipped)
+
+
+def test_misspelt_replicas_of_a_group_of_ray_are_a_fault_as_those_of_a_task() -> None:
+    value = next(of for of in SHAPE.values() if of["kind"] == "RayJob" and "rayClusterSpec" in of["spec"])
+    job = copy.deepcopy(value)
+    group = job["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]
+    group["replica"] = group.pop("replicas")
+    path = "spec.rayClusterSpec.workerGroupSpecs[0].replica"
+    assert conversion(job).faults == ((path, "unknown field, did you mean replicas?"),)
+
+
+def test_a_priority_class_of_a_job_must_exist() -> None:
+    job = with_field("vc-plain", "spec.priorityClassName", "high")
+    [note] = [note for note in conversion(job).notes if note.path == "spec.priorityClassName"]
+    assert 'to "use" the PriorityClass high, which must exist, in the namespace' in note.text
+
+
 def test_a_misspelt_field_is_named_before_what_follows_from_it() -> None:
     job = copy.deepcopy(SHAPE["vc-plain"])
     job["spec"]["tasks"][0]["replica"] = job["spec"]["tasks"][0].pop("replicas")
@@ -1320,16 +1356,16 @@ def test_a_cluster_queue_is_limited_and_entitled_as_its_quotas_say() -> None:
         "parent": "c",
         "guarantee": {"x/gpu": 2},
         "deserved": {"x/gpu": 8},
-        "capability": {"x/gpu": 12},
         "preemption": {"priority": "Never", "reclaim": "Never"},
     }
+    lent = queues(cluster_queue("q", "c", nominalQuota=8, borrowingLimit=4), cluster_queue("r", "c", nominalQuota=8))
+    assert lent["q"]["capability"] == {"x/gpu": 12} and lent["c"]["capability"] == {"x/gpu": 16}
     assert found["c"] == {"capability": {"x/gpu": 8}, "namespaces": NO_NAMESPACE}
     assert "capability" not in queues(cluster_queue("q", "c", nominalQuota=8))["q"]
     assert queues(SHAPE["kq-flavors"])["kq-flavors"] == {
         "parent": "kq-institute",
         "guarantee": {"cpu": 8},
         "deserved": {"cpu": 12, "memory": "97656250Ki"},
-        "capability": {"cpu": 18},
         "namespaces": {"selector": SHAPE["kq-flavors"]["spec"]["namespaceSelector"]},
         "preemption": {"priority": "Never", "reclaim": "Never"},
     }

@@ -258,6 +258,39 @@ def test_ends_that_the_forecast_assumes_are_no_evidence_for_jobs_of_that_kind() 
     assert (third.expected_ms, third.why) == (0, Unknown.ENDLESS), "nothing is known of the end of `second`"
 
 
+def guessing(of: World) -> dict[str, JobForecast]:
+    """The forecast where a job without a known end and one of 300 s fill two nodes, and two jobs wait that fit one."""
+    running(of, "forever", 4)
+    running(of, "known", 4, expected_s=300)
+    of.pass_time(10)
+    submit(of, "first", 2, expected_s=300, priority=5)
+    submit(of, "second", 2, expected_s=300, priority=4)
+    of.settle()
+    return by_name(forecast_of(of))
+
+
+def test_a_start_that_supposes_an_end_of_which_nothing_is_known_is_a_guess_also_with_a_latest_time() -> None:
+    of = world(nodes=2)
+    found = guessing(of)
+    for name in ("first", "second"):
+        one = found[name]
+        assert (seconds(of, one.expected_ms), seconds(of, one.latest_ms), one.why) == (10, 590, None)
+        assert one.guess, name
+
+
+def test_a_start_that_needs_no_unknown_end_is_no_guess_though_such_a_job_ends_before() -> None:
+    """The job without a known end holds no GPU: whoever waits for GPUs waits for the other one."""
+    of = world()
+    of.job("forever", leader=shape(cpu=1))
+    of.settle()
+    running(of, "known", 4, expected_s=300)
+    of.pass_time(10)
+    submit(of, "first", 2)
+    of.settle()
+    first = by_name(forecast_of(of))["first"]
+    assert seconds(of, first.expected_ms) == 290 and not first.guess
+
+
 def test_a_chain_of_jobs_of_a_kind_is_expected_to_run_as_the_earlier_ones_did_each_time() -> None:
     of = world(gpus=1)
     ran(of, 10, 20, 30, 40, 100)

@@ -6,6 +6,7 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.events.facts import BeyondLimit
+from arranger.lifecycle.desired import desired_status
 from arranger.lifecycle.giving_way import expected_start_ms
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
@@ -16,10 +17,11 @@ from arranger.replay.console.moment import standings
 from arranger.replay.explain import room_words
 from arranger.replay.explain.expected import Certainty, NoStart, Start, start_of
 from arranger.replay.forecast.starts import forecast
+from arranger.replay.reading.describe import describe
 from arranger.workers.deciding.forecaster import Forecaster, news
 from arranger.workers.flow.standstill import Standstill
 from tests.parts import parts
-from tests.unit.test_forecast import GPU, running, submit, world
+from tests.unit.test_forecast import GPU, guessing, running, submit, world
 from tests.world import World, shape
 
 
@@ -83,6 +85,25 @@ def test_of_the_jobs_that_a_reservation_waits_for_those_are_named_of_which_nothi
     of.settle()
     start = start_of(of.state, of.state.jobs[large.uid])
     assert start is not None and (start.why, start.endless) == (NoStart.AWAITED, ("default/hog",))
+
+
+def test_a_guess_is_one_in_the_log_the_status_the_table_and_the_explanation() -> None:
+    of = world(nodes=2, preemption=None)
+    guessing(of)
+    second = of.state.jobs["uid-second"]
+    events = recorded(of)
+    assert {event.job_uid: event.guess for event in events}[second.uid]
+    of.say(*events)
+    assert recorded(of) == []
+    assert "(a guess), likely from " in describe(events[-1], of.state)
+    assert desired_status(of.state, second)["expectedStart"].endswith("Z (a guess)")
+    start = start_of(of.state, second)
+    assert start is not None and start.guess and start.latest_ms > 0
+    rows = {row.job: row for row in standings(of.state, of.config, lambda *_: None, complete=True).jobs}
+    assert rows["default/second"].guess
+    known = of.state.forecasts[second.uid]
+    sure = k.StartForecast(second.uid, second.version, events[-1].expected_ms, 1, events[-1].latest_ms)
+    assert says_more(known, sure, of.now_ms)
 
 
 def test_a_forecast_that_says_the_same_is_not_recorded() -> None:

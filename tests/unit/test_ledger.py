@@ -456,6 +456,25 @@ def test_a_preemption_is_needless_if_waiting_would_have_cost_no_more_than_was_lo
     assert not one.needless(1_000)
 
 
+def test_of_a_preemption_whose_room_may_still_become_free_in_time_nobody_knows_whether_it_is_needless(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was called not needless as soon as it was decided."""
+    world = preempting()
+    world.pass_time(1)
+    world.node("n2", cpu=1)
+    [one] = preemptions(world).found
+    assert one.open(600_000) and not one.needless(600_000)
+    assert not one.open(500), "the time that was asked about is over"
+    told = Run(capsys, "preemptions", *to_file(world.entries, tmp_path / "early.log")).out
+    assert "1 preemption, none of them needless as far as is known; of 1 it isn't known yet. " in told
+    assert any(row.endswith("not yet") for row in told.splitlines())
+    world.pass_time(one.taking.harm_ms / 1000)
+    world.node("n3", cpu=1)
+    [one] = preemptions(world).found
+    assert not one.open(600_000), "by now, to wait would have cost more than was lost"
+
+
 def test_preemptions_outside_of_the_span_are_left_out() -> None:
     world = preempting()
     assert preemptions(world, Span(Point(offset=world.state.offset))).found == []

@@ -56,12 +56,12 @@ class ForecastAnswer(msgspec.Struct):
         return {**as_object(answer), "time": local_time(found.time_ms)}
 
     def csv(self) -> None:
-        columns = ("queue_position", "job", "expected_ms", "earliest_ms", "latest_ms", "why_unknown")
+        columns = ("queue_position", "job", "expected_ms", "earliest_ms", "latest_ms", "why_unknown", "guess")
         print_csv(
             columns,
             [
                 (one.queue_position, one.job, one.expected_ms or "", one.earliest_ms or "", one.latest_ms or "",
-                 one.why or "")
+                 one.why or "", int(one.guess))
                 for one in self.jobs
             ],
         )  # fmt: skip
@@ -83,7 +83,7 @@ class ForecastAnswer(msgspec.Struct):
         if len(found.jobs) < found.waiting:
             left = found.waiting - len(found.jobs)
             print_text(f"{counted(left, 'job')} behind them left out: --first looks at more")
-        if found.endless and any(one.why == Unknown.ENDLESS for one in self.jobs):  # nothing else may wait for them
+        if found.endless and any(one.guess or one.why == Unknown.ENDLESS for one in self.jobs):  # nothing else waits
             print_text(
                 f"nothing is known of the end of {few(found.endless, _NAMED)}: {GUESSED}, and a start after such a job "
                 "is a guess"
@@ -103,9 +103,11 @@ class ForecastAnswer(msgspec.Struct):
 
     def _notes(self, one: JobForecast, times: Times) -> Iterator[str]:
         """Why a time is unknown or a guess, and what a reservation says instead."""
-        if one.why is not None:
-            why = _WHY[one.why].format(job=one.failing)
-            yield f"a guess: {why}" if one.guess else why
+        endless = one.why == Unknown.ENDLESS
+        if one.guess:
+            yield f"a guess: {_WHY[Unknown.ENDLESS] if endless else 'it supposes that jobs end that may never end'}"
+        if one.why is not None and not (one.guess and endless):
+            yield _WHY[one.why].format(job=one.failing)
         if one.promised_ms and one.promised_ms != one.expected_ms:
             over = one.promised_ms <= self.found.time_ms
             yield f"its reservation {'said' if over else 'says'} {times.text(one.promised_ms)}"

@@ -102,6 +102,7 @@ class Preemptions(msgspec.Struct):
                 in_vain=one.vain.reason if one.vain is not None else "",
                 in_vain_because=stage_text(one.vain) if one.vain is not None else "",
                 gone=one.gone,
+                open=one.open(self.within_ms),
             )
             for one in self.found
         ]
@@ -179,10 +180,11 @@ def _print_rows(found: list[PreemptionLine], *, everything: bool) -> None:
 
 
 def _print_sums(found: list[PreemptionLine], within_ms: int) -> None:
-    needless = sum(one.needless for one in found)
+    needless, still_open = sum(one.needless for one in found), sum(one.open for one in found)
+    so_far = f" as far as is known; of {still_open} it isn't known yet" if still_open else ""
     say()
     print_text(
-        f"{counted(len(found), 'preemption')}, {needless or 'none'} of them needless. Needless means: without "
+        f"{counted(len(found), 'preemption')}, {needless or 'none'} of them needless{so_far}. Needless means: without "
         f"it, the job would have got nodes within {duration(within_ms)}, and the wait would have cost no more GPU time "
         "than the victims lost. That is an estimate: victims end when their deadline or expectedRuntimeSeconds says, "
         "and all other jobs, and those that somebody deleted, when they did."
@@ -207,13 +209,19 @@ def _cells(of: PreemptionLine) -> tuple[object, ...]:
     still = len(of.again_ms) - len(again) - never.total()
     again += [f"{count} never: {how}" for how, count in sorted(never.items())]
     waits = ", ".join([*again, *([f"{still} not yet"] if still else [])]) or "-"
-    free = "-" if of.free_ms is None else duration(of.free_ms) + (" (needless)" if of.needless else "")
     waiting = of.gone.get(of.uid, "gave it back" if of.lost_ms else "waits").lower()
     began = duration(of.gained_ms) if of.gained_ms is not None else waiting
     began += " (in vain)" if of.in_vain else ""
     givers = few([f"{victim.job} ({victim.kind})" for victim in of.victims], _NAMED)
     pods = sum(victim.pods for victim in of.victims)
-    return (of.offset, ToldTime(of.time_ms), of.job, givers, pods, gpu_hours(of.harm_gpu_ms), began, waits, free)
+    return (of.offset, ToldTime(of.time_ms), of.job, givers, pods, gpu_hours(of.harm_gpu_ms), began, waits, _free(of))
+
+
+def _free(of: PreemptionLine) -> str:
+    """After how long its room became free by itself."""
+    if of.free_ms is None:
+        return "not yet" if of.open else "-"
+    return duration(of.free_ms) + (" (needless)" if of.needless else "")
 
 
 def _or_empty(value: int | None) -> object:

@@ -29,6 +29,11 @@ class ExpectedStart(msgspec.Struct, frozen=True):
     start_ms: int
     forecast: Forecasted | None
 
+    @property
+    def guess(self) -> bool:
+        """Whether it supposes the end of a job of whose end nothing is known."""
+        return self.forecast is not None and (self.forecast.decided.guess or not self.forecast.decided.latest_ms)
+
 
 def expected_start(state: State, job: JobRecord) -> ExpectedStart | None:
     """When a waiting job is expected to start: as its reservation promises, else as was forecast for it since it last
@@ -132,7 +137,7 @@ def _end_guests(state: State, uid: str, changes: Changes) -> None:
 def says_more(known: Forecasted | None, event: StartForecast, time_ms: int) -> bool:
     """Whether a forecast of `time_ms` is worth an event, because it differs from the last one. Small differences don't
     count, because each event costs the log some bytes and the API server a status."""
-    if known is None or known.decided.based_on != event.based_on:
+    if known is None or (known.decided.based_on, known.decided.guess) != (event.based_on, event.guess):
         return True
     return any(
         _moved(was_ms, is_ms, time_ms)

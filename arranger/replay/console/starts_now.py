@@ -37,7 +37,7 @@ def _made(found: JobForecast, made: Forecast, *, late: bool) -> Start:
     why = NoStart(found.why.value) if found.why is not None else None
     if why is not None and late and not found.failing:
         why = NoStart.LATER
-    endless = made.endless if why == NoStart.ENDLESS else ()
+    endless = made.endless if why == NoStart.ENDLESS or found.guess else ()
     return Start(
         certainty,
         found.expected_ms,

@@ -60,7 +60,7 @@ class NoStart(StrEnum):
 
 class Start(msgspec.Struct, frozen=True):
     """When a job starts, in milliseconds since 1970; 0 for unknown. A promise has no range. `made_ms`: when the
-    forecast was made. `endless`: the jobs that may never end, of a forecast made for this answer, and those for whose
+    forecast was made. `endless`: the jobs that may never end, of a guess made for this answer, and those for whose
     end a reservation waits until an unknown time, or still waits although its time is over."""
 
     certainty: Certainty
@@ -85,7 +85,7 @@ class Start(msgspec.Struct, frozen=True):
     #: Of a reservation: jobs of a higher priority in its queue that wait for nodes for further pods, or for a limit.
     #: They go first, and nobody promised that they don't take what is reserved.
     ahead: tuple[str, ...] = ()
-    #: Of the forecast: it supposes that a job ends until then of whose end nothing is known.
+    #: Of the forecast, also of one beside a reservation: it supposes the end of a job of whose end nothing is known.
     guessed: bool = False
     #: How many of `leaving` are pods of the job itself.
     own: int = 0
@@ -97,7 +97,7 @@ class Start(msgspec.Struct, frozen=True):
     @property
     def guess(self) -> bool:
         """Whether jobs without a known end were taken to end at some time, although they may never do so."""
-        return self.certainty == Certainty.FORECAST and self.why == NoStart.ENDLESS
+        return self.certainty == Certainty.FORECAST and (self.guessed or self.why == NoStart.ENDLESS)
 
 
 def start_of(state: State, job: JobRecord, refresh_ms: int = 0) -> Start | None:
@@ -190,4 +190,5 @@ def _forecast(found: Forecasted, now_ms: int) -> Start:
     if made.expected_ms <= now_ms:
         return Start(Certainty.UNKNOWN, why=NoStart.NOT_FORECAST)
     why = None if made.latest_ms else NoStart.ENDLESS
-    return Start(Certainty.FORECAST, made.expected_ms, made.earliest_ms, made.latest_ms, found.time_ms, why)
+    times = (made.expected_ms, made.earliest_ms, made.latest_ms)
+    return Start(Certainty.FORECAST, *times, found.time_ms, why, guessed=made.guess)

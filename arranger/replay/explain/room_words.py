@@ -153,8 +153,9 @@ def _start(start: Start, now_ms: int, time: _Time) -> str:
     # That of an earlier forecast may be over.
     earliest = time(start.earliest_ms) if start.earliest_ms >= now_ms else "now"
     if start.guess:
-        guess = f"a guess by a forecast {made}, because {_no_start(start)}: {GUESSED}"
-        return f"{at}: {guess}; likely not before {earliest}"
+        guess = f"a guess by a forecast {made}, because {_endless(start)}: {GUESSED}"
+        likely = f"between {earliest} and {time(start.latest_ms)}" if start.latest_ms else f"not before {earliest}"
+        return f"{at}: {guess}; likely {likely}"
     latest = f"and {time(start.latest_ms)}" if start.latest_ms else f"and an unknown time: {_no_start(start)}"
     return f"{at}: a forecast {made}, if nothing new comes; likely between {earliest} {latest}"
 
@@ -194,9 +195,16 @@ def overdue_text(start: Start, time: _Time) -> str:
     return by if start.revised_ms else "the next cycle decides anew"
 
 
-def _no_start(start: Start) -> str:
-    if start.why == NoStart.ENDLESS and start.endless:
+def _endless(start: Start) -> str:
+    """That jobs may never end."""
+    if start.endless:
         return f"nothing is known of the end of {few(start.endless, _NAMED)}"
+    return _NO_START[NoStart.ENDLESS]
+
+
+def _no_start(start: Start) -> str:
+    if start.why == NoStart.ENDLESS:
+        return _endless(start)
     if start.why == NoStart.AWAITED:
         if not start.endless:
             return "the jobs have ended for which its reservation waited, and no cycle has revised it since"

@@ -64,7 +64,7 @@ class _Known(NamedTuple):
 
 class Ends:
     """The ends of all jobs in one case of a forecast from `begin_ms` on. `all_times`: run times of earlier jobs of all
-    kinds, in milliseconds."""
+    kinds, in milliseconds. Without `guesses`, a job of which nothing is known never ends."""
 
     def __init__(
         self,
@@ -74,8 +74,10 @@ class Ends:
         begin_ms: int,
         all_times: Sequence[int] = (),
         exact: bool = True,
+        guesses: bool = True,
     ) -> None:
         self.case = case
+        self._guesses = guesses
         self._config = config
         self.begin_ms = begin_ms
         self._all_times = sorted(all_times) if len(all_times) >= _ALL_NEEDED else []
@@ -135,10 +137,10 @@ class Ends:
 
     def _of_unknown(self, age_ms: int) -> int | None:
         """For how long a job runs of which nothing is known, after `age_ms` with nodes."""
+        if self.case == EndScenario.WORST or not self._guesses:
+            return None
         if self.case == EndScenario.BEST:
             return _SOON_MS
-        if self.case == EndScenario.WORST:
-            return None
         longer = [time_ms - age_ms for time_ms in self._all_times if time_ms > age_ms]
         if longer and self._config.learned_runtimes:
             return _quantile(longer, 50)

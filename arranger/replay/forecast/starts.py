@@ -5,6 +5,9 @@ start in the three to its latest. The expected start isn't always between those 
 ends earlier may let another one in first, which then holds the room for longer (Graham, SIAM J. Appl. Math. 17(2),
 1969).
 
+If jobs end by a start of whose end nothing is known, the expected case runs on once more, and there they never do. A
+start that comes later in it, or not at all, is a guess.
+
 Nothing new comes: no job, no node, no pod of another owner, no edit and no failure. Pods that leave do so within their
 grace period. Everything else is as in `what_if.continuation`.
 """
@@ -72,7 +75,7 @@ class Unknown(StrEnum):
 class JobForecast(msgspec.Struct, frozen=True):
     """When a waiting job starts, in milliseconds since 1970; 0 for unknown. `queue_position` counts from 1 in
     the order of the queue. `why` says why a time is unknown, None if all are known. `promised_ms` is what the job's
-    reservation says. `guessed`: until the expected start, a job is supposed to end of whose end nothing is known.
+    reservation says. `guessed`: the expected start needs the end of a job of whose end nothing is known.
     `failing`: the job that is expected to fail, and this one with it."""
 
     uid: str
@@ -89,7 +92,7 @@ class JobForecast(msgspec.Struct, frozen=True):
     @property
     def guess(self) -> bool:
         """Whether jobs without a known end were taken to end at some time, although they may never do so."""
-        return bool(self.expected_ms) and self.why == Unknown.ENDLESS
+        return bool(self.expected_ms) and (self.guessed or self.why == Unknown.ENDLESS)
 
 
 class Forecast(msgspec.Struct, frozen=True):
@@ -104,7 +107,8 @@ class Forecast(msgspec.Struct, frozen=True):
 
 
 class JobStart(msgspec.Struct, frozen=True):
-    """As `JobForecast`, with None for an unknown time."""
+    """As `JobForecast`, with None for an unknown time. `guess`: the expected start supposes the end of a job of whose
+    end nothing is known."""
 
     uid: str
     job: str
@@ -115,13 +119,23 @@ class JobStart(msgspec.Struct, frozen=True):
     why: Unknown | None
     promised_ms: int | None = None
     failing: str | None = None
+    guess: bool = False
 
     @classmethod
     def of(cls, one: JobForecast) -> "JobStart":
         expected_ms, earliest_ms, latest_ms = (ms or None for ms in (one.expected_ms, one.earliest_ms, one.latest_ms))
         promised_ms, failing = one.promised_ms or None, one.failing or None
         return cls(
-            one.uid, one.job, one.queue_position, expected_ms, earliest_ms, latest_ms, one.why, promised_ms, failing
+            one.uid,
+            one.job,
+            one.queue_position,
+            expected_ms,
+            earliest_ms,
+            latest_ms,
+            one.why,
+            promised_ms,
+            failing,
+            one.guess,
         )
 
 
@@ -156,8 +170,7 @@ def forecast(
     starting = dict.fromkeys(job.uid for job in asked if not _refused(job, config))
     base = _without(state, [job for job in jobs if job.uid not in starting], time_ms)
     exact = sum(bool(job.placements) for job in base.jobs.values()) <= EXACT_UP_TO
-    if not exact:
-        config = msgspec.structs.replace(config, reservation_refresh_ms=max(config.reservation_refresh_ms, _REFRESH_MS))
+    config = _refreshed(config, exact=exact)
     times = [*chain.from_iterable(state.run_times.values())]
     runs: dict[EndScenario, _Starts] = {}
     states: dict[EndScenario, State] = {}
@@ -167,7 +180,10 @@ def forecast(
         ends = Ends(case, config, begin_ms=time_ms, all_times=times, exact=exact)
         states[case] = private_copy(base) if case != EndScenario.WORST else base
         _go_on(states[case], runs[case], ends, config=config, until_ms=end_ms, policies=policies)
-        runs[case].guessed_ms = ends.guessed_ms
+        if case == EndScenario.EXPECTED:
+            sure = Ends(case, config, begin_ms=time_ms, all_times=times, exact=exact, guesses=False)
+            unsure = runs[case].since(ends.guessed_ms)
+            runs[case].guessed = _guessed(base, unsure, sure, config=config, policies=policies, enough=enough)
     endless = tuple(runs[EndScenario.WORST].endless_jobs)
     short = until_ms is not None or enough()
     why = Unknown.ENDLESS if endless else Unknown.LATER if short else Unknown.NEVER
@@ -177,6 +193,24 @@ def forecast(
         for number, job in enumerate(asked, start=1)
     ]
     return Forecast(state.offset, time_ms, tuple(found), len(jobs), endless)
+
+
+def _guessed(
+    state: State,
+    unsure: Mapping[str, int],
+    ends: Ends,
+    *,
+    config: CycleConfig,
+    policies: Policies,
+    enough: Callable[[], bool],
+) -> frozenset[str]:
+    """Which of these starts (job UID → time) need an end of which nothing is known: those that don't come by then if
+    only known ends come, or of which there was no time to see that. The state isn't changed."""
+    if not unsure:
+        return frozenset()
+    starts = _Starts([*unsure], ends.begin_ms, None, enough)
+    _go_on(private_copy(state), starts, ends, config=config, until_ms=max(unsure.values()), policies=policies)
+    return frozenset(uid for uid, start_ms in unsure.items() if not 0 < starts.found.get(uid, 0) <= start_ms)
 
 
 def _whatever_ends(state: State, starts: "_Starts", config: CycleConfig, policies: Policies) -> dict[str, Unknown]:
@@ -219,6 +253,12 @@ def _without(state: State, jobs: Sequence[JobRecord], time_ms: int) -> State:
     base.forecasts.clear()  # nothing depends on earlier ones
     say(base, time_ms, [gone for job in jobs if not job.placements for gone in job_alone_gone(job, base)])
     return base
+
+
+def _refreshed(config: CycleConfig, *, exact: bool) -> CycleConfig:
+    """The settings of the forecast's cycles: with many jobs, they revise reservations less often."""
+    refresh_ms = config.reservation_refresh_ms if exact else max(config.reservation_refresh_ms, _REFRESH_MS)
+    return msgspec.structs.replace(config, reservation_refresh_ms=refresh_ms)
 
 
 def _refused(job: JobRecord, config: CycleConfig) -> bool:
@@ -295,7 +335,7 @@ def _merged(
     earliest_ms = min(known, default=0)
     reservation = state.reservations.get(job.uid)
     promised_ms = reservation.decided.start_ms if reservation is not None else 0
-    guessed = 0 < runs[EndScenario.EXPECTED].guessed_ms <= expected_ms
+    guessed = job.uid in runs[EndScenario.EXPECTED].guessed
     why_unknown = None if latest_ms else why
     return JobForecast(
         job.uid, label(job), position, expected_ms, earliest_ms, latest_ms, why_unknown, promised_ms, guessed
@@ -315,8 +355,8 @@ class _Starts(Meter):
         super().__init__(None, begin_ms)
         #: Job UID → its start in milliseconds since 1970.
         self.found: dict[str, int] = {}
-        #: As `Ends.guessed_ms`, once the run is over.
-        self.guessed_ms = 0
+        #: Those of them that need an end of which nothing is known.
+        self.guessed: frozenset[str] = frozenset()
         self._open = dict.fromkeys(uids)
         self._moved = moved
         self._enough = enough
@@ -337,6 +377,10 @@ class _Starts(Meter):
     def missing(self) -> Sequence[str]:
         """The UIDs of those that have no start yet."""
         return [*self._open]
+
+    def since(self, time_ms: int) -> dict[str, int]:
+        """The starts that were found from a time on; none of 0."""
+        return {uid: start_ms for uid, start_ms in self.found.items() if 0 < time_ms <= start_ms}
 
     def complete(self) -> bool:
         """Whether all of them have started or ended, or no more is asked for."""

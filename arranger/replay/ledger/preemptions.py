@@ -58,12 +58,20 @@ class Aftermath(msgspec.Struct):
     vain: k.StageDecided | None = None
     gpus: int = 0
     gone: dict[str, str] = msgspec.field(default_factory=dict)
+    #: For so long it was looked whether the room would be free without it, and still is; None if that is over.
+    looked_ms: int | None = None
 
     def needless(self, within_ms: int) -> bool:
         """Whether its room became free by itself so soon that to wait for it would have cost no more than was lost."""
         if self.free_ms is None or self.free_ms > within_ms:
             return False
         return self.free_ms * self.gpus <= self.taking.harm_ms
+
+    def open(self, within_ms: int) -> bool:
+        """Whether it may still turn out to be needless: the part of the log that follows it is too short to say."""
+        if self.looked_ms is None or self.looked_ms > within_ms:
+            return False
+        return self.looked_ms * self.gpus <= self.taking.harm_ms
 
     @property
     def gained_ms(self) -> int | None:
@@ -99,7 +107,8 @@ class OfQueue(msgspec.Struct):
 class PreemptionLine(RoomTaking):
     """A preemption with what became of it, as `Aftermath` says. `gained_ms`: how long after it the beneficiary began,
     None if it hasn't. `harm_gpu_ms`: GPU-milliseconds of work that its victims lost. `in_vain`: why the beneficiary
-    took the room in vain, as a reason and in words; both are empty if it hasn't. `gone` as in `Aftermath`."""
+    took the room in vain, as a reason and in words; both are empty if it hasn't. `gone` as in `Aftermath`. `open`: it
+    isn't known yet whether it was needless."""
 
     harm_gpu_ms: int = 0
     gained_ms: int | None = None
@@ -109,6 +118,7 @@ class PreemptionLine(RoomTaking):
     in_vain: str = ""
     in_vain_because: str = ""
     gone: dict[str, str] = msgspec.field(default_factory=dict)
+    open: bool = False
 
 
 class GuestLine(Stay):
@@ -154,6 +164,9 @@ class PreemptionLedger:
 
     @property
     def found(self) -> list[Aftermath]:
+        for one in self._watched:
+            after_ms = self.state.time_ms - one.found.taking.time_ms
+            one.found.looked_ms = after_ms if one.looking else None
         return [one.found for one in self._watched]
 
     @property

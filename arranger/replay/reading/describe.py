@@ -385,7 +385,7 @@ def _start_forecast(event: k.StartForecast, _: State) -> str:
     at = f"starts at {rfc3339(event.expected_ms)}" if event.expected_ms else "starts at an unknown time"
     earliest = rfc3339(event.earliest_ms) if event.earliest_ms else "an unknown time"
     latest = rfc3339(event.latest_ms) if event.latest_ms else "an unknown time"
-    return f"{at}, likely from {earliest} to {latest}"
+    return f"{at}{' (a guess)' if event.guess else ''}, likely from {earliest} to {latest}"
 
 
 def _name(uid: str, state: State) -> str:

@@ -92,7 +92,7 @@ def news(state: State, found: Forecast) -> list[StartForecast]:
         job = state.jobs[one.uid]
         if job.placements or promises_start(state, job):
             continue
-        event = StartForecast(one.uid, job.version, one.expected_ms, one.earliest_ms, one.latest_ms)
+        event = StartForecast(one.uid, job.version, one.expected_ms, one.earliest_ms, one.latest_ms, one.guess)
         if says_more(state.forecasts.get(one.uid), event, found.time_ms):
             events.append(event)
     return events

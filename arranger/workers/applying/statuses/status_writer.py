@@ -70,7 +70,7 @@ _STATUS_FIELDS = (
     "stage", "scheduleState", "attempt", "restarts", "restartsOfEarlierPods", "leaderAddress", "leaderFinished",
     "totalWorkers", "readyWorkers", "ready", "allocations", "workers", "message", "conditions", "observedGeneration",
     "startTime", "completionTime", "lastFailures", "gpus", "replicas", "selector", "priority", "after",
-    "restartsInWindow", "expectedStartTime", "activeSecondsOfEarlierAttempts", QUEUE_POSITION, LOG,
+    "restartsInWindow", "expectedStartTime", "expectedStart", "activeSecondsOfEarlierAttempts", QUEUE_POSITION, LOG,
 )  # fmt: skip
 
 
