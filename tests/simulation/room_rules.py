@@ -149,6 +149,8 @@ def _in_the_way(
             (first if its_turn_was else moved).append(of)
     # Nothing shows whether the turns of the others whose reservations move were before: either may be so.
     afters = [folded(state, (cycle, *first, *more, *before)) for more in ([], moved)[: 1 + bool(moved)] if hosts]
+    # A cycle asks whether a host may start once, which may be before the turns of those that others' room went to.
+    afters += [folded(state, (cycle, *first))] if hosts and state.jobs[placed.job_uid].placements else []
     for uid in hosts:
         if all(uid in of.reservations and _may_start(of, cycle, of.jobs[uid], alone=False) for of in afters):
             yield uid, f"{placed.job_uid} becomes a guest of {uid}, which can start without its guests"
