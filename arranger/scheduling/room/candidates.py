@@ -223,7 +223,7 @@ class Candidates:
         nodes: dict[str, None] | None = None,
         spare: bool = False,
         near_first: bool = False,
-        beside: Collection[str] = (),
+        beside_queues: Collection[str] = (),
     ) -> Iterator[Candidate]:
         """The candidates for a quorum that requests `asked`, in order, each only while its queue may give more.
 
@@ -232,7 +232,7 @@ class Candidates:
         and of their surplus what is there, or with `spare` as many of their workers there as their quorums can spare,
         of the first nodes first. With `near_first`, as many of the quorum's own queue, and of those that share a parent
         with it, come before all others as bring these down to their shares: with which it may take room from others, or
-        use what is reserved for jobs of the queues `beside` it.
+        use what is reserved for jobs of `beside_queues`.
         """
         self.kept_by_shares = False
         own, queue = self.standing_of(job)
@@ -243,7 +243,9 @@ class Candidates:
         units = partial(self._units_on, nodes, spare)
         first = list[Candidate]()
         if line is not None and near_first:
-            first += self._down_to_shares(job, rules, line, taken, nodes=nodes, units=units, beside=beside)
+            first += self._down_to_shares(
+                job, rules, line, taken, nodes=nodes, units=units, beside_queues=beside_queues
+            )
         self.kept_by_shares = bool(first)
         yield from first
         done = {(candidate.job.uid, candidate.kind) for candidate in first}
@@ -285,14 +287,14 @@ class Candidates:
         *,
         nodes: dict[str, None] | None,
         units: Callable[[_Begun], Units],
-        beside: Collection[str] = (),
+        beside_queues: Collection[str] = (),
     ) -> Iterator[Candidate]:
         """The first candidates below each queue on a quorum's path, the nearest first, with which no jobs of others,
-        and nothing of queues `beside` it, are closed to the quorum any more because that queue would be above its
+        and nothing of `beside_queues`, are closed to the quorum any more because that queue would be above its
         share; the line knows what they give."""
         own, queue = self.standing_of(job)
         done: set[tuple[str, PreemptionKind]] = set()
-        others = [*self._lowest, *beside]
+        others = [*self._lowest, *beside_queues]
         for name in line.path:
             if not line.closes(name, others):
                 continue
@@ -399,14 +401,18 @@ class Candidates:
         specs = self._state.queue_tree.specs
         return ShareLine(specs, queue, asked, placed, resources=resources, parts=self._parts, spare=lambda: self._spare)
 
-    def line_beyond(self, job: JobRecord, asked: Amounts, placed: Use, *, beside: Collection[str] = ()) -> "ShareLine":
+    def line_beyond(
+        self, job: JobRecord, asked: Amounts, placed: Use, *, beside_queues: Collection[str] = ()
+    ) -> "ShareLine":
         """As `line`, once all of the quorum's own queue that may give room have done so, and of those that share a
-        parent with it as many as bring it down to its share; `beside` as in `of`."""
+        parent with it as many as bring it down to its share; `beside_queues` as in `of`."""
         line, (own, queue) = self.line(job, asked, placed), self.standing_of(job)
         if line.is_above:
             line.near_give(queue, self._all_of_own(own, queue))
         if line.is_above and (rules := self.rules(queue)) is not None and self._reclaims(rules, queue):
-            near = self._down_to_shares(job, rules, line, (), nodes=None, units=self._surplus, beside=beside)
+            near = self._down_to_shares(
+                job, rules, line, (), nodes=None, units=self._surplus, beside_queues=beside_queues
+            )
             deque(near, maxlen=0)
             line.forget_others()
         return line
