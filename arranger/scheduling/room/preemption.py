@@ -21,7 +21,7 @@ from arranger.events.facts import Spared, Victim
 from arranger.events.kinds import Placed, PodSeen, Preempted
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.quota import LEFT_BY_JOBS
-from arranger.projections.cluster.nodes import Amounts as Rooms
+from arranger.projections.cluster.nodes import Amounts
 from arranger.projections.derived.awaited_room import assumed_on, untried
 from arranger.projections.derived.queue_counts import least_requested, queue_of, sum_by_group, sum_of
 from arranger.projections.folding.slots import may_come
@@ -31,7 +31,7 @@ from arranger.projections.state import State
 from arranger.scheduling.placing.needs import pods_of, quorum_needs
 from arranger.scheduling.placing.placement_try import Piece, PlacementTry, Shortage
 from arranger.scheduling.queues.dominant_shares import pods_by_group
-from arranger.scheduling.queues.fair_shares import Amounts
+from arranger.scheduling.queues.fair_shares import ByResource
 from arranger.scheduling.room.bound import RoomBound
 from arranger.scheduling.room.candidates import Candidate, Candidates
 from arranger.scheduling.room.vacating import Vacated, Vacating, by_uid, grace_ms, held_by
@@ -100,7 +100,7 @@ class LeavingAnyway:
         return [*self.by_itself, *(self._vacating.of_whole(self._state.jobs[uid]) for uid in finishing)]
 
     @cached_property
-    def rooms(self) -> Rooms:
+    def rooms(self) -> Amounts:
         """All of this, by row of the view."""
         return self._vacating.in_all([*self.counted_on, *self.within_seconds])
 
@@ -110,7 +110,7 @@ class _SinceMove:
     """What was found since a job gave room or got nodes: what their queues use is the same until the next one does."""
 
     #: What determines the candidates for a quorum without looking at them → what all of them leave, and UID → these.
-    givers: dict[Hashable, tuple[Rooms, dict[str, JobRecord]]] = field(default_factory=dict)
+    givers: dict[Hashable, tuple[Amounts, dict[str, JobRecord]]] = field(default_factory=dict)
     #: Whether pods come before a reservation: what determines that → the answer.
     comes_first: dict[Hashable, bool] = field(default_factory=dict)
     #: Host (UID) → `PreemptionSearch.staying`.
@@ -134,12 +134,12 @@ class PreemptionSearch:
         #: What determines whether a quorum gets room → the content of the view when it got none.
         self._failed: dict[Hashable, int] = {}
         #: What determines the candidates for a quorum → what all of them leave, nodes × resources.
-        self._given: dict[Hashable, Rooms] = {}
+        self._given: dict[Hashable, Amounts] = {}
         #: What determines whether a quorum surely gets no room → the content of the view, and whether it did.
         self._lacking: dict[Hashable, tuple[int, bool]] = {}
         self._bounds: dict[Hashable, RoomBound] = {}
         #: What determines a quorum → what it requests at least.
-        self._asked: dict[Hashable, Rooms] = {}
+        self._asked: dict[Hashable, Amounts] = {}
         self._rows = np.arange(len(placer.view))
         self._since_move = _SinceMove()
         #: Host (UID) → its guests, those together that stay or leave together.
@@ -192,7 +192,7 @@ class PreemptionSearch:
             self._candidates.submitters.count(job, amounts)
         self._got.clear()
 
-    def _add(self, use: dict[str, dict[str, int]], job: JobRecord, amounts: Amounts, sign: int = 1) -> None:
+    def _add(self, use: dict[str, dict[str, int]], job: JobRecord, amounts: ByResource, sign: int = 1) -> None:
         of_queue = use.setdefault(queue_of(self._state, job), {})
         for resource, amount in amounts.items():
             of_queue[resource] = of_queue.get(resource, 0) + amount * sign
@@ -205,12 +205,12 @@ class PreemptionSearch:
         """Whether a job may take room from anybody, found quickly."""
         return job.valid_spec.preempts and self._candidates.may_be_some(job)
 
-    def lacks_with(self, job: JobRecord, more_room: Rooms) -> bool:
+    def lacks_with(self, job: JobRecord, more_room: Amounts) -> bool:
         """Whether the quorum of a job without nodes surely lacks room on the view with so much more, by row, and no
         search for it would count steps."""
         return job.valid_spec.whole_topology is None and self._lacks(job, more_room)
 
-    def surely_lacks(self, job: JobRecord, more_room: tuple[Hashable, Rooms] | None = None) -> bool:
+    def surely_lacks(self, job: JobRecord, more_room: tuple[Hashable, Amounts] | None = None) -> bool:
         """Whether the quorum of a job without nodes would lack room even once all have left who leave anyway or might
         be asked to, and no search for it would count steps: then none need be made. `more_room` would be free too, by
         row; with it comes what determines it."""
@@ -232,7 +232,7 @@ class PreemptionSearch:
         may = [giver for uid, giver in self._givers_to(job)[1].items() if uid not in may_not_give]
         return self._lacks(job, self._left_by(may) + self._anyway.rooms)
 
-    def lacks_among(self, job: JobRecord, guests: Collection[str], more_room: Rooms) -> bool:
+    def lacks_among(self, job: JobRecord, guests: Collection[str], more_room: Amounts) -> bool:
         """As `surely_lacks`, where only these jobs (UIDs) may give room. The job must be bounded (`_is_bounded`): ask
         this only once `surely_lacks` has said True of it."""
         jobs = self._givers_to(job)[1]
@@ -243,12 +243,12 @@ class PreemptionSearch:
         """Whether it is known of everything that might give room to a quorum how much that is."""
         return not (self._state.is_host(job.uid) or job.placements or job.valid_spec.whole_topology is not None)
 
-    def _amounts_of(self, job: JobRecord) -> Amounts:
+    def _amounts_of(self, job: JobRecord) -> ByResource:
         """What the quorum of a job requests, before its workers are chosen."""
         policy = self._placer.placing.policies.pod_policy(job, self._config)
         return sum_by_group(job, pods_of(quorum_needs(job, policy)))
 
-    def _givers_to(self, job: JobRecord) -> tuple[Rooms, dict[str, JobRecord]]:
+    def _givers_to(self, job: JobRecord) -> tuple[Amounts, dict[str, JobRecord]]:
         """What all candidates for the quorum of a job without nodes leave together, and UID → those. Equal quorums have
         the same until a job gets nodes, or gives room."""
         givers, alike = self._since_move.givers, (*self._candidates.standing_of(job), self._placer.alike(job))
@@ -258,7 +258,7 @@ class PreemptionSearch:
             givers[alike] = (self._given_by_all(job, asked), {giver.uid: giver for giver in jobs})
         return givers[alike]
 
-    def _lacks(self, job: JobRecord, given: Rooms) -> bool:
+    def _lacks(self, job: JobRecord, given: Amounts) -> bool:
         """Whether the quorum of a job without nodes surely doesn't fit the view with so much more, by row. Most ask for
         more than all nodes have together."""
         alike, view, alone = self._placer.alike(job), self._placer.view, self._placer.may_count_steps(job)
@@ -413,7 +413,7 @@ class PreemptionSearch:
                 hold(other)
         return self._placer.fits(job)
 
-    def fits_without_candidates(self, job: JobRecord, asked: Amounts) -> bool:
+    def fits_without_candidates(self, job: JobRecord, asked: ByResource) -> bool:
         """Whether a quorum that requests `asked` fits once all have left who might give it room, however much their
         queues give then."""
         _, jobs = self._candidates.every(job, asked, self._use)
@@ -454,7 +454,7 @@ class PreemptionSearch:
             found[key] = keeps and self._borrows(host, of_host, queue)
         return found[key]
 
-    def _comes_first_in_queue(self, job: JobRecord, amounts: Amounts, host: JobRecord) -> bool:
+    def _comes_first_in_queue(self, job: JobRecord, amounts: ByResource, host: JobRecord) -> bool:
         self._count_got()
         return self._candidates.submitters.comes_first(job, amounts, host)
 
@@ -529,7 +529,7 @@ class PreemptionSearch:
     def _within_shares(
         self,
         job: JobRecord,
-        asked: Amounts,
+        asked: ByResource,
         taken: Collection[str],
         helpful: dict[str, None],
         guests: Sequence[Candidate],
@@ -562,11 +562,13 @@ class PreemptionSearch:
             self._undo(outcome)
         return None
 
-    def _got_by(self, outcome: RoomOutcome) -> Amounts:
+    def _got_by(self, outcome: RoomOutcome) -> ByResource:
         """What the pods of a quorum that is placed request."""
         return sum_of(outcome.tried.job, expand(self._placer.placed_pods(outcome.tried)))
 
-    def _keeps_shares(self, job: JobRecord, asked: Amounts, outcome: RoomOutcome, beside_queues: Iterable[str]) -> bool:
+    def _keeps_shares(
+        self, job: JobRecord, asked: ByResource, outcome: RoomOutcome, beside_queues: Iterable[str]
+    ) -> bool:
         """Whether, with a quorum that requests `asked` and without what its victims give, the queues on its path stay
         within their shares: for each queue from which it reclaims, and each of `beside_queues`, those that aren't on
         the path of that one too."""
@@ -587,7 +589,7 @@ class PreemptionSearch:
     def _best_of_searches(
         self,
         job: JobRecord,
-        asked: Amounts,
+        asked: ByResource,
         taken: Collection[str],
         helpful: dict[str, None],
         guests: Sequence[Candidate],
@@ -621,7 +623,7 @@ class PreemptionSearch:
             outcome = next((each for each in found if each is not None), None)
         return outcome
 
-    def _nodes_to_free(self, job: JobRecord, asked: Amounts, taken: Collection[str]) -> Iterator[dict[str, None]]:
+    def _nodes_to_free(self, job: JobRecord, asked: ByResource, taken: Collection[str]) -> Iterator[dict[str, None]]:
         """The nodes for searches among the jobs there: where a pod of the quorum fits once all jobs have left from
         which it may reclaim, first all of these nodes together, then some of them one at a time. Then some, one at a
         time too, where it fits only if those of its own queue have left as well that may give it room."""
@@ -639,7 +641,7 @@ class PreemptionSearch:
         self,
         outcome: RoomOutcome | None,
         job: JobRecord,
-        asked: Amounts,
+        asked: ByResource,
         taken: Collection[str],
         helpful: dict[str, None],
     ) -> list[dict[str, None]]:
@@ -693,7 +695,7 @@ class PreemptionSearch:
     def _one_search(
         self,
         job: JobRecord,
-        asked: Amounts,
+        asked: ByResource,
         taken: Collection[str],
         nodes: dict[str, None] | None,
         *,
@@ -731,7 +733,7 @@ class PreemptionSearch:
         self._add(self._counted, victim, amounts, -1)
         self._candidates.submitters.count(victim, amounts, -1)
 
-    def _helpful(self, job: JobRecord, asked: Amounts, guests: Sequence[Candidate]) -> dict[str, None] | None:
+    def _helpful(self, job: JobRecord, asked: ByResource, guests: Sequence[Candidate]) -> dict[str, None] | None:
         """The nodes on which a pod of a quorum may fit without all candidates and its guests; None if it surely doesn't
         fit even then. Quorums with the same candidates share what these leave."""
         view, given = self._placer.view, self._given_by_all(job, asked)
@@ -742,10 +744,10 @@ class PreemptionSearch:
             return None
         return {view.names[row]: None for row in np.flatnonzero(bound.helpful(self._rows, given)).tolist()}
 
-    def _left_by(self, jobs: Iterable[JobRecord]) -> Rooms:
+    def _left_by(self, jobs: Iterable[JobRecord]) -> Amounts:
         return self._vacating.in_all(map(self._vacating.of_whole, jobs))
 
-    def _given_by_all(self, job: JobRecord, asked: Amounts) -> Rooms:
+    def _given_by_all(self, job: JobRecord, asked: ByResource) -> Amounts:
         """What all candidates for a quorum leave together, by row of the view."""
         key, jobs = self._candidates.every(job, asked, self._use)
         given = self._given.get(key)
