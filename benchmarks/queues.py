@@ -27,7 +27,7 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
-from arranger.scheduling.queues.fair_shares import Amounts, Claims, QueueClaims
+from arranger.scheduling.queues.fair_shares import ByResource, Claims, QueueClaims
 from arranger.scheduling.queues.order import QueueOrder, Seniority
 from benchmarks.report import Figure
 from benchmarks.workload import GIB, TOLD_MS, History, decoded, uid
@@ -110,12 +110,12 @@ def _queues(rng: random.Random, sizes: tuple[int, ...]) -> list[QueueClaims]:
     return queues
 
 
-def _some(rng: random.Random, demand: Amounts, part: int) -> dict[str, int]:
+def _some(rng: random.Random, demand: ByResource, part: int) -> dict[str, int]:
     """For a third of the queues a part of the demand."""
     return {one: amount // part for one, amount in demand.items()} if rng.random() < 1 / 3 else {}
 
 
-def _cycle(order: QueueOrder, names: list[str], jobs: int, amounts: Amounts) -> None:
+def _cycle(order: QueueOrder, names: list[str], jobs: int, amounts: ByResource) -> None:
     """Each queue gives its turns; with amounts, each of its jobs gets them."""
     left = dict.fromkeys(names, -(-jobs // len(names)))
     while (name := order.head()) is not None:

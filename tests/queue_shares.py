@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from arranger.scheduling.queues.fair_shares import Amounts, Claims, Division, QueueClaims
+from arranger.scheduling.queues.fair_shares import ByResource, Claims, Division, QueueClaims
 
 
-def queue_shares(queues: Iterable[QueueClaims], total: Amounts) -> dict[str, dict[str, int]]:
+def queue_shares(queues: Iterable[QueueClaims], total: ByResource) -> dict[str, dict[str, int]]:
     """Name → each resource of `total` → the share of the queue and its descendants, in the resource's base unit.
 
     `total` is what the nodes offer to jobs. Names must be unique, weights positive and amounts not negative. A

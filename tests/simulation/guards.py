@@ -683,7 +683,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that only queues above their share give room": _reclaims_from_anyone,
     "that whoever isn't needed is spared": _without(RoomSearch, "_may_spare", False),
     "that nobody gives room that comes by itself": lambda: mock.patch.object(
-        LeavingAnyway, "ending", property(lambda _: [])
+        LeavingAnyway, "by_itself", property(lambda _: [])
     ),
     "that a job whose pods show its end leaves by itself": lambda: mock.patch.object(
         known_jobs, "ends_by_itself", lambda _, job, time_ms: job.stands_still or not job.active

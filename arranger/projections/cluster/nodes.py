@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from arranger.model.node import NodeFacts
 
+#: Nodes × resources, or of one node by resource.
 Amounts = npt.NDArray[np.int64]
 Requests = tuple[tuple[str, int], ...]
 #: The limit of cached vectors of requests and of allocatable amounts; the caches are then cleared.

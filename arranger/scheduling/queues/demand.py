@@ -11,7 +11,7 @@ from arranger.projections.derived.queue_membership import counted_priority
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.queues.use import non_preemptible_amounts, resource_of
 from arranger.projections.state import State
-from arranger.scheduling.queues.fair_shares import Amounts
+from arranger.scheduling.queues.fair_shares import ByResource
 from arranger.scheduling.queues.policies import seniority
 
 
@@ -85,7 +85,7 @@ class NonPreemptibleLeft:
         return [self._left[name] for name in way if name in self._left]
 
 
-def _left_of(used: Amounts, most: Iterable[tuple[str, int]]) -> dict[str, int]:
+def _left_of(used: ByResource, most: Iterable[tuple[str, int]]) -> dict[str, int]:
     return {resource_of(name): amount - used.get(name, 0) for name, amount in non_preemptible_amounts(most)}
 
 

@@ -12,11 +12,11 @@ from arranger.projections.cluster.nodes import PODS
 from arranger.projections.derived.queue_counts import sum_by_group
 from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.cluster.view import ClusterView
-from arranger.scheduling.queues.fair_shares import Amounts
+from arranger.scheduling.queues.fair_shares import ByResource
 from arranger.scheduling.queues.order import WHOLE
 
 
-def share_of(amounts: Amounts, total: Amounts) -> int:
+def share_of(amounts: ByResource, total: ByResource) -> int:
     """The dominant share of some amounts, in billionths."""
     return max((_part(amount, total.get(resource, 0)) for resource, amount in amounts.items()), default=0)
 

@@ -33,7 +33,7 @@ from typing import NamedTuple
 import msgspec
 
 #: Resource → amount in its base unit.
-Amounts = Mapping[str, int]
+ByResource = Mapping[str, int]
 
 #: The weight of a queue's own jobs beside its children.
 OWN_WEIGHT = 1
@@ -52,10 +52,10 @@ class QueueClaims(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     parent: str = ROOT
     weight: int = 1
-    guarantee: Amounts = {}
-    deserved: Amounts = {}
-    capability: Amounts = {}
-    demand: Amounts = {}
+    guarantee: ByResource = {}
+    deserved: ByResource = {}
+    capability: ByResource = {}
+    demand: ByResource = {}
 
 
 class QueueParts(NamedTuple):

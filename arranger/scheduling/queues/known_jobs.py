@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from arranger.model.job import Stage
-from arranger.projections.cluster.nodes import Amounts as Rooms
-from arranger.projections.cluster.nodes import NodeTable
+from arranger.projections.cluster.nodes import Amounts, NodeTable
 from arranger.projections.derived.deadlines import overdue
 from arranger.projections.derived.departing import ends_by_itself
 from arranger.projections.derived.queue_counts import queue_of, sum_of
@@ -22,7 +21,7 @@ from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling.cluster.view import Levels, Rows, add_to
-from arranger.scheduling.queues.fair_shares import Amounts
+from arranger.scheduling.queues.fair_shares import ByResource
 
 _BEGUN = (Stage.STARTING, Stage.RUNNING)
 #: Pods that lose their nodes together, one such unit after the other.
@@ -41,10 +40,10 @@ class RowRooms(NamedTuple):
     """Rows of the view, each once, with amounts: rows × resources."""
 
     rows: Rows
-    amounts: Rooms
+    amounts: Amounts
 
     @classmethod
-    def of(cls, rooms: dict[int, Rooms]) -> "RowRooms":
+    def of(cls, rooms: dict[int, Amounts]) -> "RowRooms":
         """As arrays, which are quickly put together."""
         amounts = [*rooms.values()]
         return cls(np.array([*rooms], np.int64), np.array(amounts) if amounts else np.zeros((0, 0), np.int64))
@@ -61,7 +60,7 @@ class KnownPart:
         self.rooms: RowRooms | None = None
 
     @cached_property
-    def amounts(self) -> Amounts:
+    def amounts(self) -> ByResource:
         """What they request together."""
         return sum_of(self._job, self.slots)
 

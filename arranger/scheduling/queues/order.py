@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
-from arranger.scheduling.queues.fair_shares import ROOT, Amounts, Claims
+from arranger.scheduling.queues.fair_shares import ROOT, ByResource, Claims
 
 #: The ratio 1: ratios are in billionths.
 WHOLE = 1_000_000_000
@@ -94,12 +94,12 @@ class QueueOrder:
     def __init__(
         self,
         claims: Claims,
-        total: Amounts,
+        total: ByResource,
         *,
-        shares: Mapping[str, Amounts],
-        used: Mapping[str, Amounts],
+        shares: Mapping[str, ByResource],
+        used: Mapping[str, ByResource],
         waiting: Mapping[str, Seniority],
-        averages: Mapping[str, Amounts] | None = None,
+        averages: Mapping[str, ByResource] | None = None,
         unentitled: Unentitled | None = None,
     ) -> None:
         """Begin a cycle.
@@ -197,7 +197,7 @@ class QueueOrder:
                 found = resource, part
         return found
 
-    def give(self, name: str, amounts: Amounts) -> None:
+    def give(self, name: str, amounts: ByResource) -> None:
         """Count amounts that jobs of the queue itself got, in base units; resources that the cluster lacks don't count.
 
         Amounts are never taken back in a cycle: ratios only grow. Raises KeyError for a queue that wasn't waiting.
@@ -242,7 +242,7 @@ def _heap(entered: Sequence[_Child]) -> None:
 
 
 def _own(
-    resource: str, names: Iterable[str], used: Mapping[str, Amounts], averages: Mapping[str, Amounts]
+    resource: str, names: Iterable[str], used: Mapping[str, ByResource], averages: Mapping[str, ByResource]
 ) -> list[int]:
     """What each queue's own jobs use of a resource, with their average, in thousandths."""
     now = [used.get(name, _NOTHING).get(resource, 0) * _THOUSANDTHS for name in names]
@@ -251,7 +251,7 @@ def _own(
     return [has + averages.get(name, _NOTHING).get(resource, 0) for name, has in zip(names, now, strict=True)]
 
 
-_NOTHING: Amounts = {}
+_NOTHING: ByResource = {}
 
 
 def _turns(claims: Claims, waiting: Sequence[bool]) -> list[int]:

@@ -6,10 +6,10 @@ So a queue and the own jobs of one above it take room back from each other as tw
 from collections.abc import Mapping
 
 from arranger.projections.state import State
-from arranger.scheduling.queues.fair_shares import Amounts
+from arranger.scheduling.queues.fair_shares import ByResource
 from arranger.scheduling.queues.standing import QueueStanding
 
-_NOTHING: Amounts = {}
+_NOTHING: ByResource = {}
 #: What the name of such a child ends with; no queue has it in its name.
 _OWN = "/"
 
@@ -39,14 +39,14 @@ class ShareParts:
         #: Queue → the names on the path of its own jobs, from the nearest on.
         self.paths: Mapping[str, tuple[str, ...]] = tree.paths
         #: Queue, or such a child → its share.
-        self.shares: Mapping[str, Amounts] = standing.shares
+        self.shares: Mapping[str, ByResource] = standing.shares
         if self._parents:
             self.paths = tree.paths | {name: (own_jobs_of(name), *tree.paths[name]) for name in self._parents}
             self.shares = standing.shares | {
                 own_jobs_of(name): _left(standing.shares, name, tree.children[name]) for name in self._parents
             }
 
-    def used(self) -> Mapping[str, Amounts]:
+    def used(self) -> Mapping[str, ByResource]:
         """Queue, or such a child → what it uses, with the queues below."""
         totals, own = self._state.queue_totals, self._state.queue_use.own
         if not self._parents:
@@ -54,7 +54,7 @@ class ShareParts:
         return {**totals, **{own_jobs_of(name): own[name] for name in self._parents if name in own}}
 
 
-def _left(shares: Mapping[str, Amounts], queue: str, children: tuple[str, ...]) -> Amounts:
+def _left(shares: Mapping[str, ByResource], queue: str, children: tuple[str, ...]) -> ByResource:
     """What the children of a queue leave of its share."""
     return {
         resource: amount - sum([shares.get(child, _NOTHING).get(resource, 0) for child in children])

@@ -14,7 +14,7 @@ from arranger.projections.queues.tree import QueueTree
 from arranger.projections.state import State
 from arranger.scheduling.queues.demand import NonPreemptibleLeft, beyond_limits
 from arranger.scheduling.queues.dominant_shares import PlacedPiece, pods_by_group
-from arranger.scheduling.queues.fair_shares import OWN_WEIGHT, Amounts, Claims, Division, QueueClaims
+from arranger.scheduling.queues.fair_shares import OWN_WEIGHT, ByResource, Claims, Division, QueueClaims
 from arranger.scheduling.queues.offer import offered
 from arranger.scheduling.queues.order import QueueOrder, Seniority, Unentitled
 from arranger.scheduling.queues.policies import JobQueue, Turn
@@ -103,7 +103,7 @@ class QueueStanding:
             else:
                 self._groups[line].append(job.valid_spec.groups)
         #: Line, or queue without waiting jobs → what its own jobs use.
-        self.used: dict[str, Amounts] = {**state.queue_use.own, **self._of_submitters()}
+        self.used: dict[str, ByResource] = {**state.queue_use.own, **self._of_submitters()}
         #: What the own jobs of queues used on average, in thousandths of the units; nothing without a half-life.
         self.averages = state.queue_use.averages(time_ms)
         self._claims = kept.claims(tree, self._extra())
@@ -141,9 +141,9 @@ class QueueStanding:
         spec = self._tree.specs.get(self.queue_of[line])
         return spec.queue_policy if spec is not None else ""
 
-    def _of_submitters(self) -> dict[str, Amounts]:
+    def _of_submitters(self) -> dict[str, ByResource]:
         """What each submitter uses in queues with `userFairness`; these queues' own jobs then use nothing more."""
-        used: dict[str, Amounts] = {name: {} for name in self._submitters.queues}
+        used: dict[str, ByResource] = {name: {} for name in self._submitters.queues}
         for line, (queue, amounts) in self._submitters.used().items():
             self.queue_of[line], used[line] = queue, amounts
         return used
@@ -215,7 +215,7 @@ def _claims(tree: QueueTree, extra: Iterable[Extra]) -> Iterable[QueueClaims]:
         yield QueueClaims(name=name, parent=parent, weight=OWN_WEIGHT)
 
 
-_NOTHING: Amounts = {}
+_NOTHING: ByResource = {}
 
 
 #: A turn for all further pods of a job is divided into about so many, between which other queues may have theirs:

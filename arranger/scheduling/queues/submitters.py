@@ -12,7 +12,7 @@ from arranger.projections.derived.queue_membership import submitter_of
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling.queues.dominant_shares import share_of
-from arranger.scheduling.queues.fair_shares import Amounts
+from arranger.scheduling.queues.fair_shares import ByResource
 from arranger.scheduling.queues.offer import offered
 
 
@@ -58,12 +58,12 @@ class SubmittersInCycle:
         """The queues with `userFairness`."""
         return self._lines.queues
 
-    def count(self, job: JobRecord, amounts: Amounts, sign: int = 1) -> None:
+    def count(self, job: JobRecord, amounts: ByResource, sign: int = 1) -> None:
         """A job got so much in this cycle, or gave it (-1)."""
         if (queue := queue_of(self._state, job)) in self._lines.queues:
             _count(self._more.setdefault(self._lines.line_of(queue, job), {}), amounts, sign)
 
-    def comes_first(self, job: JobRecord, asked: Amounts, other: JobRecord) -> bool:
+    def comes_first(self, job: JobRecord, asked: ByResource, other: JobRecord) -> bool:
         """Whether a job that requests so much comes before another one of the same queue, for which something is kept:
         its submitter uses no more with it than the other submitter uses now."""
         queue = queue_of(self._state, job)
@@ -83,6 +83,6 @@ class SubmittersInCycle:
         return found
 
 
-def _count(amounts: dict[str, int], more: Amounts, sign: int) -> None:
+def _count(amounts: dict[str, int], more: ByResource, sign: int) -> None:
     for resource, amount in more.items():
         amounts[resource] = amounts.get(resource, 0) + amount * sign

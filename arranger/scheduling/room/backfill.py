@@ -36,7 +36,10 @@ class MakeRoom(Protocol):
     """`PreemptionSearch.make_room`."""
 
     def __call__(
-        self, tried: PlacementTry, kept: Callable[[], Collection[str]], beside: tuple[str, ...] = ()
+        self,
+        tried: PlacementTry,
+        may_not_give: Callable[[], Collection[str]],
+        beside_queues: tuple[str, ...] = (),
     ) -> PlacementTry | None: ...
 
 
@@ -278,12 +281,12 @@ class Backfill:
         if not guests:
             return None
 
-        def kept() -> dict[str, None]:
+        def may_not_give() -> dict[str, None]:
             stay = [other.uid for other in self._state.jobs.values() if other.placements and other.uid not in guests]
             return {**self._awaited(tried, self._held_against(tried)), **dict.fromkeys(stay)}
 
         with self._held.opened(open_rooms) as opening:
-            found = make_room(tried, kept)
+            found = make_room(tried, may_not_give)
             opening.stays = found is not None and found.quorum_stands
         if found is not None and found.preempted is not None:
             self._note_hosts(found, open_rooms)

@@ -30,7 +30,7 @@ from arranger.projections.jobs.records import JobRecord
 from arranger.projections.queues.use import Use, less
 from arranger.projections.state import State
 from arranger.scheduling.policies.base import PodPolicy
-from arranger.scheduling.queues.fair_shares import Amounts
+from arranger.scheduling.queues.fair_shares import ByResource
 from arranger.scheduling.queues.known_jobs import KnownJob, KnownJobs, Spare, Units
 from arranger.scheduling.queues.own_jobs import ShareParts, is_of_own_jobs, queue_itself
 from arranger.scheduling.queues.registry import Policies
@@ -40,7 +40,7 @@ from arranger.scheduling.room.surplus import spare_of, spared, spared_on, units_
 
 _BEGUN = (Stage.STARTING, Stage.RUNNING)
 _ALLOWED = PreemptionMode.ALLOWED
-_NOTHING: Amounts = {}
+_NOTHING: ByResource = {}
 #: Of so many jobs, the first in order, workers are looked at that may be spared beside their surplus.
 _SPARE_JOBS = 64
 
@@ -62,8 +62,8 @@ class Candidate(NamedTuple):
     lost_ms: int
     queue: str
     #: What the units request together, and of a whole job, what its surplus does.
-    amounts: Amounts
-    surplus: Amounts
+    amounts: ByResource
+    surplus: ByResource
     #: Room may be taken only while the queue is above its share.
     reclaimed: bool
 
@@ -216,14 +216,14 @@ class Candidates:
     def of(
         self,
         job: JobRecord,
-        asked: Amounts,
+        asked: ByResource,
         placed: Use,
         taken: Collection[str],
         *,
         nodes: dict[str, None] | None = None,
         spare: bool = False,
         near_first: bool = False,
-        beside: Collection[str] = (),
+        beside_queues: Collection[str] = (),
     ) -> Iterator[Candidate]:
         """The candidates for a quorum that requests `asked`, in order, each only while its queue may give more.
 
@@ -232,7 +232,7 @@ class Candidates:
         and of their surplus what is there, or with `spare` as many of their workers there as their quorums can spare,
         of the first nodes first. With `near_first`, as many of the quorum's own queue, and of those that share a parent
         with it, come before all others as bring these down to their shares: with which it may take room from others, or
-        use what is reserved for jobs of the queues `beside` it.
+        use what is reserved for jobs of `beside_queues`.
         """
         self.kept_by_shares = False
         own, queue = self.standing_of(job)
@@ -243,7 +243,9 @@ class Candidates:
         units = partial(self._units_on, nodes, spare)
         first = list[Candidate]()
         if line is not None and near_first:
-            first += self._down_to_shares(job, rules, line, taken, nodes=nodes, units=units, beside=beside)
+            first += self._down_to_shares(
+                job, rules, line, taken, nodes=nodes, units=units, beside_queues=beside_queues
+            )
         self.kept_by_shares = bool(first)
         yield from first
         done = {(candidate.job.uid, candidate.kind) for candidate in first}
@@ -285,14 +287,14 @@ class Candidates:
         *,
         nodes: dict[str, None] | None,
         units: Callable[[_Begun], Units],
-        beside: Collection[str] = (),
+        beside_queues: Collection[str] = (),
     ) -> Iterator[Candidate]:
         """The first candidates below each queue on a quorum's path, the nearest first, with which no jobs of others,
-        and nothing of queues `beside` it, are closed to the quorum any more because that queue would be above its
+        and nothing of `beside_queues`, are closed to the quorum any more because that queue would be above its
         share; the line knows what they give."""
         own, queue = self.standing_of(job)
         done: set[tuple[str, PreemptionKind]] = set()
-        others = [*self._lowest, *beside]
+        others = [*self._lowest, *beside_queues]
         for name in line.path:
             if not line.closes(name, others):
                 continue
@@ -323,7 +325,7 @@ class Candidates:
             return may
         return [giver for giver in may if not nodes.keys().isdisjoint(giver.job.placements.values())]
 
-    def near_helps(self, job: JobRecord, asked: Amounts, placed: Use) -> bool:
+    def near_helps(self, job: JobRecord, asked: ByResource, placed: Use) -> bool:
         """Whether jobs of other queues are candidates only once some that are nearer in the tree have given room."""
         _, queue = self.standing_of(job)
         line, beyond = self.line(job, asked, placed), self.line_beyond(job, asked, placed)
@@ -370,13 +372,13 @@ class Candidates:
         if is_guest or not slots.issubset(chain.from_iterable(units)):
             yield self._candidate(begun, PreemptionKind.GUEST, (known.slots,), queue)
 
-    def jobs_of_others(self, job: JobRecord, asked: Amounts, placed: Use, taken: Collection[str]) -> list[JobRecord]:
+    def jobs_of_others(self, job: JobRecord, asked: ByResource, placed: Use, taken: Collection[str]) -> list[JobRecord]:
         """The jobs of other queues that may give room at all, the lowest priority first; the rest as in `of`."""
         queue = queue_of(self._state, job)
         queues = self._queues(queue, self.line_beyond(job, asked, placed))
         return [giver.job for giver in self._begun if giver.queue in queues and giver.job.uid not in taken]
 
-    def every(self, job: JobRecord, asked: Amounts, placed: Use) -> tuple[Hashable, list[JobRecord]]:
+    def every(self, job: JobRecord, asked: ByResource, placed: Use) -> tuple[Hashable, list[JobRecord]]:
         """All jobs that are among the candidates for a quorum as in `of`, before any of them has given room, and what
         determines which these are."""
         own, queue = self.standing_of(job)
@@ -392,26 +394,30 @@ class Candidates:
             return {}
         return {name: None for name in sorted(self._lowest) if name != queue and line.may_reclaim(name)}
 
-    def line(self, job: JobRecord, asked: Amounts, placed: Use) -> "ShareLine":
+    def line(self, job: JobRecord, asked: ByResource, placed: Use) -> "ShareLine":
         """The shares of queues for a quorum that requests `asked`, after `placed` as in `of`."""
         queue = queue_of(self._state, job)
         resources = [resource for resource in asked if resource in self._shares.total and asked[resource]]
         specs = self._state.queue_tree.specs
         return ShareLine(specs, queue, asked, placed, resources=resources, parts=self._parts, spare=lambda: self._spare)
 
-    def line_beyond(self, job: JobRecord, asked: Amounts, placed: Use, *, beside: Collection[str] = ()) -> "ShareLine":
+    def line_beyond(
+        self, job: JobRecord, asked: ByResource, placed: Use, *, beside_queues: Collection[str] = ()
+    ) -> "ShareLine":
         """As `line`, once all of the quorum's own queue that may give room have done so, and of those that share a
-        parent with it as many as bring it down to its share; `beside` as in `of`."""
+        parent with it as many as bring it down to its share; `beside_queues` as in `of`."""
         line, (own, queue) = self.line(job, asked, placed), self.standing_of(job)
         if line.is_above:
             line.near_give(queue, self._all_of_own(own, queue))
         if line.is_above and (rules := self.rules(queue)) is not None and self._reclaims(rules, queue):
-            near = self._down_to_shares(job, rules, line, (), nodes=None, units=self._surplus, beside=beside)
+            near = self._down_to_shares(
+                job, rules, line, (), nodes=None, units=self._surplus, beside_queues=beside_queues
+            )
             deque(near, maxlen=0)
             line.forget_others()
         return line
 
-    def _all_of_own(self, own: int, queue: str) -> Amounts:
+    def _all_of_own(self, own: int, queue: str) -> ByResource:
         """What all jobs of a queue together may give to one of it with this priority."""
         found = self._own_amounts.get((own, queue))
         if found is None:
@@ -450,7 +456,7 @@ class Candidates:
             self.kept_by_shares = True
 
     def spare_on_nodes(
-        self, job: JobRecord, asked: Amounts, placed: Use, taken: Container[str]
+        self, job: JobRecord, asked: ByResource, placed: Use, taken: Container[str]
     ) -> dict[str, list[JobSlots]]:
         """The nodes on which jobs can spare more workers than their surplus there, because others of theirs elsewhere
         are enough for their quorums, and all that the first candidates for a quorum as in `of` can spare there."""
@@ -498,7 +504,7 @@ class Candidates:
         """Whether a job that runs has workers above its quorum that it may give."""
         return bool(self._surplus(_Begun(0, "", job, self._jobs.of(job), young=False)))
 
-    def _surplus_amounts(self, giver: _Begun) -> Amounts:
+    def _surplus_amounts(self, giver: _Begun) -> ByResource:
         """What the surplus of a job requests."""
         slots = tuple([slot for unit in self._surplus(giver) for slot in unit])
         return giver.known.part(slots).amounts if slots else _NOTHING
@@ -559,7 +565,7 @@ class ShareLine:
         self,
         specs: Mapping[str, QueueSpec],
         queue: str,
-        asked: Amounts,
+        asked: ByResource,
         placed: Use,
         *,
         resources: list[str],
@@ -582,7 +588,7 @@ class ShareLine:
         #: What whole jobs have given, without their surplus.
         self._given_whole: Use = {}
         #: UID → what a job has given as surplus.
-        self._given_surplus: dict[str, Amounts] = {}
+        self._given_surplus: dict[str, ByResource] = {}
         #: Other queue → as in `_reclaimed_from`.
         self._others: dict[str, list[str]] = {}
         self._amounts = asked
@@ -632,7 +638,7 @@ class ShareLine:
         if not candidate.kind.whole:
             self._given_surplus[candidate.job.uid] = candidate.amounts
 
-    def near_give(self, queue: str, amounts: Amounts) -> None:
+    def near_give(self, queue: str, amounts: ByResource) -> None:
         """As `gives`, for so much of a queue."""
         for name in self._paths.get(queue, ()):
             if name in self._path:
@@ -646,7 +652,7 @@ class ShareLine:
         self._given_whole.clear()
         self._given_surplus.clear()
 
-    def _net(self, candidate: Candidate) -> Amounts:
+    def _net(self, candidate: Candidate) -> ByResource:
         """What a candidate gives beside what its job has given as surplus."""
         before = self._given_surplus.get(candidate.job.uid, _NOTHING) if candidate.kind.whole else _NOTHING
         return {one: amount - before.get(one, 0) for one, amount in candidate.amounts.items()}
@@ -733,7 +739,7 @@ class ShareLine:
         return True
 
 
-def _add(use: Use, queue: str, amounts: Amounts, sign: int) -> None:
+def _add(use: Use, queue: str, amounts: ByResource, sign: int) -> None:
     given = use.setdefault(queue, {})
     for resource, amount in amounts.items():
         given[resource] = given.get(resource, 0) + sign * amount

@@ -65,9 +65,11 @@ class Room(NamedTuple):
         with self.limits.closed(barred.job) as queues:
 
             def make_room(
-                tried: PlacementTry, kept: Callable[[], Collection[str]], beside: tuple[str, ...] = ()
+                tried: PlacementTry,
+                may_not_give: Callable[[], Collection[str]],
+                beside_queues: tuple[str, ...] = (),
             ) -> PlacementTry | None:
-                return self.preemption.make_room(tried, kept, (*beside, *queues))
+                return self.preemption.make_room(tried, may_not_give, (*beside_queues, *queues))
 
             return self.backfill.beside_borrowers(barred, make_room) if queues else None
 
@@ -97,14 +99,14 @@ class Room(NamedTuple):
         nothing = np.zeros_like(placer.view.free, np.int64)
         if self.reservations.may_keep(job) or not placer.lacks_nodes_alone(job):
             return False
-        if not self.preemption.lacks_beside(job, nothing) or not (placer.never_fits(job) or self._gets_none(job)):
+        if not self.preemption.lacks_with(job, nothing) or not (placer.never_fits(job) or self._gets_none(job)):
             return False
         self.limits.count_turn(job)
         return True
 
     def _gets_none(self, job: JobRecord) -> bool:
         """Whether a quorum that lacks room surely gets none that is reserved or that others have."""
-        preemption, beside = self.preemption, self.backfill.open_to(job)
-        if beside is None or not preemption.surely_lacks(job, (beside.hosts, beside.first)):
+        preemption, reserved = self.preemption, self.backfill.open_to(job)
+        if reserved is None or not preemption.surely_lacks(job, (reserved.hosts, reserved.first)):
             return False
-        return preemption.lacks_among(job, beside.guests, beside.every)
+        return preemption.lacks_among(job, reserved.guests, reserved.every)

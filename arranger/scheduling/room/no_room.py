@@ -19,7 +19,7 @@ from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling.placing.needs import pods_of, quorum_needs
 from arranger.scheduling.placing.quotas import Quotas
-from arranger.scheduling.queues.fair_shares import Amounts
+from arranger.scheduling.queues.fair_shares import ByResource
 from arranger.scheduling.queues.policies import seniority
 from arranger.scheduling.queues.registry import BUILT_IN, Policies
 from arranger.scheduling.queues.waiting import in_order, waiting_jobs
@@ -100,7 +100,7 @@ class Bars(NamedTuple):
     """What keeps room of others from a quorum and might be changed: the queues on its path that would be `above` their
     shares with it, each with what it would use of these resources, and the jobs (UIDs) that aren't preemptible."""
 
-    above: Mapping[str, Amounts] = {}
+    above: Mapping[str, ByResource] = {}
     non_preemptible: tuple[str, ...] = ()
 
 
@@ -251,7 +251,7 @@ def _comes(state: State, job: JobRecord, config: CycleConfig, time_ms: int, poli
     return room.preemption.comes_by_itself(job, before, hold)
 
 
-def _line(candidates: Candidates, room: Room, job: JobRecord, asked: Amounts) -> ShareLine:
+def _line(candidates: Candidates, room: Room, job: JobRecord, asked: ByResource) -> ShareLine:
     """The line for a quorum that lacks room. Others are closed to it if its queue would be above its share with all
     that it has, unless there is too little room even without those that could bring it down."""
     if candidates.near_helps(job, asked, {}) and not room.preemption.fits_without_candidates(job, asked):

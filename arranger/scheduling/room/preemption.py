@@ -21,7 +21,7 @@ from arranger.events.facts import Spared, Victim
 from arranger.events.kinds import Placed, PodSeen, Preempted
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.quota import LEFT_BY_JOBS
-from arranger.projections.cluster.nodes import Amounts as Rooms
+from arranger.projections.cluster.nodes import Amounts
 from arranger.projections.derived.awaited_room import assumed_on, untried
 from arranger.projections.derived.queue_counts import least_requested, queue_of, sum_by_group, sum_of
 from arranger.projections.folding.slots import may_come
@@ -31,7 +31,7 @@ from arranger.projections.state import State
 from arranger.scheduling.placing.needs import pods_of, quorum_needs
 from arranger.scheduling.placing.placement_try import Piece, PlacementTry, Shortage
 from arranger.scheduling.queues.dominant_shares import pods_by_group
-from arranger.scheduling.queues.fair_shares import Amounts
+from arranger.scheduling.queues.fair_shares import ByResource
 from arranger.scheduling.room.bound import RoomBound
 from arranger.scheduling.room.candidates import Candidate, Candidates
 from arranger.scheduling.room.vacating import Vacated, Vacating, by_uid, grace_ms, held_by
@@ -39,8 +39,8 @@ from arranger.scheduling.room.victims import OTHERS, RoomOutcome, RoomSearch, Un
 from arranger.scheduling.search.placer import Placer
 
 _WAITING = (Stage.PENDING, Stage.RESCHEDULING)
-#: How many quorums of a cycle get room. The others have their turns in later cycles.
-_MOST_QUORUMS = 16
+#: How many quorums of a cycle get room, or would get it after a dry run. The others have their turns in later cycles.
+_MOST_SERVED = 16
 #: On so many nodes, one after the other, it is tried to free just that one for a quorum.
 _MOST_SINGLE_NODES = 8
 #: How many times room is sought for a quorum, each time for what the workers request that were placed the last time.
@@ -48,8 +48,8 @@ _MOST_REQUESTS = 2
 
 
 class LeavingAnyway:
-    """What those leave who leave anyway, as far as a cycle has come: once another job has given room in it, there is
-    another one of these."""
+    """The room that comes without anybody being asked for it in this cycle any more. It stays as it is: once another
+    job has given room in the cycle, another one of these takes its place."""
 
     def __init__(
         self,
@@ -61,46 +61,48 @@ class LeavingAnyway:
         departing: Sequence[PodSeen] = (),
         comes_ms: float = math.inf,
     ) -> None:
-        """`victims` (UIDs) gave room in the cycle: they `left` this, as their `departing` pods are to."""
+        """`victims` (UIDs) gave room in the cycle so far, `left` is what they leave, and `departing` are their pods,
+        which hold it until then."""
         self._state = state
         self._vacating = vacating
         self._victims = victims
         self._left = left
         self._departing = departing
-        #: Until when jobs count as about to end, if nothing changes before, in milliseconds.
+        #: Until when jobs count as about to end, if nothing changes before, in milliseconds. `within_seconds` sets it
+        #: as it is first read. Until then nothing here depends on it, and it is that of the one before, or infinite.
         self.comes_ms = comes_ms
 
     @property
     def pods(self) -> list[PodSeen]:
-        """The pods that leave, by UID, but those of jobs that end."""
+        """The pods whose room is in `counted_on`, by UID. A decision may name them as those that it waits for."""
         return sorted([*self._vacating.leaving, *self._departing], key=by_uid)
 
     @cached_property
-    def gone(self) -> list[Vacated]:
-        """What those leave, which is there for everybody, and what is kept for pods that may still come: its end is
-        known, and is sooner than that of most grace periods."""
+    def counted_on(self) -> list[Vacated]:
+        """The room on which the search for victims counts: of `pods`, and what is kept for pods that may still come,
+        because the end of that is known, and is sooner than that of most grace periods."""
         vacating = self._vacating
         return [vacating.of_pods(vacating.leaving), *vacating.of_assumed(), *self._left]
 
     @cached_property
-    def ending(self) -> list[Vacated]:
-        """What comes by itself: what those jobs leave that give up their nodes, whoever wants them, and what other pods
-        leave that are being deleted."""
+    def by_itself(self) -> list[Vacated]:
+        """What comes by itself too: of jobs that give up their nodes, whoever wants them, and of other pods that are
+        being deleted. No decision counts on it, but if it is enough for a quorum, nobody gives any room."""
         vacating = self._vacating
         deleted = vacating.of_pods(vacating.deleted([*vacating.leaving, *self._departing]))
         return [*map(vacating.of_whole, vacating.ending), deleted]
 
     @cached_property
-    def soon(self) -> list[Vacated]:
-        """What comes by itself, or within seconds: of jobs whose workers finish one after the other."""
+    def within_seconds(self) -> list[Vacated]:
+        """The same, and what probably comes within seconds: of jobs whose workers finish one after the other."""
         finishing = {uid: by_ms for uid, by_ms in self._vacating.finishing.items() if uid not in self._victims}
         self.comes_ms = min(finishing.values(), default=math.inf)
-        return [*self.ending, *(self._vacating.of_whole(self._state.jobs[uid]) for uid in finishing)]
+        return [*self.by_itself, *(self._vacating.of_whole(self._state.jobs[uid]) for uid in finishing)]
 
     @cached_property
-    def rooms(self) -> Rooms:
+    def rooms(self) -> Amounts:
         """All of this, by row of the view."""
-        return self._vacating.in_all([*self.gone, *self.soon])
+        return self._vacating.in_all([*self.counted_on, *self.within_seconds])
 
 
 @dataclass
@@ -108,7 +110,7 @@ class _SinceMove:
     """What was found since a job gave room or got nodes: what their queues use is the same until the next one does."""
 
     #: What determines the candidates for a quorum without looking at them → what all of them leave, and UID → these.
-    givers: dict[Hashable, tuple[Rooms, dict[str, JobRecord]]] = field(default_factory=dict)
+    givers: dict[Hashable, tuple[Amounts, dict[str, JobRecord]]] = field(default_factory=dict)
     #: Whether pods come before a reservation: what determines that → the answer.
     comes_first: dict[Hashable, bool] = field(default_factory=dict)
     #: Host (UID) → `PreemptionSearch.staying`.
@@ -127,16 +129,17 @@ class PreemptionSearch:
         self._candidates = Candidates(state, config, placing.policies, waiting, placing.time_ms, jobs=placing.jobs)
         self._bound_ms = config.room_bound_ms
         self._vacating = Vacating(state, placing)
-        self._searches = 0
+        #: How many quorums got room in this cycle, or would after a dry run. Failed searches don't count.
+        self._served = 0
         #: What determines whether a quorum gets room → the content of the view when it got none.
         self._failed: dict[Hashable, int] = {}
         #: What determines the candidates for a quorum → what all of them leave, nodes × resources.
-        self._given: dict[Hashable, Rooms] = {}
+        self._given: dict[Hashable, Amounts] = {}
         #: What determines whether a quorum surely gets no room → the content of the view, and whether it did.
         self._lacking: dict[Hashable, tuple[int, bool]] = {}
         self._bounds: dict[Hashable, RoomBound] = {}
         #: What determines a quorum → what it requests at least.
-        self._asked: dict[Hashable, Rooms] = {}
+        self._asked: dict[Hashable, Amounts] = {}
         self._rows = np.arange(len(placer.view))
         self._since_move = _SinceMove()
         #: Host (UID) → its guests, those together that stay or leave together.
@@ -171,7 +174,7 @@ class PreemptionSearch:
         self._since_move = _SinceMove()
         self._placed[job.uid] = None
         self._got.append((job, pieces))
-        # Who waits for room gives none yet. What a guest gets leaves with it.
+        # Record this cycle's guests by host. A job whose room others still have to leave is no guest yet.
         for uid in dict.fromkeys((*tried.hosts, *job.slots.hosts)) if tried.preempted is None else ():
             self._lent.setdefault(uid, {}).setdefault(job.uid, (job, []))[1].extend(pieces)
 
@@ -189,7 +192,7 @@ class PreemptionSearch:
             self._candidates.submitters.count(job, amounts)
         self._got.clear()
 
-    def _add(self, use: dict[str, dict[str, int]], job: JobRecord, amounts: Amounts, sign: int = 1) -> None:
+    def _add(self, use: dict[str, dict[str, int]], job: JobRecord, amounts: ByResource, sign: int = 1) -> None:
         of_queue = use.setdefault(queue_of(self._state, job), {})
         for resource, amount in amounts.items():
             of_queue[resource] = of_queue.get(resource, 0) + amount * sign
@@ -202,49 +205,50 @@ class PreemptionSearch:
         """Whether a job may take room from anybody, found quickly."""
         return job.valid_spec.preempts and self._candidates.may_be_some(job)
 
-    def lacks_beside(self, job: JobRecord, more: Rooms) -> bool:
+    def lacks_with(self, job: JobRecord, more_room: Amounts) -> bool:
         """Whether the quorum of a job without nodes surely lacks room on the view with so much more, by row, and no
         search for it would count steps."""
-        return job.valid_spec.whole_topology is None and self._lacks(job, more)
+        return job.valid_spec.whole_topology is None and self._lacks(job, more_room)
 
-    def surely_lacks(self, job: JobRecord, beside: tuple[Hashable, Rooms] | None = None) -> bool:
+    def surely_lacks(self, job: JobRecord, more_room: tuple[Hashable, Amounts] | None = None) -> bool:
         """Whether the quorum of a job without nodes would lack room even once all have left who leave anyway or might
-        be asked to, and no search for it would count steps: then none need be made. `beside` is more room, with what
-        determines it."""
+        be asked to, and no search for it would count steps: then none need be made. `more_room` would be free too, by
+        row; with it comes what determines it."""
         if not self._is_bounded(job):
             return False
-        key = (*self._candidates.standing_of(job), self._placer.alike(job), beside and beside[0])
+        key = (*self._candidates.standing_of(job), self._placer.alike(job), more_room and more_room[0])
         content, lacks = self._lacking.get(key, (None, False))
         if content != self._placer.view.content:
             given = self._givers_to(job)[0] + self._anyway.rooms
-            lacks = self._lacks(job, given if beside is None else given + beside[1])
+            lacks = self._lacks(job, given if more_room is None else given + more_room[1])
             self._lacking[key] = (self._placer.view.content, lacks)
         return lacks
 
-    def _lacks_without(self, job: JobRecord, kept: Collection[str]) -> bool:
+    def _lacks_without(self, job: JobRecord, may_not_give: Collection[str]) -> bool:
         """As `surely_lacks`, where these jobs (UIDs) give no room."""
         if not self._is_bounded(job):
             return False
-        kept = {**dict.fromkeys(kept), **self._placed, **self.victims}
-        may = [giver for uid, giver in self._givers_to(job)[1].items() if uid not in kept]
+        may_not_give = {**dict.fromkeys(may_not_give), **self._placed, **self.victims}
+        may = [giver for uid, giver in self._givers_to(job)[1].items() if uid not in may_not_give]
         return self._lacks(job, self._left_by(may) + self._anyway.rooms)
 
-    def lacks_among(self, job: JobRecord, guests: Collection[str], beside: Rooms) -> bool:
-        """As `surely_lacks`, where only these jobs (UIDs) may give room."""
+    def lacks_among(self, job: JobRecord, guests: Collection[str], more_room: Amounts) -> bool:
+        """As `surely_lacks`, where only these jobs (UIDs) may give room. The job must be bounded (`_is_bounded`): ask
+        this only once `surely_lacks` has said True of it."""
         jobs = self._givers_to(job)[1]
         may = [jobs[uid] for uid in guests if uid in jobs]
-        return self._lacks(job, self._left_by(may) + self._anyway.rooms + beside)
+        return self._lacks(job, self._left_by(may) + self._anyway.rooms + more_room)
 
     def _is_bounded(self, job: JobRecord) -> bool:
         """Whether it is known of everything that might give room to a quorum how much that is."""
         return not (self._state.is_host(job.uid) or job.placements or job.valid_spec.whole_topology is not None)
 
-    def _amounts_of(self, job: JobRecord) -> Amounts:
+    def _amounts_of(self, job: JobRecord) -> ByResource:
         """What the quorum of a job requests, before its workers are chosen."""
         policy = self._placer.placing.policies.pod_policy(job, self._config)
         return sum_by_group(job, pods_of(quorum_needs(job, policy)))
 
-    def _givers_to(self, job: JobRecord) -> tuple[Rooms, dict[str, JobRecord]]:
+    def _givers_to(self, job: JobRecord) -> tuple[Amounts, dict[str, JobRecord]]:
         """What all candidates for the quorum of a job without nodes leave together, and UID → those. Equal quorums have
         the same until a job gets nodes, or gives room."""
         givers, alike = self._since_move.givers, (*self._candidates.standing_of(job), self._placer.alike(job))
@@ -254,7 +258,7 @@ class PreemptionSearch:
             givers[alike] = (self._given_by_all(job, asked), {giver.uid: giver for giver in jobs})
         return givers[alike]
 
-    def _lacks(self, job: JobRecord, given: Rooms) -> bool:
+    def _lacks(self, job: JobRecord, given: Amounts) -> bool:
         """Whether the quorum of a job without nodes surely doesn't fit the view with so much more, by row. Most ask for
         more than all nodes have together."""
         alike, view, alone = self._placer.alike(job), self._placer.view, self._placer.may_count_steps(job)
@@ -270,24 +274,29 @@ class PreemptionSearch:
         return bound.lacks(self._rows, given, alone=alone)
 
     def make_room(
-        self, tried: PlacementTry, kept: Callable[[], Collection[str]], beside: tuple[str, ...] = ()
+        self,
+        tried: PlacementTry,
+        may_not_give: Callable[[], Collection[str]],
+        beside_queues: tuple[str, ...] = (),
     ) -> PlacementTry | None:
-        """The quorum of a failed try, placed where others give it room, after its guests; None if they don't. The view
-        then has both on it, because the room is free only later. The jobs in `kept` (UIDs) give none. With what others
-        give, the quorum keeps its queues within their shares, below the first one that each queue `beside` it shares.
-        If a permit holds the quorum back, nobody gives room, and the try says so."""
+        """The quorum of a failed try, placed where others give it room, its guests first; None if nobody does. But for
+        guests, no job in `may_not_give` (UIDs) does. Afterwards the view has the quorum and its victims on it, because
+        the room is free only later. For each of `beside_queues`, the queues on the quorum's path that aren't on that
+        one's too must stay within their shares, with the quorum and without what the victims give. If a permit holds
+        the quorum back, nobody gives room, and the try says so."""
         job, view = tried.job, self._placer.view
-        if not self._helps(tried) or not self.may_make_room(job):
+        if not self._may_be_remedied(tried) or not self.may_make_room(job):
             return None
-        own = job.uid if job.uid in self._state.reservations else job.valid_spec.preemptible  # may it be a guest
-        barred = tried.shortage is not None and tried.shortage.quota is not None and tried.shortage.kept_by
-        key = (*self._candidates.standing_of(job), self._placer.alike(job), own, beside, barred)
-        if self._failed.get(key) == view.content or self.surely_lacks(job) or self._lacks_without(job, kept()):
+        # What is reserved and open to it: with a reservation, as to no other job; else by whether it may be a guest.
+        guesthood: Hashable = job.uid if job.uid in self._state.reservations else job.valid_spec.preemptible
+        kept_by = tried.shortage is not None and tried.shortage.quota is not None and tried.shortage.kept_by
+        key = (*self._candidates.standing_of(job), self._placer.alike(job), guesthood, beside_queues, kept_by)
+        if self._failed.get(key) == view.content or self.surely_lacks(job) or self._lacks_without(job, may_not_give()):
             return None
-        found = self._search(tried, lambda: self._from_candidates(tried, kept, beside))
+        found = self._search(tried, lambda: self._from_candidates(tried, may_not_give, beside_queues))
         if found is None:
             if tried.shortage is not None and tried.shortage.untried:
-                self._searches += 1
+                self._served += 1
             else:
                 self._failed[key] = view.content
         return found
@@ -296,7 +305,7 @@ class PreemptionSearch:
         """The quorum of a failed try, placed where its guests give back their room, or limits of its queue; None if it
         doesn't fit even then. As in `make_room`, just those leave that it needs."""
         job = tried.job
-        if not self._state.is_host(job.uid) or not self._helps(tried):
+        if not self._state.is_host(job.uid) or not self._may_be_remedied(tried):
             return None
         guests = self._guests(job, {**self._placed, **self.victims})
         if not guests:
@@ -304,8 +313,9 @@ class PreemptionSearch:
         return self._search(tried, lambda: self._among_guests(job, guests))
 
     def _among_guests(self, job: JobRecord, guests: list[Candidate]) -> RoomOutcome | None:
-        """Who leaves of a job's guests. Where a whole job would, the search is repeated with the surplus on the nodes
-        of the outcome alone: it may be others, which have lower indices."""
+        """Who leaves of a job's guests. Where a whole job would, the search is repeated with what they can spare on
+        the nodes of the outcome. A job's surplus is its workers of the highest indices, wherever they are: on these
+        nodes it could spare others, of lower indices."""
         search = partial(least_harm, self._placer, self._vacating, job)
         outcome = search(guests)
         if outcome is None or not outcome.whole:
@@ -319,12 +329,13 @@ class PreemptionSearch:
         self._undo(found)
         return search(guests)
 
-    def _helps(self, tried: PlacementTry) -> bool:
-        """Whether a quorum fails for a reason that others can remedy. A job that a controller is about to resume takes
-        room only then, because that decision gives its nodes back. A job that runs takes none, even if it holds no
+    def _may_be_remedied(self, tried: PlacementTry) -> bool:
+        """Whether a quorum fails for a reason that others can remedy, and fewer quorums than may be have got room in
+        this cycle. False for a suspended job that is about to be resumed: its room is sought after its controller's
+        decision on that, which would take nodes away again. False also for a job that runs, even if it holds no
         nodes: only one that waits doesn't start before the others have left."""
         shortage, job = tried.shortage, tried.job
-        if shortage is None or shortage.infeasible or self._searches >= _MOST_QUORUMS:
+        if shortage is None or shortage.infeasible or self._served >= _MOST_SERVED:
             return False
         if job.placements or job.suspended or job.stage not in _WAITING or shortage.objection is not None:
             return False
@@ -335,11 +346,13 @@ class PreemptionSearch:
         return shortage.quota.limit in LEFT_BY_JOBS
 
     def _search(self, tried: PlacementTry, find: Callable[[], RoomOutcome | None]) -> PlacementTry | None:
-        """The quorum of a failed try, placed with what `find` finds once those have left who leave anyway. None if it
-        finds nobody, or if nobody need be found because enough room comes by itself."""
+        """Place the quorum of a failed try with what `find` finds once those have left who leave anyway, and let the
+        victims give their room. The result is the placed try, or one whose shortage is a permit's objection: then
+        nobody gives room. It is None if `find` finds nobody, if nobody need be found because enough room comes by
+        itself, or if a dry run has to come first: of these, only that leaves `tried.shortage.untried`."""
         job, found, placing = tried.job, None, self._placer.placing
-        with placing.unobserved(), self._vacating.gone(self._anyway.gone):
-            outcome = None if self._fits_without(job, self._anyway.soon) else find()
+        with placing.unobserved(), self._vacating.released(self._anyway.counted_on):
+            outcome = None if self._fits_without(job, self._anyway.within_seconds) else find()
             if outcome is not None:
                 found = outcome.tried
                 if (held := self._placer.held_back(found, may_keep=False)) is not None:
@@ -351,14 +364,14 @@ class PreemptionSearch:
                 else:
                     self._decide(outcome)
         if found is not None and found.quorum_stands:
-            self._searches += 1
+            self._served += 1
             placing.quotas.begin(job)
         return found
 
     def _from_candidates(
-        self, tried: PlacementTry, kept: Callable[[], Collection[str]], beside: tuple[str, ...]
+        self, tried: PlacementTry, may_not_give: Callable[[], Collection[str]], beside_queues: tuple[str, ...]
     ) -> RoomOutcome | None:
-        """Who gives room to a quorum by the rules of queues and priorities; `beside` as in `make_room`."""
+        """Who gives room to a quorum by the rules of queues and priorities; the rest as in `make_room`."""
         job = tried.job
         asked = sum_by_group(job, pods_of(quorum_needs(job, tried.policy)))
         guests = self._guests(job, {**self._placed, **self.victims})
@@ -366,8 +379,8 @@ class PreemptionSearch:
         if helpful is None:
             return None
         of_guests = [of.job.uid for of in guests if of.kind.whole]  # others may give more than what was lent
-        taken = {**self._placed, **self.victims, **dict.fromkeys(kept()), **dict.fromkeys(of_guests)}
-        return self._within_shares(job, asked, taken, helpful, guests, beside=beside)
+        taken = {**self._placed, **self.victims, **dict.fromkeys(may_not_give()), **dict.fromkeys(of_guests)}
+        return self._within_shares(job, asked, taken, helpful, guests, beside_queues=beside_queues)
 
     def _decide(self, outcome: RoomOutcome) -> None:
         """The victims give their room."""
@@ -385,29 +398,32 @@ class PreemptionSearch:
         )
 
     def comes_by_itself(self, job: JobRecord, before: Iterable[JobRecord], hold: Callable[[JobRecord], None]) -> bool:
-        """Whether a quorum that fits nowhere fits once those have left who leave anyway, so nobody gives it room. A
-        cycle looks at the jobs `before` it first: those that fit have their nodes, and those with reservations theirs,
-        now or once the others have left, or what `hold` keeps for them. Nothing is undone: the placer is for this."""
-        place, state = self._placer.without_memory, self._state
-        reserved = [other for other in before if place(other) is None and other.uid in state.reservations]
-        for vacated in (*self._anyway.gone, *self._anyway.soon):
+        """Whether a quorum that fits nowhere fits once those have left who leave anyway, so nobody gives it room, and
+        the jobs `before` it, at which a cycle looks first, have theirs. This uses up the view and the placer: both must
+        be made for this question alone."""
+        place, reserved = self._placer.without_memory, list[JobRecord]()
+        for other in before:  # those that fit now have their nodes
+            placed = place(other) is not None
+            if not placed and other.uid in self._state.reservations:
+                reserved.append(other)
+        for vacated in (*self._anyway.counted_on, *self._anyway.within_seconds):
             self._vacating.release(vacated)
-        for other in reserved:
+        for other in reserved:  # those with reservations get nodes then, or have what `hold` keeps for them
             if place(other) is None:
                 hold(other)
         return self._placer.fits(job)
 
-    def fits_without_candidates(self, job: JobRecord, asked: Amounts) -> bool:
+    def fits_without_candidates(self, job: JobRecord, asked: ByResource) -> bool:
         """Whether a quorum that requests `asked` fits once all have left who might give it room, however much their
         queues give then."""
         _, jobs = self._candidates.every(job, asked, self._use)
-        return self._fits_without(job, [*self._anyway.gone, *map(self._vacating.of_whole, jobs)])
+        return self._fits_without(job, [*self._anyway.counted_on, *map(self._vacating.of_whole, jobs)])
 
     def fits_without_guests(self, job: JobRecord) -> bool:
         """Whether the quorum of a job with a reservation fits once its guests have left, and those who leave anyway.
-        Those of this cycle leave too, in the next one: what they got may be the reason that others needn't stay."""
+        Those of this cycle leave too, in the next one: what they got may be the reason that other guests can't stay."""
         guests = self._guests(job, self.victims)
-        vacated = [*self._anyway.gone, *self._anyway.ending]
+        vacated = [*self._anyway.counted_on, *self._anyway.by_itself]
         whole = {guest.job.uid: None for guest in guests if guest.kind.whole}
         for guest in guests:
             if guest.kind.whole or guest.job.uid not in whole:
@@ -438,7 +454,7 @@ class PreemptionSearch:
             found[key] = keeps and self._borrows(host, of_host, queue)
         return found[key]
 
-    def _comes_first_in_queue(self, job: JobRecord, amounts: Amounts, host: JobRecord) -> bool:
+    def _comes_first_in_queue(self, job: JobRecord, amounts: ByResource, host: JobRecord) -> bool:
         self._count_got()
         return self._candidates.submitters.comes_first(job, amounts, host)
 
@@ -455,7 +471,7 @@ class PreemptionSearch:
         found, key = self._since_move.comes_first, (queue, priority, tuple(sorted(amounts.items())), host.uid)
         if key not in found:
             found[key] = self._borrows(host, of_host, queue) and self._candidates.line_beyond(
-                job, amounts, self._use, beside=(other,)
+                job, amounts, self._use, beside_queues=(other,)
             ).keeps_below(other)
         return found[key]
 
@@ -507,46 +523,59 @@ class PreemptionSearch:
 
     def _fits_without(self, job: JobRecord, vacated: list[Vacated]) -> bool:
         """Whether the quorum fits once these pods have left."""
-        with self._placer.placing.unobserved(), self._vacating.gone(vacated):
+        with self._placer.placing.unobserved(), self._vacating.released(vacated):
             return self._placer.fits(job)
 
     def _within_shares(
         self,
         job: JobRecord,
-        asked: Amounts,
+        asked: ByResource,
         taken: Collection[str],
         helpful: dict[str, None],
         guests: Sequence[Candidate],
         *,
-        beside: tuple[str, ...],
+        beside_queues: tuple[str, ...],
     ) -> RoomOutcome | None:
-        """As `_least_harm`. If worker sets differ, other workers than the first ones may be placed, and may request
-        more: then nobody gives room whose queue could give it to those that were asked for alone."""
-        search = partial(self._least_harm, job, taken=taken, helpful=helpful, guests=guests, beside=beside)
+        """As `_best_of_searches`, and the shares of queues hold for the workers that are placed. First they are judged
+        by what the quorum's first workers request. If worker sets differ, others may be placed, and may request more:
+        if the shares don't hold with that, room is sought again for what these request, `_MOST_REQUESTS` times in all.
+        """
+        search = partial(
+            self._best_of_searches, job, taken=taken, helpful=helpful, guests=guests, beside_queues=beside_queues
+        )
         for _ in range(_MOST_REQUESTS):
             outcome = search(asked, near_first=False)
-            if beside and outcome is not None and not self._keeps_shares(job, self._got_by(outcome), outcome, beside):
+            if (
+                beside_queues
+                and outcome is not None
+                and not self._keeps_shares(job, self._got_by(outcome), outcome, beside_queues)
+            ):
                 self._undo(outcome)
                 outcome = None
-            if outcome is None and (beside or self._candidates.near_helps(job, asked, self._use)):
+            if outcome is None and (beside_queues or self._candidates.near_helps(job, asked, self._use)):
                 outcome = search(asked, near_first=True)
             if outcome is None:
                 return None
             asked = self._got_by(outcome)
-            if self._keeps_shares(job, asked, outcome, beside):
+            if self._keeps_shares(job, asked, outcome, beside_queues):
                 return outcome
             self._undo(outcome)
         return None
 
-    def _got_by(self, outcome: RoomOutcome) -> Amounts:
+    def _got_by(self, outcome: RoomOutcome) -> ByResource:
         """What the pods of a quorum that is placed request."""
         return sum_of(outcome.tried.job, expand(self._placer.placed_pods(outcome.tried)))
 
-    def _keeps_shares(self, job: JobRecord, asked: Amounts, outcome: RoomOutcome, beside: Iterable[str]) -> bool:
-        """Whether a quorum that requests `asked` and its victims leave the queues on its path within their shares,
-        below the first of them that each of the other queues shares, and each of those `beside` it."""
+    def _keeps_shares(
+        self, job: JobRecord, asked: ByResource, outcome: RoomOutcome, beside_queues: Iterable[str]
+    ) -> bool:
+        """Whether, with a quorum that requests `asked` and without what its victims give, the queues on its path stay
+        within their shares: for each queue from which it reclaims, and each of `beside_queues`, those that aren't on
+        the path of that one too."""
         victims = outcome.victims
-        queues = dict.fromkeys([*beside, *(unit.candidate.queue for unit in victims if unit.candidate.reclaimed)])
+        queues = dict.fromkeys(
+            [*beside_queues, *(unit.candidate.queue for unit in victims if unit.candidate.reclaimed)]
+        )
         if not queues:
             return True
         line, given = self._candidates.line(job, asked, self._use), dict[str, tuple[Candidate, set[SlotKey]]]()
@@ -557,22 +586,23 @@ class PreemptionSearch:
             line.near_give(candidate.queue, sum_of(candidate.job, slots))
         return not any(line.own_above(queue) for queue in queues)
 
-    def _least_harm(
+    def _best_of_searches(
         self,
         job: JobRecord,
-        asked: Amounts,
+        asked: ByResource,
         taken: Collection[str],
         helpful: dict[str, None],
         guests: Sequence[Candidate],
         *,
         near_first: bool,
-        beside: Collection[str],
+        beside_queues: Collection[str],
     ) -> RoomOutcome | None:
         """Who gives room to a quorum that requests `asked`, its guests before all others, without the jobs in `taken`;
-        None if nobody does. `near_first` and `beside` are as in `Candidates.of`.
+        None if nobody does. `near_first` and `beside_queues` are as in `Candidates.of`.
 
         Where whole jobs would leave, or nobody, the search is repeated with all workers that quorums can spare on some
-        nodes: their surplus may be others, which have higher indices.
+        nodes. A job's surplus is its workers of the highest indices, wherever they are: on these nodes it could spare
+        others, of lower indices.
 
         What other queues may give ends at their shares, and the first candidates may use that up in vain: on nodes that
         they can't free. Then the search is repeated with those on helpful nodes, and on some of these alone, then on
@@ -581,19 +611,22 @@ class PreemptionSearch:
         If pods that leave change nothing but room, only those on the `helpful` nodes are asked at all.
         """
         only = helpful if self._vacating.by_room_alone else None
-        once = partial(self._once, job, asked, taken, guests=guests, near_first=near_first, beside=beside)
-        outcome = once(only)
-        kept_by_shares = self._candidates.kept_by_shares
+        search = partial(
+            self._one_search, job, asked, taken, guests=guests, near_first=near_first, beside_queues=beside_queues
+        )
+        outcome = search(only)
+        kept_by_shares = self._candidates.kept_by_shares  # as that search left it; the next one overwrites it
         if outcome is None or outcome.whole:
-            outcome = self._less_harmful(outcome, once, only, self._spare_nodes(outcome, job, asked, taken, helpful))
+            outcome = self._improved(outcome, search, only, self._spare_nodes(outcome, job, asked, taken, helpful))
         if outcome is None and kept_by_shares:
-            found = map(once, self._free_nodes(job, asked, taken))
+            found = map(search, self._nodes_to_free(job, asked, taken))
             outcome = next((each for each in found if each is not None), None)
         return outcome
 
-    def _free_nodes(self, job: JobRecord, asked: Amounts, taken: Collection[str]) -> Iterator[dict[str, None]]:
-        """The nodes for searches among the jobs there: those with room for a pod of the quorum without all that may
-        reclaim, then some of these alone, and some that have it without jobs of the own queue too."""
+    def _nodes_to_free(self, job: JobRecord, asked: ByResource, taken: Collection[str]) -> Iterator[dict[str, None]]:
+        """The nodes for searches among the jobs there: where a pod of the quorum fits once all jobs have left from
+        which it may reclaim, first all of these nodes together, then some of them one at a time. Then some, one at a
+        time too, where it fits only if those of its own queue have left as well that may give it room."""
         others = self._candidates.jobs_of_others(job, asked, self._use, taken)
         helpful = dict.fromkeys(self._vacating.helpful_nodes(job, [(other, other.placements) for other in others]))
         _, jobs = self._candidates.every(job, asked, self._use)  # those of its own queue may have some of the room too
@@ -608,7 +641,7 @@ class PreemptionSearch:
         self,
         outcome: RoomOutcome | None,
         job: JobRecord,
-        asked: Amounts,
+        asked: ByResource,
         taken: Collection[str],
         helpful: dict[str, None],
     ) -> list[dict[str, None]]:
@@ -627,16 +660,16 @@ class PreemptionSearch:
         pods = {node: sum(len(slots) for _, slots in spare[node]) for node in freed if node in spare}
         first = sorted([node for node in pods if node in helpful], key=pods.__getitem__)[:_MOST_SINGLE_NODES]
         if first:
-            others = sorted(helpful if self._vacating.by_room_alone else view.names)  # rows are in any order
+            others: Iterable[str] = helpful if self._vacating.by_room_alone else view.names  # both by name
             found = [dict.fromkeys([*first, *others]), *({node: None} for node in first)]
         if any(self._candidates.can_spare(candidate.job, nodes) for candidate in whole):
             found.append(nodes)
         return found
 
-    def _less_harmful(
+    def _improved(
         self,
         outcome: RoomOutcome | None,
-        once: Callable[..., RoomOutcome | None],
+        search: Callable[..., RoomOutcome | None],
         only: dict[str, None] | None,
         others: list[dict[str, None]],
     ) -> RoomOutcome | None:
@@ -647,33 +680,33 @@ class PreemptionSearch:
         self._undo(outcome)
         best, spare = only, False
         for nodes in others:
-            found = once(nodes, spare=True)
+            found = search(nodes, spare=True)
             if found is not None and (least is None or found.harm < least):
                 best, spare, least = nodes, True, found.harm
-                if not least[0]:
+                if not least[0]:  # no whole job leaves: good enough
                     return found
             self._undo(found)
-        return once(best, spare=spare) if least is not None else None
+        return search(best, spare=spare) if least is not None else None
 
     def _undo(self, outcome: RoomOutcome | None) -> None:
         if outcome is not None:
             outcome.undo(self._placer.placing, self._vacating)
 
-    def _once(
+    def _one_search(
         self,
         job: JobRecord,
-        asked: Amounts,
+        asked: ByResource,
         taken: Collection[str],
         nodes: dict[str, None] | None,
         *,
         guests: Sequence[Candidate],
         near_first: bool,
-        beside: Collection[str],
+        beside_queues: Collection[str],
         spare: bool = False,
     ) -> RoomOutcome | None:
-        """One search among the guests and the candidates on these nodes, None for all; the rest as for these."""
+        """One search among the guests and the candidates (`Candidates.of`) on these nodes, None for all."""
         others = self._candidates.of(
-            job, asked, self._use, taken, nodes=nodes, spare=spare, near_first=near_first, beside=beside
+            job, asked, self._use, taken, nodes=nodes, spare=spare, near_first=near_first, beside_queues=beside_queues
         )
         candidates = chain(guests, others)
         if not near_first:
@@ -681,9 +714,10 @@ class PreemptionSearch:
         return RoomSearch(self._placer, self._vacating, job).among(candidates)
 
     def _give(self, unit: Unit) -> None:
-        """The unit's pods are on the view again, and leave the room that they use there, as do slots to which no pod
-        can come. A later search counts on that. Slots whose pods may still come keep their room and count in their
-        queue: a later decision can't name these pods as leaving.
+        """Record that the unit gives its room. All of it is on the view again until its pods have left, but its queue
+        no longer counts it. What its pods hold, and its slots to which no pod can come, is added to what leaves anyway:
+        later searches count on that. Slots whose pods may still come keep their room for the rest of the cycle, because
+        a later decision can't name these pods as leaving.
         """
         victim = unit.candidate.job
         self._vacating.take_again(unit.vacated, use=False)
@@ -699,7 +733,7 @@ class PreemptionSearch:
         self._add(self._counted, victim, amounts, -1)
         self._candidates.submitters.count(victim, amounts, -1)
 
-    def _helpful(self, job: JobRecord, asked: Amounts, guests: Sequence[Candidate]) -> dict[str, None] | None:
+    def _helpful(self, job: JobRecord, asked: ByResource, guests: Sequence[Candidate]) -> dict[str, None] | None:
         """The nodes on which a pod of a quorum may fit without all candidates and its guests; None if it surely doesn't
         fit even then. Quorums with the same candidates share what these leave."""
         view, given = self._placer.view, self._given_by_all(job, asked)
@@ -710,10 +744,10 @@ class PreemptionSearch:
             return None
         return {view.names[row]: None for row in np.flatnonzero(bound.helpful(self._rows, given)).tolist()}
 
-    def _left_by(self, jobs: Iterable[JobRecord]) -> Rooms:
+    def _left_by(self, jobs: Iterable[JobRecord]) -> Amounts:
         return self._vacating.in_all(map(self._vacating.of_whole, jobs))
 
-    def _given_by_all(self, job: JobRecord, asked: Amounts) -> Rooms:
+    def _given_by_all(self, job: JobRecord, asked: ByResource) -> Amounts:
         """What all candidates for a quorum leave together, by row of the view."""
         key, jobs = self._candidates.every(job, asked, self._use)
         given = self._given.get(key)

@@ -328,8 +328,8 @@ class Vacating:
         ]
 
     @contextmanager
-    def gone(self, vacated: Sequence[Vacated]) -> Iterator[None]:
-        """The view once these have left, for a while."""
+    def released(self, vacated: Sequence[Vacated]) -> Iterator[None]:
+        """The view as if these had left, for a while."""
         for each in vacated:
             self.release(each)
         try:

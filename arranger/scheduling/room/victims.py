@@ -228,9 +228,9 @@ class RoomSearch:
         goes, end = np.zeros(enough, np.bool_), enough
         while end:
             at = self._last_near(goes[:end])
-            beside = range(end - 1, at, -1)
-            self._spared += beside
-            spared += [self._units[one] for one in beside]
+            far = range(end - 1, at, -1)
+            self._spared += far
+            spared += [self._units[one] for one in far]
             end = max(at, 0)
             if at < 0:
                 break
