@@ -4,6 +4,7 @@ from arranger.events.facts import PreemptedPods
 from arranger.events.kinds import PodSeen
 from arranger.lifecycle.awaited_room import awaited_pods
 from arranger.model.text import counted, rfc3339
+from arranger.projections.derived.jobs_ahead import has_guests, is_contested, may_go_first
 from arranger.projections.folding.forecasts import expected_start
 from arranger.projections.jobs.records import JobRecord, expand, holds
 from arranger.projections.state import State
@@ -80,11 +81,16 @@ def expected_start_ms(state: State, job: JobRecord) -> int:
 
 
 def expected_start_text(state: State, job: JobRecord) -> str:
-    """As `expected_start_ms`, for people: a guess is called that. Empty if it is unknown."""
+    """As `expected_start_ms`, for people: a guess is called that, and a reservation's time that others may delay is the
+    earliest. Empty if it is unknown."""
     expected = expected_start(state, job)
     if expected is None:
         return ""
-    return f"{rfc3339(expected.start_ms)}{' (a guess)' if expected.guess else ''}"
+    if expected.forecast is not None:
+        return f"{rfc3339(expected.start_ms)}{' (a guess)' if expected.guess else ''}"
+    ahead = next(may_go_first(state, job), None) is not None
+    later = ahead or is_contested(state, job) or has_guests(state, job)
+    return f"{rfc3339(expected.start_ms)}{' or later' if later else ''}"
 
 
 def preempted_text(decided: str, expected: str) -> str:

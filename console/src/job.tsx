@@ -332,10 +332,11 @@ function expected(start: NonNullable<Explained["start"]>, now: number): string {
     const to = start.latestMs > 0 ? time(start.latestMs) : `an unknown time, because ${because}`;
     return `${when}: a forecast, if no further jobs, nodes or failures come; likely between ${from} and ${to}`;
   }
-  const said = start.estimated || start.contested || start.ahead.length > 0 ? "expected" : "promised";
+  const said = start.estimated || start.contested || start.guests || start.ahead.length > 0 ? "expected" : "promised";
   const doubts =
     (start.estimated ? " (estimated from earlier runs)" : "") +
     (start.contested ? " (jobs of other queues may get their turns first)" : "") +
+    (start.guests ? " (a guest of another queue may stay in the room)" : "") +
     (start.ahead.length > 0 ? ` (pods of ${start.ahead.slice(0, 5).map(shown).join(", ")} go first, also there)` : "");
   const first = start.firstMs > 0 ? `, which ${said} ${time(start.firstMs)} at first` : "";
   const [how, basis] = start.guessed ? ["guesses", `, with jobs of whose end nothing is known: ${GUESSED}`] : ["expects", ""];

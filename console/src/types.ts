@@ -252,6 +252,8 @@ export interface Explained {
     estimated: boolean;
     /** Whether jobs of other queues wait, which may get their turns first. */
     contested: boolean;
+    /** Whether a guest of another queue runs in the reserved room, and may stay. */
+    guests: boolean;
     /** Jobs of a higher priority that may take what is reserved: they lack further pods, or a limit. */
     ahead: string[];
     /** The pods that still have to leave, once the promised time is over. */

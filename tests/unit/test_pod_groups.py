@@ -20,9 +20,9 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.queues.use import JOBS
 from arranger.projections.state import Changes, State
-from arranger.replay.explain.answer import Deletion, explanation, pod_names
+from arranger.replay.explain.answer import explanation, pod_names
 from arranger.replay.explain.awaited import What
-from arranger.replay.explain.job_index import JobIndex
+from arranger.replay.explain.job_index import Deletion, JobIndex
 from arranger.replay.export.concerning import Concerning
 from arranger.replay.export.pseudonyms import Pseudonyms
 from arranger.replay.reading.describe import message_of
@@ -503,7 +503,8 @@ def test_the_index_of_names_has_a_group_until_its_last_pod_has_ended() -> None:
         assert index.jobs == {("default", "group:train"): None}
         index.feed(entry)
     went = world.entries[-1]
-    assert index.jobs == {("default", "group:train"): (Deletion(went.last, went.batch.time_ms), went.first - 1)}
+    deletion = Deletion(went.last, went.batch.time_ms, "Failed")
+    assert index.jobs == {("default", "group:train"): (deletion, went.first - 1)}
 
 
 def test_an_export_of_a_group_reaches_from_its_first_pod_to_its_last() -> None:

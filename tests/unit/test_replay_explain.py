@@ -21,9 +21,9 @@ from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
-from arranger.replay.explain.answer import Deletion, explanation, pod_names
+from arranger.replay.explain.answer import explanation, pod_names
 from arranger.replay.explain.awaited import What
-from arranger.replay.explain.job_index import JobIndex
+from arranger.replay.explain.job_index import Deletion, JobIndex
 from arranger.replay.explain.placement_explanations import ExplanationObserver
 from arranger.replay.explain.remedies import TRIES
 from arranger.scheduling.cycle import VERSIONS, take_cycle, turns_to

@@ -31,8 +31,9 @@ from arranger.model.near_names import did_you_mean, near_names
 from arranger.model.stages import StageReason
 from arranger.plugins import installed
 from arranger.projections.state import State
-from arranger.replay.explain.answer import Deletion, Explanation, explanation, jobs_named, pod_names
+from arranger.replay.explain.answer import Explanation, explanation, jobs_named, pod_names
 from arranger.replay.explain.job_history import AskedJob, JobHistories
+from arranger.replay.explain.job_index import Deletion
 from arranger.replay.explain.story import Story
 from arranger.replay.explain.waiting import Helped
 from arranger.replay.reading.describe import as_object, label
@@ -121,9 +122,9 @@ class _Reading:
             raise answer
         return answer
 
-    def _leaving(self, story: Story, offset: int) -> None:
+    def _leaving(self, story: Story, deleted: Deletion) -> None:
         try:
-            answer = self._explained(story, Deletion(offset, story.state.time_ms))
+            answer = self._explained(story, deleted)
             self.gone.append(answer)
             if answer.start is not None:
                 self._left = (story.uid, private_copy(story.state), story.around.config)

@@ -1,5 +1,6 @@
-"""Jobs that may take what is reserved for another one, whose start is then no promise: they go first, and now lack
-something other than room, or further pods.
+"""Jobs that may take what is reserved for another one, or may stay in it, whose start is then no promise: they go
+first, and now lack something other than room, or further pods; they are of other queues, whose turns may be first; or
+they are its guests.
 """
 
 from collections.abc import Iterator
@@ -30,6 +31,22 @@ def may_go_first(state: State, job: JobRecord) -> Iterator[JobRecord]:
         before = higher or _seniority(other) < _seniority(job)
         if (higher and lacks_further(other)) or (before and _waits_for_no_room(state, other)):
             yield other
+
+
+def is_contested(state: State, job: JobRecord) -> bool:
+    """Whether jobs of other queues wait to start, or for further pods. Whose turn is first depends on what the queues
+    use by then."""
+    queue = queue_of(state, job)
+    active = (of for of in state.jobs.values() if of.active and not of.stands_still)
+    return any(queue_of(state, of) != queue for of in active if not of.placements or lacks_further(of))
+
+
+def has_guests(state: State, job: JobRecord) -> bool:
+    """Whether a job of another queue runs in room that is reserved for a job. It may stay, as far as that queue uses no
+    more than its share."""
+    queue, with_nodes = queue_of(state, job), (of for of in state.jobs.values() if of.placements)
+    guests = (of for of in with_nodes if job.uid in of.slots.hosts or of.slots.lent_by(job.uid))
+    return any(queue_of(state, of) != queue for of in guests)
 
 
 def _seniority(job: JobRecord) -> tuple[bool, int, str]:

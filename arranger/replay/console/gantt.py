@@ -6,9 +6,11 @@ from itertools import islice
 import msgspec
 
 from arranger.model.job import Stage
+from arranger.model.names import GROUP_PREFIX, POD_PREFIX
+from arranger.model.pod import TERMINAL
 from arranger.model.stages import StageReason
 from arranger.projections.derived.queue_counts import queue_of
-from arranger.projections.jobs.records import JobRecord
+from arranger.projections.jobs.records import JobRecord, asked_record
 from arranger.projections.state import State
 from arranger.replay.console.moment import gpus_held, main_cause, nodes_held, user_of, waits
 from arranger.replay.console.node_gantt import NodeSpans
@@ -120,7 +122,7 @@ class GanttIndex:
                     continue
                 row = self._rows[uid] = _Row(label(job), queue_of(state, job), user_of(job), [])
                 self._bars += 1
-            row.gone = (state.offset, state.time_ms) if job is None else None
+            row.gone = (state.offset, state.time_ms) if job is None and not _has_ended(state, uid) else None
             if job is None or job.ended:
                 self._gone[uid] = None
             else:
@@ -181,6 +183,13 @@ class GanttIndex:
         """The jobs that were deleted in a span of time, in the order of the log."""
         found = [(row.gone[0], row) for row in self._rows.values() if row.gone and begin_ms <= row.gone[1] <= end_ms]
         return tuple(DeletedJob(row.job, row.queue, at) for at, row in sorted(found, key=lambda of: of[0]))
+
+
+def _has_ended(state: State, uid: str) -> bool:
+    """Whether pods of others have a record no more because they have ended, and not because they were deleted."""
+    if not uid.startswith((POD_PREFIX, GROUP_PREFIX)):
+        return False
+    return any(pod.phase in TERMINAL and not pod.deleting and asked_record(pod) == uid for pod in state.pods.values())
 
 
 def _what(state: State, job: JobRecord, nodes: dict[str, int]) -> _What | None:

@@ -17,6 +17,7 @@ from arranger.replay.explain.causes import Consequence, budget_text, restarts_us
 from arranger.replay.explain.expected import Start, start_of
 from arranger.replay.explain.failed_pods import FailedPod, failed_pods
 from arranger.replay.explain.job_history import Retaken
+from arranger.replay.explain.job_index import Deletion
 from arranger.replay.explain.outlook import below_quorum, gives_up, remedy, stuck
 from arranger.replay.explain.past_waits import Spent, Waited, spent, waited
 from arranger.replay.explain.placement_explanations import PlacementExplanation
@@ -98,13 +99,6 @@ class JobStanding(msgspec.Struct, frozen=True):
     failed: tuple[FailedPod, ...] = ()
     #: Whether it has had nodes in any attempt.
     had_nodes: bool = False
-
-
-class Deletion(msgspec.Struct, frozen=True):
-    """The event by which the log has it that the job is gone."""
-
-    offset: int
-    time_ms: int
 
 
 class Explanation(msgspec.Struct, frozen=True):

@@ -7,8 +7,7 @@ import msgspec
 
 from arranger.model.job import Stage
 from arranger.projections.derived.awaited_room import refused_by_dry_run, refused_when_started
-from arranger.projections.derived.jobs_ahead import lacks_further, may_go_first
-from arranger.projections.derived.queue_counts import queue_of
+from arranger.projections.derived.jobs_ahead import has_guests, is_contested, may_go_first
 from arranger.projections.folding.forecasts import expected_start
 from arranger.projections.jobs.records import JobRecord, has_started
 from arranger.projections.jobs.run_times import usual_run_time_ms
@@ -23,7 +22,7 @@ class Certainty(StrEnum):
     #: Nodes are reserved for it from then on; nobody behind it in its queue may delay that but its guests, by their
     #: grace periods, and only jobs that outlive their end do. It is a promise no more once it was moved
     #: (`Start.first_ms`) or is over, and none while jobs of other queues wait (`Start.contested`), or running ones
-    #: ahead of it for further pods, or others for a limit (`Start.ahead`).
+    #: ahead of it for further pods, or others for a limit (`Start.ahead`), or guests of other queues are there.
     PROMISED = "Promised"
     #: The scheduler's cycle was run on while jobs end as expected; jobs that come later may delay it.
     FORECAST = "Forecast"
@@ -82,6 +81,8 @@ class Start(msgspec.Struct, frozen=True):
     estimated: bool = False
     #: Of a reservation: jobs of other queues wait, and may get their turns first. Nobody promised that they don't.
     contested: bool = False
+    #: Of a reservation: a guest of another queue runs in it, and may stay, as far as that queue is within its share.
+    guests: bool = False
     #: Of a reservation: jobs of a higher priority in its queue that wait for nodes for further pods, or for a limit.
     #: They go first, and nobody promised that they don't take what is reserved.
     ahead: tuple[str, ...] = ()
@@ -128,7 +129,7 @@ def _reserved(state: State, job: JobRecord, reservation: Reservation, refresh_ms
         unknown = awaited_labels(state, [uid for uid in decided.awaits if _may_never_end(state, uid)])
         return Start(Certainty.UNKNOWN, why=NoStart.AWAITED, endless=unknown or awaited)
     moved_ms = first_ms if first_ms != decided.start_ms else 0
-    estimated, contested = _estimated(state, decided.awaits), _contested(state, job)
+    estimated, contested = _estimated(state, decided.awaits), is_contested(state, job)
     ahead = tuple(sorted(label_of(state, other.uid) for other in may_go_first(state, job)))
     if decided.start_ms > state.time_ms:
         return Start(
@@ -137,6 +138,7 @@ def _reserved(state: State, job: JobRecord, reservation: Reservation, refresh_ms
             first_ms=moved_ms,
             estimated=estimated,
             contested=contested,
+            guests=has_guests(state, job),
             ahead=ahead,
         )
     leaving = _leaving(state, {pods.node for pods in decided.pods})
@@ -150,6 +152,7 @@ def _reserved(state: State, job: JobRecord, reservation: Reservation, refresh_ms
         own=len(leaving.keys() & state.pods_of.get(job.uid, {}).keys()),
         estimated=estimated,
         contested=contested,
+        guests=has_guests(state, job),
         ahead=ahead,
         revised_ms=revised_ms if revised_ms > state.time_ms else 0,
     )
@@ -159,14 +162,6 @@ def _leaving(state: State, nodes: Collection[str]) -> dict[str, str]:
     """The pods that are about to leave these nodes: UID → name."""
     there = (pod for pod in state.pods.values() if pod.node in nodes)
     return {pod.uid: f"{pod.namespace}/{pod.name}" for pod in there if pod.deleting or leaves(state, pod)}
-
-
-def _contested(state: State, job: JobRecord) -> bool:
-    """Whether jobs of other queues wait to start, or for further pods. Whose turn is first depends on what the queues
-    use by then."""
-    queue = queue_of(state, job)
-    active = (of for of in state.jobs.values() if of.active and not of.stands_still)
-    return any(queue_of(state, of) != queue for of in active if not of.placements or lacks_further(of))
 
 
 def _may_never_end(state: State, uid: str) -> bool:

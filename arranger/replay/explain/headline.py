@@ -9,12 +9,13 @@ from arranger.replay.explain.answer import Explanation
 
 
 def headline(answer: Explanation, local_time: Callable[[int], str]) -> str:
-    """The sentence, with complete times. Of a deleted job it begins with that."""
+    """The sentence, with complete times. It begins with the end of a job that is gone, or of pods of others."""
     stands = _stands(answer, local_time)
     if answer.deleted is None:
         return stands
-    gone = f"was deleted at {local_time(answer.deleted.time_ms)} (offset {answer.deleted.offset}); just before:"
-    return f"{answer.standing.job} {gone} {stands.removeprefix(answer.standing.job).lstrip()}"
+    at, phase = f"at {local_time(answer.deleted.time_ms)} (offset {answer.deleted.offset})", answer.deleted.phase
+    gone = f"ended {at}, when its last pod {phase.lower()}" if phase else f"was deleted {at}"
+    return f"{answer.standing.job} {gone}; just before: {stands.removeprefix(answer.standing.job).lstrip()}"
 
 
 def _stands(answer: Explanation, local_time: Callable[[int], str]) -> str:

@@ -19,6 +19,7 @@ from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord, expand, pods_of_record, record_name, record_uid
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.cluster_context import ClusterContext, Placement
+from arranger.replay.explain.job_index import Deletion, ended_in
 from arranger.replay.explain.placement_explanations import MOST, PlacementExplanation, explanations_of
 from arranger.replay.explain.story import Story
 from arranger.replay.explain.turns import Order, order_of
@@ -65,7 +66,7 @@ class JobHistories:
 
     `config` has the settings of the last cycle up to the state, or None before the first one. `leaving` is called just
     before the fold of an entry that deletes such a job, with the job's story up to then, as of the time of the entry,
-    and the offset of the deletion, and `folded` after the fold of each entry.
+    and the deletion, and `folded` after the fold of each entry.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class JobHistories:
         config: CycleConfig | None,
         *,
         policies: Policies = BUILT_IN,
-        leaving: Callable[[Story, int], object] | None = None,
+        leaving: Callable[[Story, Deletion], object] | None = None,
         folded: Callable[[], object] | None = None,
     ) -> None:
         self.state = state
@@ -230,7 +231,7 @@ class JobHistories:
             uid = self._leaves(event)
             if uid in self.stories and uid in self.state.jobs:
                 self.stories[uid].finish()
-                self._leaving(self.stories[uid], offset)
+                self._leaving(self.stories[uid], Deletion(offset, entry.batch.time_ms, ended_in(event)))
         self.state.time_ms = before_ms
 
     def _leaves(self, event: k.Event) -> str:

@@ -1,11 +1,22 @@
 """The names of the jobs that a log mentions, and those that are similar to one that isn't there."""
 
+import msgspec
+
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.near_names import near_names
+from arranger.model.pod import TERMINAL
 from arranger.model.pods_to_place import record_of
 from arranger.projections.jobs.records import group_of, record_name, record_uid
-from arranger.replay.explain.answer import Deletion
+
+
+class Deletion(msgspec.Struct, frozen=True):
+    """The event by which the log has it that the job is gone. `phase` is that in which the last pod of a record of
+    pods of others ended; empty if that pod, or the job, was deleted."""
+
+    offset: int
+    time_ms: int
+    phase: str = ""
 
 
 class JobIndex:
@@ -43,7 +54,7 @@ class JobIndex:
         if before is not None and before != name:
             del self._pods[before][event.uid]
             if not self._pods[before]:
-                self.jobs[before] = _deletion(offset, entry)
+                self.jobs[before] = _deletion(offset, entry, ended_in(event))
             if name is None:
                 del self._records[event.uid]
 
@@ -55,5 +66,10 @@ class JobIndex:
         ]
 
 
-def _deletion(offset: int, entry: Entry) -> tuple[Deletion, int]:
-    return Deletion(offset, entry.batch.time_ms), entry.first - 1
+def ended_in(event: k.Event) -> str:
+    """The phase in which a pod ended by an event; empty if it was deleted, or is another's now."""
+    return event.phase if isinstance(event, k.PodSeen) and event.phase in TERMINAL and not event.deleting else ""
+
+
+def _deletion(offset: int, entry: Entry, phase: str = "") -> tuple[Deletion, int]:
+    return Deletion(offset, entry.batch.time_ms, phase), entry.first - 1

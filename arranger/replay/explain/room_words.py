@@ -166,7 +166,8 @@ GUESSED = "such jobs are taken to last as long again as they have run, or as hal
 
 def _promised(start: Start, now_ms: int, time: _Time) -> str:
     at = time(start.expected_ms)
-    said = "expected" if start.estimated or start.contested or start.ahead else "promised"
+    uncertain = start.estimated or start.contested or start.guests or start.ahead
+    said = "expected" if uncertain else "promised"
     first = f", which {said} {time(start.first_ms)} at first" if start.first_ms else ""
     how, why = (
         ("guesses", f", with jobs of whose end nothing is known: {GUESSED}") if start.guessed else ("expects", "")
@@ -176,6 +177,7 @@ def _promised(start: Start, now_ms: int, time: _Time) -> str:
         sure = f"{'expected' if first else said} by its reservation{first}"
         sure += " (estimated from earlier runs)" if start.estimated else ""
         sure += " (jobs of other queues may get their turns first)" if start.contested else ""
+        sure += " (a guest of another queue may stay in the room)" if start.guests else ""
         sure += f" (pods of {few(start.ahead, _NAMED)} go first, also there)" if start.ahead else ""
         return f"at {at}, in {duration(start.expected_ms - now_ms)}: {sure}{other}"
     late = duration(now_ms - start.expected_ms)
