@@ -23,6 +23,7 @@ from arranger.projections.jobs.parts import LEADER
 from arranger.projections.jobs.run_times import TIMES_NEEDED
 from arranger.replay.console import starts_now
 from arranger.replay.console.moment import moment
+from arranger.replay.explain.expected import start_of
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store
@@ -392,3 +393,23 @@ def test_a_start_that_jobs_of_other_queues_may_take_is_not_promised(
     world.settle()
     told = start_line(world, "large", capsys, tmp_path)
     assert "expected by its reservation (jobs of other queues may get their turns first)" in told
+    large = world.state.jobs["uid-large"]
+    assert desired_status(world.state, large)["expectedStart"].endswith("Z or later")
+
+
+def test_a_start_is_not_promised_while_a_guest_of_another_queue_may_stay() -> None:
+    world = with_room_rules(guests=True)
+    gpu_job(world, "hog", 3, expected_s=100, priority=9)
+    world.settle()
+    large = gpu_job(world, "large", 4, priority=9, expected_s=50)
+    world.queue("rl")
+    world.settle()
+    guest = gpu_job(world, "guest", 1, of_queue="rl", expected_s=500)
+    world.settle()
+    promised = start_of(world.state, large)
+    assert promised is not None and not promised.guests
+    assert desired_status(world.state, large)["expectedStart"].endswith("Z")
+    guest.slots.hosts = (large.uid,)
+    start = start_of(world.state, large)
+    assert start is not None and start.guests
+    assert desired_status(world.state, large)["expectedStart"].endswith("Z or later")
