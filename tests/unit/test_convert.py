@@ -1613,7 +1613,7 @@ def test_a_flavor_that_cannot_be_written_is_told() -> None:
 def test_queues_and_jobs_are_summed_up_apart() -> None:
     text = yaml.safe_dump_all([SHAPE["kq-lends"], SHAPE["kq-mine"], SHAPE["kq-job"]])
     assert run("-", text=text)[2].endswith(
-        "\n2 Queues and 1 TYJob of 3 objects, 10 notes (2 to do, 7 changed, 1 no equivalent); 1 without an equivalent\n"
+        "\n2 Queues and 1 TYJob of 3 objects, 11 notes (2 to do, 8 changed, 1 no equivalent); 1 without an equivalent\n"
     )
     assert run("-", text=yaml.safe_dump(SHAPE["vq-weighted"]))[2] == "1 Queue of 1 object, 0 notes\n"
 

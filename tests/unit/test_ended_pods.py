@@ -7,8 +7,7 @@ from arranger.replay.console.gantt import GanttIndex
 from arranger.replay.explain.answer import explanation
 from arranger.replay.explain.headline import headline
 from arranger.replay.explain.job_history import AskedJob, JobHistories, Retaken
-from arranger.replay.explain.job_index import Deletion
-from arranger.replay.explain.story import Story
+from arranger.replay.explain.story import Deletion, Story
 from tests.unit.replay_worlds import first_config
 from tests.world import World
 

@@ -22,7 +22,8 @@ from arranger.projections.queues.use import JOBS
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.answer import explanation, pod_names
 from arranger.replay.explain.awaited import What
-from arranger.replay.explain.job_index import Deletion, JobIndex
+from arranger.replay.explain.job_index import JobIndex
+from arranger.replay.explain.story import Deletion
 from arranger.replay.export.concerning import Concerning
 from arranger.replay.export.pseudonyms import Pseudonyms
 from arranger.replay.reading.describe import message_of

@@ -23,9 +23,10 @@ from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.answer import explanation, pod_names
 from arranger.replay.explain.awaited import What
-from arranger.replay.explain.job_index import Deletion, JobIndex
+from arranger.replay.explain.job_index import JobIndex
 from arranger.replay.explain.placement_explanations import ExplanationObserver
 from arranger.replay.explain.remedies import TRIES
+from arranger.replay.explain.story import Deletion
 from arranger.scheduling.cycle import VERSIONS, take_cycle, turns_to
 from tests.commands import Run, to_file
 from tests.unit.replay_worlds import (

@@ -33,8 +33,7 @@ from arranger.plugins import installed
 from arranger.projections.state import State
 from arranger.replay.explain.answer import Explanation, explanation, jobs_named, pod_names
 from arranger.replay.explain.job_history import AskedJob, JobHistories
-from arranger.replay.explain.job_index import Deletion
-from arranger.replay.explain.story import Story
+from arranger.replay.explain.story import Deletion, Story
 from arranger.replay.explain.waiting import Helped
 from arranger.replay.reading.describe import as_object, label
 from arranger.replay.reading.history import Point

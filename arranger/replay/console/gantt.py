@@ -122,7 +122,7 @@ class GanttIndex:
                     continue
                 row = self._rows[uid] = _Row(label(job), queue_of(state, job), user_of(job), [])
                 self._bars += 1
-            row.gone = (state.offset, state.time_ms) if job is None and not _has_ended(state, uid) else None
+            row.gone = _gone(state, uid)
             if job is None or job.ended:
                 self._gone[uid] = None
             else:
@@ -185,11 +185,14 @@ class GanttIndex:
         return tuple(DeletedJob(row.job, row.queue, at) for at, row in sorted(found, key=lambda of: of[0]))
 
 
-def _has_ended(state: State, uid: str) -> bool:
-    """Whether pods of others have a record no more because they have ended, and not because they were deleted."""
-    if not uid.startswith((POD_PREFIX, GROUP_PREFIX)):
-        return False
-    return any(pod.phase in TERMINAL and not pod.deleting and asked_record(pod) == uid for pod in state.pods.values())
+def _gone(state: State, uid: str) -> tuple[int, int] | None:
+    """At which offset and time a job was deleted; None if it wasn't. Pods of others have a record no more also because
+    they have ended."""
+    if uid in state.jobs:
+        return None
+    of_others = state.pods.values() if uid.startswith((POD_PREFIX, GROUP_PREFIX)) else ()
+    ended = (pod for pod in of_others if pod.phase in TERMINAL and not pod.deleting)
+    return None if any(asked_record(pod) == uid for pod in ended) else (state.offset, state.time_ms)
 
 
 def _what(state: State, job: JobRecord, nodes: dict[str, int]) -> _What | None:

@@ -17,11 +17,10 @@ from arranger.replay.explain.causes import Consequence, budget_text, restarts_us
 from arranger.replay.explain.expected import Start, start_of
 from arranger.replay.explain.failed_pods import FailedPod, failed_pods
 from arranger.replay.explain.job_history import Retaken
-from arranger.replay.explain.job_index import Deletion
 from arranger.replay.explain.outlook import below_quorum, gives_up, remedy, stuck
 from arranger.replay.explain.past_waits import Spent, Waited, spent, waited
 from arranger.replay.explain.placement_explanations import PlacementExplanation
-from arranger.replay.explain.story import Interval, Story, StoryEvent
+from arranger.replay.explain.story import Deletion, Interval, Story, StoryEvent
 from arranger.replay.explain.taken_room import Giving, KeptReservation, LimitForIt, RoomTaking, kept, limit_for
 from arranger.replay.explain.waiting import Helped, Waiting, explain_waiting
 from arranger.replay.reading.describe import (

@@ -19,9 +19,9 @@ from arranger.projections.jobs.parts import SlotKey
 from arranger.projections.jobs.records import JobRecord, expand, pods_of_record, record_name, record_uid
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.cluster_context import ClusterContext, Placement
-from arranger.replay.explain.job_index import Deletion, ended_in
+from arranger.replay.explain.job_index import ended_in
 from arranger.replay.explain.placement_explanations import MOST, PlacementExplanation, explanations_of
-from arranger.replay.explain.story import Story
+from arranger.replay.explain.story import Deletion, Story
 from arranger.replay.explain.turns import Order, order_of
 from arranger.replay.reading.describe import label, placed_in, victims_of
 from arranger.replay.reading.history import advance

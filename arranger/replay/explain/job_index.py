@@ -1,22 +1,12 @@
 """The names of the jobs that a log mentions, and those that are similar to one that isn't there."""
 
-import msgspec
-
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.near_names import near_names
 from arranger.model.pod import TERMINAL
 from arranger.model.pods_to_place import record_of
 from arranger.projections.jobs.records import group_of, record_name, record_uid
-
-
-class Deletion(msgspec.Struct, frozen=True):
-    """The event by which the log has it that the job is gone. `phase` is that in which the last pod of a record of
-    pods of others ended; empty if that pod, or the job, was deleted."""
-
-    offset: int
-    time_ms: int
-    phase: str = ""
+from arranger.replay.explain.story import Deletion
 
 
 class JobIndex:

@@ -21,6 +21,15 @@ from arranger.replay.reading.edits import changed
 from arranger.replay.reading.verdicts import ACCEPTED, Judged
 
 
+class Deletion(msgspec.Struct, frozen=True):
+    """The event by which the log has it that the job is gone. `phase` is that in which the last pod of a record of
+    pods of others ended; empty if that pod, or the job, was deleted."""
+
+    offset: int
+    time_ms: int
+    phase: str = ""
+
+
 class StoryEvent(msgspec.Struct, frozen=True):
     """An event about the job: an observation, a decision with its verdict, or an outcome. `again`: the job was seen
     unchanged. `superseded`: the decision is of a superseded cycle, which is usual with several schedulers.
