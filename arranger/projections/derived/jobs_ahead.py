@@ -1,6 +1,7 @@
 """Because of which jobs a reservation doesn't promise a start. They may take the reserved room, or stay in it: jobs
-ahead in the same queue, which lack something other than room now, or which have begun and lack further pods (`may_go_first`);
-jobs of other queues, whose turns may come first (`is_contested`); and guests of other queues (`has_guests`).
+ahead in the same queue, which lack something other than room now, or which have begun and lack further pods
+(`may_go_first`); jobs of other queues, whose turns may come first (`is_contested`); and guests of other queues
+(`has_guests`).
 """
 
 from collections.abc import Iterator

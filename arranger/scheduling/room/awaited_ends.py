@@ -1,5 +1,5 @@
-"""Whose ends a quorum awaits: without the end of such a job, it would lack room on its nodes, or something else that the
-job holds, such as a part of a limit.
+"""Whose ends a quorum awaits: without the end of such a job, it would lack room on its nodes, or something else that
+the job holds, such as a part of a limit.
 
 The search has two passes. First jobs leave in the order of their ends until the quorum fits. Most of them are no reason
 for that: their room isn't used, or it stays with a guarantee of their queue. So in the second pass those leave first
@@ -174,8 +174,8 @@ class AwaitedEnds:
     def _awaited(
         self, host: JobRecord, left: _Left, placed: _Placed, before: Mapping[str, None], *, limited: bool
     ) -> dict[str, None]:
-        """The jobs (UIDs) of those that have left without which the quorum doesn't fit where it was placed. Where others
-        may be in its way beside room that isn't counted: then all that have pods on these nodes, the last that left,
+        """The jobs (UIDs) of those that have left without which the quorum doesn't fit where it was placed. Where
+        others may be in its way beside room that isn't counted: then all that have pods on these nodes, the last that left,
         and those found before."""
         nodes = {of.node for of in placed.pods}
         there = {job.uid: None for job, _ in left.jobs if not nodes.isdisjoint(job.placements.values())}

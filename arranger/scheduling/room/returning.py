@@ -60,8 +60,8 @@ class Returning:
 
     def before(self, job: JobRecord) -> Iterator[JobRecord]:
         """The returning jobs of its queue with a higher priority for which a job takes nothing from others: those
-        without reserved room that may take some themselves, and may be in its way. Only what is found quickly is asked, so that
-        a few too many may be named."""
+        without reserved room that may take some themselves, and may be in its way. Only what is found quickly is asked,
+        so that a few too many may be named."""
         own, queue = self._preemption.standing_of(job)
         for priority, other in chain(self._displaced(queue), self._awaiting.get(queue, ())):
             ahead = priority > own and other.uid not in self._with_room

@@ -204,8 +204,8 @@ class Placer:
 
     def without_memory(self, job: JobRecord) -> PlacementTry | None:
         """Place the job's quorum on the view, whatever became of equal ones; None, with the view as before, if it
-        doesn't fit. Other than `quorum`, it asks no plugins, uses no room that a permit keeps, and doesn't count the job as
-        begun."""
+        doesn't fit. Other than `quorum`, it asks no plugins, uses no room that a permit keeps, and doesn't count the
+        job as begun."""
         if not self.within_limits(job):
             return None
         tried = self.begin(job)
