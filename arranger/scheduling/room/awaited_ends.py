@@ -175,8 +175,8 @@ class AwaitedEnds:
         self, host: JobRecord, left: _Left, placed: _Placed, before: Mapping[str, None], *, limited: bool
     ) -> dict[str, None]:
         """The jobs (UIDs) of those that have left without which the quorum doesn't fit where it was placed. Where
-        others may be in its way beside room that isn't counted: then all that have pods on these nodes, the last that left,
-        and those found before."""
+        others may be in its way beside room that isn't counted: then all that have pods on these nodes, the last that
+        left, and those found before."""
         nodes = {of.node for of in placed.pods}
         there = {job.uid: None for job, _ in left.jobs if not nodes.isdisjoint(job.placements.values())}
         if self._beside_room:  # without the last one it fits nowhere
