@@ -86,7 +86,7 @@ class RunTimesImage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StateImage(msgspec.Struct, frozen=True, array_like=True):
-    """A snapshot. A field that a bridge leaves to its default (see `layouts`) is the last, with that default."""
+    """A snapshot. The fields that a bridge of `layouts` leaves out are the last, with defaults. There is none yet."""
 
     layout: int
     epoch: int
@@ -246,7 +246,7 @@ def _state(image: StateImage) -> State:
     for uid, holding in image.decided:
         state.devices.put_decided(uid, holding)
     state.requests = {request.decided.job_uid: request for request in image.requests}
-    for node in image.nodes:  # those without a UID have a row to note their time in only now
+    for node in image.nodes:  # nodes without a UID have a row only now; for the others `see` couldn't know the time
         state.nodes.down_ms[state.nodes.rows[node.name]] = node.down_ms
     return state
 

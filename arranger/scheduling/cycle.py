@@ -65,8 +65,9 @@ def turn_of(
     policies: Policies = BUILT_IN,
     too_large: TooLarge | None = None,
 ) -> PlacementTry | None:
-    """What a cycle would do for one job's quorum, after serving the jobs before it. None if the job isn't in the queue,
-    or, with `too_large`, certainly gets no nodes."""
+    """What a cycle would do for one job's quorum, after serving the jobs before it. None if there is no try of it: the
+    job isn't in the queue, the state isn't complete yet (`State.synced`), the job waits for its own pods of an earlier
+    attempt, it gives room to a job before it, or, with `too_large`, it certainly gets no nodes."""
     tries = turns_to(state, uid, config, time_ms, policies=policies, too_large=too_large)
     return next((tried for tried in tries if tried.job.uid == uid), None)
 
@@ -83,7 +84,8 @@ def turns_to(
 ) -> list[PlacementTry]:
     """What a cycle would do for the jobs before this one and for its quorum (with `whole_job`: for all its pods).
 
-    Empty if the job isn't in the queue. The result doesn't depend on the jobs behind it, nor on most of those that get
+    Empty if the job isn't in the queue, or the state isn't complete yet; without the job itself where there is no try
+    of it (see `turn_of`). The result doesn't depend on the jobs behind it, nor on most of those that get
     nothing, so they are skipped. With `too_large`, more of these are.
     """
     return _turns_up_to(state, uid, config, time_ms, policies, whole_job=whole_job, too_large=too_large)[0]

@@ -1,6 +1,7 @@
-"""Jobs that may take what is reserved for another one, or may stay in it, whose start is then no promise: they go
-first, and now lack something other than room, or further pods; they are of other queues, whose turns may be first; or
-they are its guests.
+"""Because of which jobs a reservation doesn't promise a start. They may take the reserved room, or stay in it: jobs
+ahead in the same queue, which lack something other than room now, or which have begun and lack further pods
+(`may_go_first`); jobs of other queues, whose turns may come first (`is_contested`); and guests of other queues
+(`has_guests`).
 """
 
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ def may_go_first(state: State, job: JobRecord) -> Iterator[JobRecord]:
     for other in state.jobs.values():
         if not other.active or other.valid_spec.priority < priority or queue_of(state, other) != queue:
             continue
-        higher = counted_priority(state, other) > priority
+        higher = counted_priority(state, other) > priority  # a queue caps all of its jobs alike
         before = higher or _seniority(other) < _seniority(job)
         if (higher and lacks_further(other)) or (before and _waits_for_no_room(state, other)):
             yield other

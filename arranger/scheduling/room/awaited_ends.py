@@ -1,9 +1,10 @@
-"""Whose ends a quorum awaits: jobs without whose end it lacks room on its nodes, or anything else that others leave.
+"""Whose ends a quorum awaits: without the end of such a job, it would lack room on its nodes, or something else that
+the job holds, such as a part of a limit.
 
-Jobs end one after the other until the quorum fits. Most of those that have ended by then are no reason for that: their
-room isn't used, or it stays with a guarantee of their queue. Whom a limit makes the quorum wait for may be anywhere. So
-these leave first, and of the others only as many as are needed then: the quorum goes where as few as possible have to
-leave. Of those, who leaves nothing that it needs isn't awaited.
+The search has two passes. First jobs leave in the order of their ends until the quorum fits. Most of them are no reason
+for that: their room isn't used, or it stays with a guarantee of their queue. So in the second pass those leave first
+whom a limit needs, wherever they run, and of the others only as many as are still needed then. Of all these, who leaves
+nothing that the quorum needs where it was placed isn't awaited.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,8 @@ from arranger.scheduling.room.departures import Departures
 from arranger.scheduling.room.vacating import Vacated, Vacating
 from arranger.scheduling.search.placer import Placer
 
-#: How often jobs are added that are in the way of a quorum otherwise than by room and limits.
+#: How often jobs are added that are in the way of a quorum otherwise than by room and limits. Whoever is found in none
+#: of these rounds isn't awaited, although the last placement supposes that it has left.
 _MOST_ADDED = 8
 
 
@@ -48,8 +50,9 @@ class _Left(NamedTuple):
 
 
 class AwaitedFit(NamedTuple):
-    """Where a quorum fits, and the jobs for whose ends it waits (UIDs), when the last of those has ended that leave
-    before, and whether any do."""
+    """Where a quorum fits. `awaits`: the jobs (UIDs) for whose ends it waits. `ends_ms`: when the last of them ends, or
+    the last step without a job has left, in milliseconds since 1970; 0 for none, infinite if unknown. `after_steps`:
+    whether the `first` weren't enough."""
 
     pods: tuple[PlacedPods, ...]
     awaits: tuple[str, ...]
@@ -171,7 +174,9 @@ class AwaitedEnds:
     def _awaited(
         self, host: JobRecord, left: _Left, placed: _Placed, before: Mapping[str, None], *, limited: bool
     ) -> dict[str, None]:
-        """The jobs (UIDs) of those that have left without which the quorum doesn't fit where it was placed."""
+        """The jobs (UIDs) of those that have left without which the quorum doesn't fit where it was placed. Where
+        others may be in its way beside room that isn't counted: then all that have pods on these nodes, the last that
+        left, and those found before."""
         nodes = {of.node for of in placed.pods}
         there = {job.uid: None for job, _ in left.jobs if not nodes.isdisjoint(job.placements.values())}
         if self._beside_room:  # without the last one it fits nowhere

@@ -2,7 +2,8 @@
 
 The search is greedy, with reprieve, as kube-scheduler's: candidates give room in their order (`candidates`) until the
 quorum fits, and then whoever turns out not to be needed is spared, those first from whom it would have been taken last.
-So no smaller part of the victims would do. A few other sets are compared with it. The quorum is placed on the nodes as
+So no smaller part of the victims would do, unless so many were in the quorum's way that the rest of them leave untried
+(`victims`). A few other sets are compared with it. The quorum is placed on the nodes as
 the victims leave them, by the same policies and rules as any other. If it fits once those have left who leave anyway,
 nobody gives room: it waits for them. These are pods that are being deleted, those of jobs that end or are suspended,
 and those of jobs that gave room earlier in the cycle. Pods that may still come, and whose room is kept meanwhile, count
@@ -41,7 +42,8 @@ from arranger.scheduling.search.placer import Placer
 _WAITING = (Stage.PENDING, Stage.RESCHEDULING)
 #: How many quorums of a cycle get room, or would get it after a dry run. The others have their turns in later cycles.
 _MOST_SERVED = 16
-#: On so many nodes, one after the other, it is tried to free just that one for a quorum.
+#: On so many nodes, one after the other, it is tried to free just that one for a quorum. Among workers that quorums
+#: can spare, so many also come first in one search.
 _MOST_SINGLE_NODES = 8
 #: How many times room is sought for a quorum, each time for what the workers request that were placed the last time.
 _MOST_REQUESTS = 2
@@ -287,7 +289,8 @@ class PreemptionSearch:
         job, view = tried.job, self._placer.view
         if not self._may_be_remedied(tried) or not self.may_make_room(job):
             return None
-        # What is reserved and open to it: with a reservation, as to no other job; else by whether it may be a guest.
+        # Which reserved room is open to it: to a job with a reservation its own, so that its UID is the key; to all
+        # others by whether they may be guests.
         guesthood: Hashable = job.uid if job.uid in self._state.reservations else job.valid_spec.preemptible
         kept_by = tried.shortage is not None and tried.shortage.quota is not None and tried.shortage.kept_by
         key = (*self._candidates.standing_of(job), self._placer.alike(job), guesthood, beside_queues, kept_by)
@@ -481,7 +484,7 @@ class PreemptionSearch:
 
     def stays(self, guest: JobRecord, host: JobRecord) -> bool:
         """Whether a guest needn't leave for its host: what it has keeps its queue within its share by now, and the
-        host would lift its own above. It could take the room back."""
+        host would lift its own above, so that the guest could take the room back. Never within one queue."""
         queue, other = queue_of(self._state, guest), queue_of(self._state, host)
         reservation = self._state.reservations.get(host.uid)
         if queue == other:
@@ -646,9 +649,9 @@ class PreemptionSearch:
         helpful: dict[str, None],
     ) -> list[dict[str, None]]:
         """The nodes for searches among workers that quorums can spare there, after a search with this outcome. Where
-        these are more than surplus, and leave room for a pod of the quorum: first all such nodes, before all others,
-        then some alone, those first where the fewest leave. Then those of the outcome, if a job on them needn't leave
-        as a whole."""
+        these are more than surplus, and leave room for a pod of the quorum: at most `_MOST_SINGLE_NODES` such nodes,
+        those where the fewest leave. One search has them before all others, then each is searched alone. Then those of
+        the outcome, if a job on them needn't leave as a whole."""
         view, levels = self._placer.view, self._placer.view.free
         found, whole, nodes = list[dict[str, None]](), list[Candidate](), dict[str, None]()
         if outcome is not None:
@@ -704,7 +707,8 @@ class PreemptionSearch:
         beside_queues: Collection[str],
         spare: bool = False,
     ) -> RoomOutcome | None:
-        """One search among the guests and the candidates (`Candidates.of`) on these nodes, None for all."""
+        """The best of a few searches among the guests and the candidates (`Candidates.of`) on these nodes, None for
+        all. With `near_first` a single one: it takes the candidates as they come, nearest to the quorum first."""
         others = self._candidates.of(
             job, asked, self._use, taken, nodes=nodes, spare=spare, near_first=near_first, beside_queues=beside_queues
         )

@@ -2,9 +2,10 @@
 pods of an earlier attempt to leave.
 
 Such a job can't be placed yet, and nobody is asked to leave for it before it can. But what a job behind it took from
-others meanwhile, it would take from that one as soon as its own pods are gone: then somebody's work was lost for
-nobody. So until then, a job of lower priority in its queue takes no room that might be in its way. One whose pods hang
-comes back at an unknown time. It isn't among the waiting jobs, and nobody waits for it.
+others meanwhile, it would take from that one as soon as its own pods are gone: whoever gave that room would have lost
+work for nothing. So until then, a job of lower priority in its queue takes nothing from others if the two may be in
+each other's way. A job whose own pods hang isn't among the waiting jobs, because nobody knows when it comes back:
+nobody leaves room to it.
 """
 
 from collections.abc import Iterator
@@ -29,8 +30,8 @@ class Returning:
         self._placer = placer
         self._preemption = preemption
         self._waiting = waiting
-        #: UID → jobs for which room is reserved that they get without others. As long as their turns are to come, that
-        #: is as earlier cycles found.
+        #: The jobs (UIDs) for which room is reserved, so that they needn't take any from others. At first those with a
+        #: reservation in the state; from a job's turn on as this cycle found (`had_turn`).
         self._with_room: dict[str, None] = dict.fromkeys(state.reservations)
 
     @cached_property
@@ -58,15 +59,16 @@ class Returning:
             self._with_room.pop(job.uid, None)
 
     def before(self, job: JobRecord) -> Iterator[JobRecord]:
-        """Those to which a job leaves what others have: who has no room and may get some from others, as far as that is
-        found quickly."""
+        """The returning jobs of its queue with a higher priority for which a job takes nothing from others: those
+        without reserved room that may take some themselves, and may be in its way. Only what is found quickly is asked,
+        so that a few too many may be named."""
         own, queue = self._preemption.standing_of(job)
         for priority, other in chain(self._displaced(queue), self._awaiting.get(queue, ())):
             ahead = priority > own and other.uid not in self._with_room
-            if ahead and self._comes_back(other) and self._meet(job, other):
+            if ahead and self._may_take_room(other) and self._meet(job, other):
                 yield other
 
-    def _comes_back(self, job: JobRecord) -> bool:
+    def _may_take_room(self, job: JobRecord) -> bool:
         """Whether a job may take room from others, and doesn't surely lack some even with all of theirs."""
         if not self._preemption.may_make_room(job) or self._placer.placing.quotas.over(job):
             return False

@@ -203,7 +203,9 @@ class Placer:
         return tried is not None
 
     def without_memory(self, job: JobRecord) -> PlacementTry | None:
-        """Place the job's quorum, whatever became of equal ones; None if it doesn't fit."""
+        """Place the job's quorum on the view, whatever became of equal ones; None, with the view as before, if it
+        doesn't fit. Other than `quorum`, it asks no plugins, uses no room that a permit keeps, and doesn't count the
+        job as begun."""
         if not self.within_limits(job):
             return None
         tried = self.begin(job)
@@ -339,11 +341,11 @@ class Placer:
 
     def placed_pods(self, tried: PlacementTry) -> tuple[PlacedPods, ...]:
         """The try's placements as an event records them: by node name, then group, indices in runs."""
-        by_slot: dict[tuple[int, int], list[Piece]] = {}
+        pieces: dict[tuple[int, int], list[Piece]] = {}
         for piece in tried.pieces:
-            by_slot.setdefault((piece.row, piece.group), []).append(piece)
+            pieces.setdefault((piece.row, piece.group), []).append(piece)
         names = self.view.names
-        return tuple(PlacedPods(names[row], group, _merged(by_slot[row, group])) for row, group in sorted(by_slot))
+        return tuple(PlacedPods(names[row], group, _merged(pieces[row, group])) for row, group in sorted(pieces))
 
     def take_devices(self, tried: PlacementTry) -> tuple[DecidedDevices, ...]:
         """The devices that the claims of the try's pods get by its placements, by the names of the claims; then those
@@ -358,8 +360,8 @@ class Placer:
         own: dict[tuple[int, int], list[DecidedDevices]] = {}
         for piece in tried.pieces:
             of_pod = needs_of(tried.groups[piece.group].shape)
-            # Fewer than pods or claims: without claims of its own a pod is given nothing, and with some it gets none of
-            # the devices that another pod still holds whose end is only supposed.
+            # There may be fewer allocations than pods or claims: a pod without claims of its own gets none, and where
+            # its room counts on another pod's leaving, that one still holds the devices.
             of_slots = zip(piece.indices, room.given(namespace, of_pod, piece.row, len(piece.indices)), strict=False)
             for index, allocations in of_slots:
                 named = zip([need for need in of_pod if need.own], allocations, strict=False)

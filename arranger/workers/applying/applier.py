@@ -32,7 +32,8 @@ ROLE = "applier"
 _REST_A_POD_S = 20e-6
 #: A shorter pause isn't worth a timer.
 _LEAST_REST_S = 0.002
-#: After this many looks have begun, other tasks run: a sweep over 10,000 jobs would keep them waiting for a second.
+#: After this many looks have begun, other tasks run: the end of a listing touches all jobs, and 10,000 looks would
+#: keep them waiting for a second.
 _AT_ONCE = 50
 
 
@@ -71,7 +72,8 @@ class Applier:
         self._retries.clear()
 
     async def run(self) -> None:
-        """Apply until cancelled; then let effects in flight finish. Events that aren't recorded yet are dropped."""
+        """Apply until cancelled; then let effects in flight finish. Kubernetes Events
+        that aren't written yet are dropped."""
         self._statuses.begin()
         try:
             while True:
@@ -185,5 +187,5 @@ class Applier:
                 cluster, seen.namespace, seen.name, job.uid, ttl_s=ttl_s, now_ms=self._clock.now_ms()
             ),
         )
-        # Also if it was refused, because the TYJob is gone or has changed: the next sweep asks again.
+        # Also if it was refused, because the TYJob is gone or has changed: the first sweep after `SETTLE_S` asks again.
         settling[job.uid] = self._clock.monotonic_s() + SETTLE_S

@@ -91,6 +91,7 @@ class Follower:
         #: The log's ends at earlier measurements, unless folded by now: epoch, offset, and time of the measurement.
         self._ends: deque[tuple[int, int, float]] = deque()
         self._own = OwnBatches()
+        #: While it lasts, nothing is folded: for a reader that needs several turns of the event loop.
         self.still = Standstill()
 
     def listen(self, listener: Listener) -> None:
@@ -269,9 +270,10 @@ class Follower:
         return len(entries)
 
     def fold_own(self, batch: Batch, appended: Appended, *, epoch: int) -> None:
-        """Fold a batch that this process has just appended, if it is the next one, without another read.
+        """Fold a batch that this process has just appended, without another read, if it is the next one, the reply has
+        its entry (that of a repeated append has none), and the fold doesn't stand still.
 
-        If it isn't the next one, it was read already or will be. Raises `EpochLost` if another batch is in its place:
+        Else it was read already or will be. Raises `EpochLost` if another batch is in its place:
         the log lost ours before it was read here, and other processes have appended since.
         """
         at = self.position

@@ -1,4 +1,6 @@
-"""The writer: appends the batches of one role to the log, and folds each at once into the process's projection."""
+"""The writer: appends the batches of one role to the log, and folds each into the process's projection: at once where
+it is the next entry, else the follower does when it reads it.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -33,7 +35,8 @@ class Writer:
         self._turn = asyncio.Lock()
 
     async def append(self, events: Sequence[Event], *, fence: Fence | None = None) -> Appended:
-        """Append in the projection's epoch; retries while the log is unavailable.
+        """Append in the projection's epoch; retries while the log is unavailable. On return, the batch may be folded
+        here or not: `append_and_fold` waits for that.
 
         Raises `EpochLost`, `WatchSuperseded` for a fence whose term isn't the watch's current one, and `ClockOff` while
         our clock is wrong: an earlier try may have appended the batch.
