@@ -109,6 +109,7 @@ class Follower:
                 self.caught_up = False
                 while not self.caught_up:
                     await self._step(wait_s=0.0)
+                await self._step(wait_s=0.0)  # what is forged or damaged cuts a reply short, too
                 return
             except LogUnavailable as problem:
                 log_event(_log, "the log can't be reached, trying again", level=logging.WARNING, problem=problem)
