@@ -72,8 +72,8 @@ class Applier:
         self._retries.clear()
 
     async def run(self) -> None:
-        """Apply until cancelled; then let effects in flight finish. Kubernetes Events
-        that aren't written yet are dropped."""
+        """Apply until cancelled; then let effects in flight finish. Kubernetes Events that aren't
+        written yet are dropped."""
         self._statuses.begin()
         try:
             while True:

@@ -132,11 +132,12 @@ class GroupWriter(StatusRounds[_Progress]):
     async def _stored_group(self, group: PodGroupSeen) -> tuple[Resource, Object]:
         """The group in a version that the API server has. Raises `ApiError` 404 if it has it in none."""
         versions = self._versions[group.group_kind]
-        for resource in [*versions]:
+        tried = [*versions]  # other writes may sort them meanwhile
+        for resource in tried:
             try:
                 found = await self._effects.cluster.get(resource, group.namespace, group.name)
             except ApiError as refused:
-                if refused.code != HTTPStatus.NOT_FOUND or resource == versions[-1]:
+                if refused.code != HTTPStatus.NOT_FOUND or resource == tried[-1]:
                     raise
             else:
                 versions.sort(key=lambda of: of != resource)
