@@ -243,6 +243,8 @@ def limit_name_text(name: LimitName) -> str:
         return f"one of the jobs that may run in queue {name.queue}"
     if name.limit == LimitKind.GUARANTEES:
         return f"{name.resource} beside the guarantees of other queues"
+    if name.limit == LimitKind.NON_PREEMPTIBLE:
+        return f"{name.resource} for jobs that can't be preempted of what queue {name.queue} deserves"
     return f"{name.resource} of the capability of queue {name.queue}"
 
 

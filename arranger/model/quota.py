@@ -51,6 +51,8 @@ class LimitKind(StrEnum):
 
 #: The limits that leave more once jobs of the queue, or of other queues, give room.
 LEFT_BY_JOBS = (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES)
+#: Those that leave more once jobs end. What jobs use that can't be preempted, nobody gives to others before.
+LEFT_BY_ENDS = (*LEFT_BY_JOBS, LimitKind.NON_PREEMPTIBLE)
 #: The limits that an empty namespace or queue has left in full.
 _OF_AMOUNTS = (LimitKind.QUOTA, LimitKind.CAPABILITY, LimitKind.NON_PREEMPTIBLE)
 

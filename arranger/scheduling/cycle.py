@@ -414,11 +414,10 @@ def _try_quorum(placer: Placer, job: JobRecord, room: Room) -> PlacementTry | No
     room.reservations.begin(job)
     if room.waits_for_own_pods(job):
         return None
-    beyond_limit = room.limits.beyond(job)
-    if beyond_limit is None and room.asked and room.in_vain(job, placer):
+    tried = _quorum_in_open_room(placer, job, room)
+    if tried is None:
         return None
-    tried = beyond_limit or placer.quorum(job)
-    if beyond_limit is not None:
+    if tried.shortage is not None and tried.shortage.kept_by:
         tried = room.beside_limits(tried) or tried
     elif not tried.quorum_stands:
         tried = room.backfill.quorum(tried) or room.make_room(tried) or tried
@@ -432,6 +431,23 @@ def _try_quorum(placer: Placer, job: JobRecord, room: Room) -> PlacementTry | No
             observer.in_vain(tried)
     room.limits.turned(tried)
     return tried
+
+
+def _quorum_in_open_room(placer: Placer, job: JobRecord, room: Room) -> PlacementTry | None:
+    """The try of a job's quorum in open room. Limits that are kept for others may bar it, as it was asked for, or with
+    the pods that got nodes. None if it surely gets nothing."""
+    barred = room.limits.beyond(job)
+    if barred is not None:
+        return barred
+    if room.asked and room.in_vain(job, placer):
+        return None
+    mark = placer.placing.mark()
+    tried = placer.quorum(job)
+    barred = room.limits.beyond_placed(tried) if tried.quorum_stands else None
+    if barred is None:
+        return tried
+    placer.take_back(tried, mark)
+    return barred
 
 
 def _further(placer: Placer, tried: PlacementTry, pods: int | None, room: Room) -> bool:

@@ -1,15 +1,19 @@
 """Small jobs of a queue never stop coming, and a larger one in front of them lacks nothing but a limit of it."""
 
+import msgspec
 import pytest
 
 from arranger.events.facts import BeyondLimit
 from arranger.lifecycle.desired import desired_status
 from arranger.messages.readiness import guest_text
 from arranger.model.config import CycleConfig
-from arranger.model.queue import Preemption
+from arranger.model.queue import NonPreemptible, Preemption
+from arranger.model.quota import LimitKind
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.snapshot import encode, restore
 from arranger.scheduling.cycle import take_cycle
+from arranger.scheduling.queues.registry import BUILT_IN
+from arranger.scheduling.search.placer import Placer
 from tests.unit.replay_worlds import explained
 from tests.world import World, shape
 
@@ -18,9 +22,10 @@ GPUS = "nvidia.com/gpu"
 
 
 def at_its_limit(
-    *, runners: int = 2, apart_s: int = 60, reservations: int = 1, **limits: object
+    *, runners: int = 2, apart_s: int = 60, reservations: int = 1, preemptible: bool = True, **limits: object
 ) -> tuple[World, list[JobRecord], JobRecord]:
-    """Ten nodes of four GPUs. So many jobs run in a queue that is at its limit; a larger one waits in it for eight."""
+    """Ten nodes of four GPUs. So many jobs run in a queue that is at its limit; a larger one waits in it for eight, and
+    is `preemptible` or not."""
     world = World(
         config=CycleConfig(
             preemption=Preemption(), reservations=reservations, reservation_refresh_ms=30_000, guests=reservations > 0
@@ -38,8 +43,9 @@ def at_its_limit(
     world.settle()
     assert all(of.placements for of in running)
     large = world.job(
-        "large", equals=True, workers=2, worker=FOUR, min_workers=2, of_queue="limited", created=world.now_ms
-    )
+        "large", equals=True, workers=2, worker=FOUR, min_workers=2, of_queue="limited", created=world.now_ms,
+        preemptible=preemptible,
+    )  # fmt: skip
     world.settle()
     assert isinstance(large.waits.shortage, BeyondLimit)
     return world, running, large
@@ -172,3 +178,49 @@ def test_a_restored_state_decides_the_same() -> None:
     restored = restore(encode(world.state))
     assert restored.kept_limits == world.state.kept_limits and restored.kept_limits
     assert take_cycle(restored, world.config, world.now_ms) == take_cycle(world.state, world.config, world.now_ms)
+
+
+def test_a_quorum_of_another_set_than_the_first_passes_nobody() -> None:
+    world, running, large = at_its_limit()
+    end(world, running[0])
+    sets = [("wide", 1, shape(gpus=8)), ("narrow", 1, FOUR)]  # the quorum is either of them
+    either = world.job(
+        "either", equals=True, workers=sets, min_workers=1, of_queue="limited", created=world.now_ms, preemptible=False
+    )
+    world.settle()
+    assert not either.placements
+    shortage = either.waits.shortage
+    assert isinstance(shortage, BeyondLimit) and shortage.kept_by == (large.uid,)
+    end(world, running[1])
+    assert len(large.placements) == 2
+
+
+def test_what_jobs_that_cant_be_preempted_may_use_is_kept_as_well() -> None:
+    world, running, large = at_its_limit(
+        deserved=((GPUS, 8),), non_preemptible=NonPreemptible.WITHIN_DESERVED, preemptible=False
+    )
+    assert large.waits.shortage.quota.limit == LimitKind.NON_PREEMPTIBLE
+    end(world, running[0])
+    first = small(world, "first", preemptible=False)
+    assert not first.placements and first.waits.shortage.kept_by == (large.uid,)
+    limit = explained(world.entries, "large").kept_limit
+    assert limit is not None and limit.awaits == ("default/runner-1",)
+    assert limit.text == f"{GPUS} for jobs that can't be preempted of what queue limited deserves"
+    assert small(world, "free").placements  # one that can be preempted uses nothing of it
+    end(world, running[1])
+    assert len(large.placements) == 2
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"capability": ((GPUS, 8),)}, {"deserved": ((GPUS, 8),), "non_preemptible": NonPreemptible.WITHIN_DESERVED}],
+)
+def test_meanwhile_a_limit_leaves_what_is_said(limits: dict[str, object]) -> None:
+    world, running, large = at_its_limit(preemptible=False, **limits)
+    end(world, running[0])
+    quotas = Placer(world.state, world.config, BUILT_IN, time_ms=world.now_ms).placing.quotas
+    lack = large.waits.shortage.quota
+    for left in (0, 2):
+        with quotas.with_only(msgspec.structs.replace(lack, left=left)):
+            assert quotas.lack(large, {1: 2}) == msgspec.structs.replace(lack, left=left)
+    assert quotas.lack(large, {1: 2}).left == 4

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from arranger.events.kinds import PodSeen
 from arranger.model.decayed_usage import DecayedUsage
 from arranger.model.queue import DEFAULT_QUEUE
+from arranger.model.quota import LimitKind, LimitName
 from arranger.projections.cluster.nodes import Requests
 
 #: The jobs of a queue that have nodes are counted as a resource of this name, which no resource has.
@@ -148,6 +149,11 @@ class QueueUse:
                         _add(totals, name, amounts.items(), 1)
             self._paths, self._totals = paths, totals
         return self._totals
+
+
+def counted_name(limit: LimitName) -> str:
+    """The name under which a queue counts what a limit is on."""
+    return (_NON_PREEMPTIBLE if limit.limit == LimitKind.NON_PREEMPTIBLE else "") + limit.resource
 
 
 def non_preemptible_amounts(amounts: Iterable[tuple[str, int]]) -> Requests:

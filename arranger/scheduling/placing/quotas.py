@@ -8,17 +8,17 @@ status and by its placement, until it is observed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import msgspec
 
 from arranger.events.kinds import QuotaSeen
 from arranger.model.job import LEADER_GROUP, JobSpec, PodGroup
 from arranger.model.pod import TERMINAL
-from arranger.model.quota import LEFT_BY_JOBS, LimitKind, QuotaLack, covers, usage, used_by
+from arranger.model.quota import LEFT_BY_ENDS, LEFT_BY_JOBS, LimitKind, QuotaLack, covers, usage, used_by
 from arranger.projections.derived.queue_counts import queue_of, sum_by_group
 from arranger.projections.jobs.records import JobRecord
-from arranger.projections.queues.use import JOBS, non_preemptible_amounts
+from arranger.projections.queues.use import JOBS, counted_name, non_preemptible_amounts
 from arranger.projections.state import State
 from arranger.scheduling.placing.needs import pods_of, quorum_needs
 from arranger.scheduling.policies.base import PodPolicy
@@ -180,9 +180,13 @@ class Quotas:
         return self._room.full(queue_of(self._state, job))
 
     def begin(self, job: JobRecord) -> None:
-        """Count a job that has got its first nodes. That is never undone."""
+        """Count a job that has got its first nodes. `mark` doesn't know of it."""
         if self._room is not None and self._room.counts_jobs and not job.placements:
             self._room.begin(queue_of(self._state, job))
+
+    def never_began(self, job: JobRecord) -> None:
+        """Undo `begin`."""
+        self.release(queue_of(self._state, job), ((JOBS, 1),), 1)
 
     def _of(self, job: JobRecord) -> Accounts:
         """The job's accounts, the queue's last."""
@@ -287,24 +291,29 @@ class Quotas:
         job's, which are counted, once queues use as much less as is `left`."""
         with self._without(left):
             lack = self.full(host) or self.lack(host, needs)
-            if lack is None or lack.limit not in LEFT_BY_JOBS:
+            if lack is None or lack.limit not in LEFT_BY_ENDS:
                 return False
-            use = (*self.counted(job, sum_by_group(job, pods)), (JOBS, 1))
-            with self._without([(queue_of(self._state, job), use)]):
+            with self.before(job, pods):
                 return (self.full(host) or self.lack(host, needs)) != lack
 
+    def before(self, job: JobRecord, pods: Pods) -> AbstractContextManager[None]:
+        """Meanwhile a quorum of so many pods of a job's groups, which was placed, isn't counted by its queue."""
+        return self._without([self._use_of(job, pods)])
+
+    def _use_of(self, job: JobRecord, pods: Pods) -> Use:
+        return queue_of(self._state, job), (*self.counted(job, sum_by_group(job, pods)), (JOBS, 1))
+
     def lack_beside(
-        self, job: JobRecord, policy: PodPolicy, host: JobRecord, needs: Pods, left: Iterable[Use]
+        self, job: JobRecord, pods: Pods, host: JobRecord, needs: Pods, left: Iterable[Use]
     ) -> QuotaLack | None:
-        """What a quorum lacks of a limit of queues, other than their guarantees, beside so many pods of a host's
-        groups, for which that is kept, once queues use as much less as is `left`."""
-        amounts = sum_by_group(job, pods_of(quorum_needs(job, policy)))
-        queue, use = queue_of(self._state, job), (*self.counted(job, amounts), (JOBS, 1))
+        """What a quorum of so many pods of a job's groups lacks of a limit of queues, other than their guarantees,
+        beside so many of a host's, for which that is kept, once queues use as much less as is `left`."""
+        queue, use = self._use_of(job, pods)
         with self._without(left):
             alone = self.full(host) or self.lack(host, needs)
             with self._without([(queue, use)], -1):
                 lack = self.full(host) or self.lack(host, needs)
-        if lack is None or lack == alone or lack.limit not in (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING):
+        if lack is None or lack == alone or lack.limit not in LEFT_BY_ENDS or self.of_guarantees(lack):
             return None
         own = dict(use).get(lack.resource, 0)
         return msgspec.structs.replace(lack, needed=own, left=max(lack.left + own - lack.needed, 0)) if own else None
@@ -314,7 +323,7 @@ class Quotas:
         """Meanwhile a limit of queues leaves what this lack of it says, unless that is less anyway."""
         assert self._room is not None
         kept = max(self._room.left_of(lack.name) - lack.left, 0)
-        with self._without([(lack.queue, ((lack.resource, kept),))], -1):
+        with self._without([(lack.queue, ((counted_name(lack.name), kept),))], -1):
             yield
 
     def quota_keeps_from(self, host: JobRecord, needs: Pods, job: JobRecord, policy: PodPolicy) -> bool:

@@ -23,6 +23,7 @@ from arranger.model.quota import LimitKind, LimitName, QuotaLack
 from arranger.projections.queues.tree import QueueTree
 from arranger.projections.queues.use import (
     JOBS,
+    counted_name,
     is_non_preemptible,
     non_preemptible_amounts,
     offered_resource,
@@ -279,7 +280,7 @@ class QueueRoom:
         if limit.limit == LimitKind.MAX_RUNNING:
             at = self._limits.at[limit.queue]
             return (self._limits.max_running[at] or 0) - self._running[at]
-        limits = self.limits(limit.queue, limit.resource)
+        limits = self.limits(limit.queue, counted_name(limit))
         return next(of.left for of in limits if (of.queue, of.kind) == (limit.queue, limit.limit))
 
     def over(self, name: str) -> bool:

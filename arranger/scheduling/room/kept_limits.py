@@ -1,5 +1,6 @@
 """Limits of queues that are kept for jobs in front: those with reserved room, and in each queue the first of those that
-wait for a limit alone (`capability`, `maxRunning`, guarantees of other queues).
+wait for a limit alone (`capability`, `maxRunning`, guarantees of other queues, what jobs that can't be preempted may
+use).
 
 Without that, small jobs would use each part of a limit that becomes free, and a large one would wait for as long as
 they come. As in reserved room, a job behind may use a limit that is kept as a guest: it leaves as soon as the job in
@@ -19,7 +20,7 @@ from typing import NamedTuple
 
 from arranger.events.facts import BeyondLimit
 from arranger.events.kinds import LimitKept
-from arranger.model.quota import LEFT_BY_JOBS, LimitName, QuotaLack
+from arranger.model.quota import LEFT_BY_ENDS, LimitName, QuotaLack
 from arranger.projections.derived.expected_ends import leaves_by_ms
 from arranger.projections.derived.queue_counts import queue_of
 from arranger.projections.jobs.records import JobRecord
@@ -97,7 +98,7 @@ class KeptLimits:
 
     def _enter_if_left(self, job: JobRecord, lack: QuotaLack) -> None:
         """A job lacks a limit alone: keep it for the job if others leave it as they end."""
-        if lack.limit in LEFT_BY_JOBS and not lack.never and may_have_reservation(job, self._config):
+        if lack.limit in LEFT_BY_ENDS and not lack.never and may_have_reservation(job, self._config):
             self._enter(job, lack.name)
 
     def _enter(self, job: JobRecord, limit: LimitName) -> None:
@@ -182,11 +183,23 @@ class KeptLimits:
         too little left anyway."""
         if not self._quotas.of_queues or job.placements or not (self._held or self._first):
             return None
-        policy = self._placer.placing.policies.pod_policy(job, self._config)
-        if not self._suffices(job, pods_of(quorum_needs(job, policy))):
+        pods = self._quorum_of(job)
+        return self._kept_from(job, pods) if self._suffices(job, pods) else None
+
+    def beyond_placed(self, tried: PlacementTry) -> PlacementTry | None:
+        """As `beyond`, of a quorum that has just been placed with pods of other worker sets than was asked there."""
+        job = tried.job
+        if not self._quotas.of_queues or job.placements or not (self._held or self._first):
             return None
+        pods = pods_by_group(tried.pieces)
+        if len(job.valid_spec.groups) <= 2 or pods == self._quorum_of(job):
+            return None
+        with self._quotas.before(job, pods):
+            return self._kept_from(job, pods)
+
+    def _kept_from(self, job: JobRecord, pods: Mapping[int, int]) -> PlacementTry | None:
         for host in self._in_front_of(job):
-            lack = self._lack_beside(job, host)
+            lack = self._lack_beside(job, pods, host)
             if lack is not None:
                 return self._placer.left_out(job, lack, kept_by=(host.job.uid,))
         return None
@@ -195,24 +208,25 @@ class KeptLimits:
     def closed(self, job: JobRecord) -> Iterator[tuple[str, ...]]:
         """Meanwhile a quorum may use of limits that are kept what those in front don't need and what its victims leave.
         The queues of those in front; none if it doesn't come before each of them by what its victims give."""
-        hosts = [host for host in self._in_front_of(job) if self._lack_beside(job, host) is not None]
+        pods = self._quorum_of(job)
+        hosts = [host for host in self._in_front_of(job) if self._lack_beside(job, pods, host) is not None]
         first = all(self._share_rules.comes_first_by_victims(job, (host.job, host.needs)) for host in hosts)
         with ExitStack() as kept:
             for host in hosts if first else ():
-                if (lack := self._lack_beside(job, host)) is not None:
+                if (lack := self._lack_beside(job, pods, host)) is not None:
                     kept.enter_context(self._quotas.with_only(lack))
             yield tuple(dict.fromkeys(queue_of(self._state, host.job) for host in hosts)) if first else ()
 
-    def _lack_beside(self, job: JobRecord, host: _Host) -> QuotaLack | None:
-        """What a quorum that isn't the host's guest lacks of a limit that is kept for that one."""
+    def _lack_beside(self, job: JobRecord, pods: Mapping[int, int], host: _Host) -> QuotaLack | None:
+        """What a quorum of so many pods of its groups that isn't the host's guest lacks of a limit that is kept for
+        that one."""
         if self._may_start(host):
             others_leave = tuple[Use, ...]()  # it must be enough for both now
         elif (start := self._start_during(job, host)) is None or self._becomes_guest(job, host, start):
             return None
         else:
             others_leave = start.others_leave
-        policy = self._placer.placing.policies.pod_policy(job, self._config)
-        return self._quotas.lack_beside(job, policy, host.job, host.needs, others_leave)
+        return self._quotas.lack_beside(job, pods, host.job, host.needs, others_leave)
 
     def _start_during(self, job: JobRecord, host: _Host) -> _Start | None:
         """The start of a host, if a job that gets nodes now may still have them then; None if not, or if the limit is
@@ -260,8 +274,10 @@ class KeptLimits:
                 yield host
 
     def _host(self, job: JobRecord, *, reserved: bool = False) -> _Host:
-        policy = self._placer.placing.policies.pod_policy(job, self._config)
-        return _Host(job, pods_of(quorum_needs(job, policy)), reserved)
+        return _Host(job, self._quorum_of(job), reserved)
+
+    def _quorum_of(self, job: JobRecord) -> dict[int, int]:
+        return pods_of(quorum_needs(job, self._placer.placing.policies.pod_policy(job, self._config)))
 
     def _may_start(self, host: _Host) -> bool:
         if host.reserved:

@@ -77,6 +77,11 @@ class Placer:
         self._memory.keep_last(tried)
         return tried
 
+    def take_back(self, tried: PlacementTry, mark: tuple[int, int]) -> None:
+        """Undo a quorum without nodes before, which was placed since this mark of the view."""
+        self.placing.undo(tried, mark)
+        self.placing.quotas.never_began(tried.job)
+
     def _refused(self, job: JobRecord) -> PlacementTry | None:
         """The try of a job whose quorum a group check refuses. One that has nodes was asked about before."""
         if job.placements or not self._consents.asks_checks:
