@@ -11,10 +11,15 @@ FOUR = shape(gpus=4)
 
 
 def behind(
-    queue: str = "", further: int = 0, quota: dict[str, int] | None = None, settled: bool = True, **limits: object
+    queue: str = "",
+    further: int = 0,
+    quota: dict[str, int] | None = None,
+    settled: bool = True,
+    at_once: bool = False,
+    **limits: object,
 ) -> tuple[World, JobRecord, JobRecord]:
     """Eight nodes of four GPUs. Two fillers end in 15 s. A gang of seven nodes has a reservation, and a job of one node
-    is behind it in its queue."""
+    is behind it in its queue, or comes `at_once` with it."""
     world = World(
         config=CycleConfig(preemption=Preemption(), reservations=1, reservation_refresh_ms=30_000, guests=True)
     )
@@ -28,8 +33,9 @@ def behind(
         world.job(f"filler-{number}", leader=FOUR, deadline_s=15, preemptible=False)
     world.settle()
     gang = world.job("gang", equals=True, workers=7, worker=FOUR, min_workers=7, of_queue=queue, created=world.now_ms)
-    world.cycle()
-    assert gang.uid in world.state.reservations
+    if not at_once:
+        world.cycle()
+        assert gang.uid in world.state.reservations
     if further:
         world.node("n8", gpus=further)  # too small for the gang's pods
     small = world.job("small", leader=shape(gpus=further) if further else FOUR, of_queue=queue, created=world.now_ms)
@@ -69,10 +75,12 @@ def test_who_uses_another_limit_is_no_guest() -> None:
     assert starts(world, gang) and small.placements
 
 
-def test_a_guest_uses_none_of_a_quota_that_the_job_in_front_needs() -> None:
-    _, gang, small = behind()
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_guest_uses_none_of_a_quota_that_the_job_in_front_needs(at_once: bool) -> None:
+    """Nor in the cycle that first reserves room for that job."""
+    _, gang, small = behind(at_once=at_once)
     assert small.slots.hosts == (gang.uid,)  # without a quota
-    world, gang, small = behind(quota={"count/pods": 9})
+    world, gang, small = behind(quota={"count/pods": 9}, at_once=at_once)
     assert not small.placements
     assert starts(world, gang)
 

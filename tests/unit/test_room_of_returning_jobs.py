@@ -8,6 +8,7 @@ from arranger.events import kinds as k
 from arranger.model.job import HANGS_AFTER_MS, Stage
 from arranger.model.node import Taint
 from arranger.model.pod import PodTimes, Toleration
+from arranger.model.stages import StageReason
 from arranger.projections.jobs.records import JobRecord
 from arranger.replay.explain.room_words import takes_none_text
 from arranger.replay.explain.taken_room import TakesNone
@@ -192,3 +193,35 @@ def test_explain_says_to_whom_room_is_left() -> None:
     assert waits is not None
     why = waits.takes_none[0]
     assert (why.kind, why.jobs, why.hosts) == (NoRoomKind.RETURNING, ("default/low",), ("default/victim",))
+
+
+def whose_quota_keeps_a_reservation() -> tuple[World, JobRecord, JobRecord]:
+    """A node of 8 GPUs: `low` uses 2 and a pod of others one. The pods of `first` leave the rest, and 4 of that are
+    reserved for `ahead`: so `first` surely lacks some, as long as a quota leaves enough to `ahead`."""
+    of = world(gpus=8, reservations=1)
+    low = running(of, "low", 2, priority=1)
+    first = running(of, "first", 5, priority=5, namespace="team", grace_s=GRACE_S)
+    of.pod("other", "n0", gpus=1)
+    of.quota("objects", {"pods": 7}, {"pods": 3})
+    of.say(k.StageDecided(first.uid, first.version, 0, Stage.RESCHEDULING, StageReason.AS_RECORDED))
+    for uid in of.state.pods_of[first.uid]:
+        of.change_pod(uid, deleting=True, times=PodTimes(of.now_ms + GRACE_S * 1000, 0, 0))
+    ahead = waiting(of, "ahead", 4, priority=7)
+    assert preempted(of) is None
+    assert ahead.uid in of.state.reservations
+    return of, low, first
+
+
+def test_a_job_ahead_that_a_reservation_keeps_out_counts_if_it_ends_by_what_others_use_of_a_quota() -> None:
+    """Who takes room and what `ahead` needs of a quota ends its reservation, and `first` would take all of that."""
+    of, low, first = whose_quota_keeps_a_reservation()
+    between = waiting(of, "between", 3, priority=3)
+    assert preempted(of) is None and low.placements
+    assert why_not(of, between)[0] == NoRoom(NoRoomKind.RETURNING, jobs=(low.uid,), hosts=(first.uid,))
+
+
+def test_a_job_ahead_that_a_reservation_keeps_out_is_in_nobodys_way_who_uses_no_quota_of_it() -> None:
+    of, low, _ = whose_quota_keeps_a_reservation()
+    between = waiting(of, "between", 3, priority=3, namespace="team")
+    assert preempted(of) is not None
+    assert between.placements and not low.placements

@@ -8,6 +8,7 @@ pod if they are empty. Neither is room that others held.
 """
 
 import dataclasses
+from collections.abc import Iterator
 
 import msgspec
 import numpy as np
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from arranger.model.config import CycleConfig
 from arranger.model.pod import PodShape
 from arranger.model.taints import kept_off_by_cordon, untolerated
+from arranger.model.template import Requests
 from arranger.projections.cluster.nodes import NodeTable
 from arranger.projections.cluster.openness import open_to, open_to_all
 from arranger.projections.cluster.remembered import remembered
@@ -32,7 +34,7 @@ def full_of_others(state: State, job: JobRecord, group: str) -> int | None:
     if shape is None:
         return None
     nodes = state.nodes
-    return int(_lacks(state, job, shape, nodes.by_name()[_would_take(nodes, shape)]).sum())
+    return int(lacking(state, job, shape, nodes.by_name()[_would_take(nodes, shape)]).sum())
 
 
 def closed_with_room(state: State, job: JobRecord, group: str) -> tuple[int, int] | None:
@@ -42,10 +44,13 @@ def closed_with_room(state: State, job: JobRecord, group: str) -> tuple[int, int
     shape, nodes = shape_of(job, group), state.nodes
     if shape is None:
         return None
-    key = (closed_with_room, shape.node_selector, shape.tolerations, shape.required_terms)
-    closed = remembered(nodes.facts_version, key, lambda: _closed(nodes, shape))
-    shut, tainted = (int((~_lacks(state, job, shape, rows)).sum()) for rows in closed)
+    shut, tainted = (int((~lacking(state, job, shape, rows)).sum()) for rows in _kept_closed(nodes, shape))
     return shut, tainted
+
+
+def closed_rows(nodes: NodeTable, shape: PodShape) -> npt.NDArray[np.int64]:
+    """The rows of the present nodes that such a pod selects and that are closed to it."""
+    return np.concatenate(_kept_closed(nodes, shape))
 
 
 def selects_closed(state: State, job: JobRecord, group: str) -> bool:
@@ -53,7 +58,7 @@ def selects_closed(state: State, job: JobRecord, group: str) -> bool:
     shape, nodes = shape_of(job, group), state.nodes
     if shape is None:
         return False
-    rows = np.concatenate(_closed(nodes, shape))
+    rows = closed_rows(nodes, shape)
     return bool((nodes.allocatable[rows] >= nodes.vector(shape.requests)).all(axis=1).any())
 
 
@@ -83,18 +88,30 @@ def shape_of(job: JobRecord, group: str) -> PodShape | None:
     return next((of.shape for of in job.valid_spec.groups if of.name == group), None)
 
 
-def _lacks(state: State, job: JobRecord, shape: PodShape, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """On which of these rows others leave too little for such a pod."""
+def holds_some(state: State, job: JobRecord) -> bool:
+    """Whether a job has room on some node, or pods of it may still come there."""
+    return bool(job.placements) or any(pod.owner.job_uid == job.uid for pod in state.assumed.values())
+
+
+def lacking(state: State, job: JobRecord | None, shape: PodShape, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """On which of these rows others leave too little for such a pod of a job; None for a job that holds nothing."""
     nodes = state.nodes
-    own = [(node, requests_of(job, slot)) for slot, node in job.placements.items()]
-    own += [(pod.node, pod.requests) for pod in state.assumed.values() if pod.owner.job_uid == job.uid]
-    held = nodes.used.copy() if own else nodes.used
-    for node, requests in own:
-        held[nodes.rows[node]] -= nodes.vector(requests)
-    asked, short = nodes.vector(shape.requests), np.zeros(len(held), np.bool_)
+    held, asked, short = nodes.used[rows], nodes.vector(shape.requests), np.zeros(len(rows), np.bool_)
+    for row, requests in _own(state, job) if job is not None else ():
+        held[rows == row] -= nodes.vector(requests)
     for column in np.flatnonzero(asked).tolist():
-        short |= held[:, column] + asked[column] > nodes.allocatable[:, column]
-    return np.asarray(short[rows])
+        short |= held[:, column] + asked[column] > nodes.allocatable[rows, column]
+    return short
+
+
+def _own(state: State, job: JobRecord) -> Iterator[tuple[int, Requests]]:
+    """The rows where a job holds room, and what its pod there requests."""
+    rows = state.nodes.rows
+    for slot, node in job.placements.items():
+        yield rows[node], requests_of(job, slot)
+    for pod in state.assumed.values():
+        if pod.owner.job_uid == job.uid:
+            yield rows[pod.node], pod.requests
 
 
 def _would_take(nodes: NodeTable, shape: PodShape) -> npt.NDArray[np.bool_]:
@@ -108,6 +125,12 @@ def _would_take(nodes: NodeTable, shape: PodShape) -> npt.NDArray[np.bool_]:
 
     key = (_would_take, shape.requests, shape.node_selector, shape.tolerations, shape.required_terms)
     return remembered(nodes.facts_version, key, found)
+
+
+def _kept_closed(nodes: NodeTable, shape: PodShape) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """As `_closed`, kept as `_would_take` keeps its answers."""
+    key = (_closed, shape.node_selector, shape.tolerations, shape.required_terms)
+    return remembered(nodes.facts_version, key, lambda: _closed(nodes, shape))
 
 
 def _closed(nodes: NodeTable, shape: PodShape) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -4,12 +4,13 @@ from enum import StrEnum
 
 from arranger.events.facts import BeyondLimit, LackOfNodes, Objected, ShortageFacts
 from arranger.model.job import ScheduleState, Stage
+from arranger.model.pod import PodShape
 from arranger.model.quota import LimitKind
 from arranger.model.reasons import ReasonCounts, ReasonKind
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain.awaited import WISHED, What, awaited, standing_reasons
-from arranger.replay.explain.full_nodes import closed_with_room, full_of_others
+from arranger.replay.explain.full_nodes import closed_with_room, full_of_others, shape_of
 
 
 class Cause(StrEnum):
@@ -138,6 +139,17 @@ def _of_shortage(state: State, job: JobRecord, shortage: ShortageFacts) -> Weigh
             if cause in found:
                 found[cause] = min(found[cause], nodes)
     return tuple(sorted((cause, nodes) for cause, nodes in found.items() if nodes > 0)) or ((Cause.ROOM, 1),)
+
+
+def pod_for_closed(state: State, job: JobRecord) -> PodShape | None:
+    """The shape of a waiting job's next pod, if its causes change with the room for such pods on nodes that
+    are closed to them; None if it doesn't."""
+    shortage = job.waits.shortage if job.waits is not None else None
+    if not isinstance(shortage, LackOfNodes) or shortage.infeasible:
+        return None
+    found = _by_cause(standing_reasons(state, job))
+    alone = len(found) == 1 or found.keys().isdisjoint(_OF_CLOSED)
+    return shape_of(job, shortage.group) if not alone else None
 
 
 def _by_cause(reasons: ReasonCounts) -> dict[Cause, int]:

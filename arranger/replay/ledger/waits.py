@@ -25,8 +25,9 @@ from arranger.projections.state import Changes, State
 from arranger.replay.explain.awaited import began_ms
 from arranger.replay.explain.full_nodes import shape_of
 from arranger.replay.ledger.accounts import WHOLE, Account, Reading, shared_out
-from arranger.replay.ledger.causes import Cause, Weights, causes_of
+from arranger.replay.ledger.causes import Cause, Weights, causes_of, pod_for_closed
 from arranger.replay.ledger.holdings import Counting, Holder, Holdings
+from arranger.replay.ledger.watched_room import WatchedRoom
 from arranger.replay.reading.describe import label
 from arranger.replay.reading.gpus import gpus_there
 from arranger.replay.reading.history import Span, advance, config_in
@@ -93,6 +94,7 @@ class WaitLedger:
         self._policies = policies
         self._config = config
         self._holdings = Holdings()
+        self._rooms = WatchedRoom(state)
         self._open: dict[str, _Open] = {}
         self._parts: dict[tuple[Waiter, Cause, str], list[int]] = {}
         self._holdings.begin(state)
@@ -114,6 +116,7 @@ class WaitLedger:
         changed = list(dict.fromkeys((*changes.jobs, *hosts)))
         if set(state.reservations) != reserved:  # a job's reason may stay, and another one gets the room
             changed += [uid for uid, waits in self._open.items() if waits.kept_for]
+        changed += self._rooms.changed()
         if gpus_there(state.nodes) != there:
             changed += self._open
         for uid in changed:  # also before the span: who waits, and since when
@@ -130,10 +133,8 @@ class WaitLedger:
         return max(first.time_ms, self.state.time_ms)
 
     def _begin_span(self) -> None:
-        """Count from here."""
+        """Count from here. No job is looked at anew: for what it waits is told as it is without a window."""
         self.begin_ms = now_ms = self._from_ms() or self.state.time_ms
-        for uid in list(self.state.jobs):
-            self._look(uid, now_ms)
         for waits in list(self._open.values()):
             waits.since_ms = now_ms
             if waits.account is not None:
@@ -146,6 +147,8 @@ class WaitLedger:
         to wait, if that was before."""
         job, known = self.state.jobs.get(uid), self._open.get(uid)
         waits = self._waits(job, now_ms) if job is not None else None
+        shape = pod_for_closed(self.state, job) if job is not None and waits is not None else None
+        self._rooms.watch(uid, shape)
         if known is not None and waits is not None and known.same(waits):
             return
         if known is not None:

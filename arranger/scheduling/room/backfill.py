@@ -25,6 +25,7 @@ from arranger.projections.derived.queue_counts import queue_of
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling.cluster.view import add_to, fitting
+from arranger.scheduling.placing.needs import pods_of, quorum_needs
 from arranger.scheduling.placing.placement_try import Piece, PlacementTry, Shortage
 from arranger.scheduling.room.guests import leaves_in_time, may_be_guest, with_reservation
 from arranger.scheduling.room.held_room import HeldRoom
@@ -177,7 +178,7 @@ class Backfill:
         done, before = len(tried.pieces), tried.shortage
         is_guest = bool(tried.hosts)
         open_rooms = self._open_to_guests(tried.job, quorum=False)
-        hosts, quotas = [with_reservation(self._state, uid) for uid in open_rooms], self._placer.placing.quotas
+        hosts, quotas = [self._with_room(uid) for uid in open_rooms], self._placer.placing.quotas
         with quotas.kept_for(hosts, tried.job):
             more = self._further(tried, pods, open_rooms)
         shortage = tried.shortage
@@ -337,6 +338,18 @@ class Backfill:
         guests = {guest.uid: None for uid in to_guests for guest in self._guests.of(uid)}
         return OpenRoom(tuple(hosts), first, every, guests)
 
+    def ended_by(self, job: JobRecord) -> tuple[tuple[str, ...], Amounts] | None:
+        """The jobs (UIDs) whose reservations end if a job starts, which uses what they need of a quota of their
+        namespace, and all that is held for them, by row; None if there are none."""
+        if job.placements or not self._held or not self._placer.placing.quotas.limits(job):
+            return None
+        hosts = tuple(uid for uid in self._held if uid != job.uid and self._needs_its_quota(uid, job))
+        room = np.zeros_like(self._placer.view.free, np.int64)
+        for uid in hosts:
+            rows, amounts = self._held[uid].rooms
+            room[rows] += amounts
+        return (hosts, room) if hosts else None
+
     def _open_for_good(self, tried: PlacementTry, pods: Mapping[int, int] | None) -> dict[str, HeldRoom]:
         """The reserved room that a job may use without being a guest, for so many more pods of its groups, None for its
         quorum: what it will have left before the reservation begins, and all where its queue comes first. Of the rest,
@@ -392,9 +405,15 @@ class Backfill:
 
     def _needs_its_quota(self, uid: str, job: JobRecord) -> bool:
         """Whether a job with reserved room needs what another one's quorum would use of a quota of their namespace."""
-        placing, (host, needs) = self._placer.placing, with_reservation(self._state, uid)
+        placing = self._placer.placing
         policy = placing.policies.pod_policy(job, self._config)
-        return placing.quotas.quota_keeps_from(host, needs, job, policy)
+        return placing.quotas.quota_keeps_from(*self._with_room(uid), job, policy)
+
+    def _with_room(self, uid: str) -> tuple[JobRecord, Mapping[int, int]]:
+        """A job with reserved room, and for how many pods of its groups that is: its quorum, if it has it since its
+        turn in this cycle."""
+        host, needs = with_reservation(self._state, uid)
+        return host, needs or pods_of(quorum_needs(host, self._placer.placing.policies.pod_policy(host, self._config)))
 
     # --- guests of this cycle -------------------------------------------------------------------------------
 

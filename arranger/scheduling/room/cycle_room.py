@@ -37,7 +37,8 @@ class Room(NamedTuple):
         reservations = Reservations(state, placer, jobs, share_rules=preemption, sought=sought)
         backfill = Backfill(state, placer, reservations)
         limits = KeptLimits(state, placer, jobs, reservations=reservations, backfill=backfill)
-        return Room(state, preemption, reservations, backfill, limits, Returning(state, placer, preemption, jobs))
+        returning = Returning(state, placer, preemption, jobs, backfill=backfill)
+        return Room(state, preemption, reservations, backfill, limits, returning)
 
     def waits_for_own_pods(self, job: JobRecord) -> bool:
         """As `Reservations.waits_for_own_pods`. If nothing is reserved for it, it comes back for room of others."""

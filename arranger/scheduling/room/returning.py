@@ -18,6 +18,7 @@ from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.projections.verdicts.ownership import awaits_own_pods
 from arranger.scheduling.cluster.view import Mask
+from arranger.scheduling.room.backfill import Backfill
 from arranger.scheduling.room.preemption import PreemptionSearch
 from arranger.scheduling.search.placer import Placer
 
@@ -25,10 +26,19 @@ from arranger.scheduling.search.placer import Placer
 class Returning:
     """Those of one cycle. `waiting` are its waiting jobs."""
 
-    def __init__(self, state: State, placer: Placer, preemption: PreemptionSearch, waiting: list[JobRecord]) -> None:
+    def __init__(
+        self,
+        state: State,
+        placer: Placer,
+        preemption: PreemptionSearch,
+        waiting: list[JobRecord],
+        *,
+        backfill: Backfill,
+    ) -> None:
         self._state = state
         self._placer = placer
         self._preemption = preemption
+        self._backfill = backfill
         self._waiting = waiting
         #: The jobs (UIDs) for which room is reserved, so that they needn't take any from others. At first those with a
         #: reservation in the state; from a job's turn on as this cycle found (`had_turn`).
@@ -65,14 +75,18 @@ class Returning:
         own, queue = self._preemption.standing_of(job)
         for priority, other in chain(self._displaced(queue), self._awaiting.get(queue, ())):
             ahead = priority > own and other.uid not in self._with_room
-            if ahead and self._may_take_room(other) and self._meet(job, other):
+            if ahead and self._may_take_room(other, job) and self._meet(job, other):
                 yield other
 
-    def _may_take_room(self, job: JobRecord) -> bool:
-        """Whether a job may take room from others, and doesn't surely lack some even with all of theirs."""
+    def _may_take_room(self, job: JobRecord, behind: JobRecord) -> bool:
+        """Whether a job may take room from others, and doesn't surely lack some even with all of theirs, and with what
+        is reserved for those whose reservations end if another job starts `behind` it."""
         if not self._preemption.may_make_room(job) or self._placer.placing.quotas.over(job):
             return False
-        return job.uid in self._preemption.displaced or not self._preemption.surely_lacks(job)
+        if job.uid in self._preemption.displaced or not self._preemption.surely_lacks(job):
+            return True
+        ended = self._backfill.ended_by(behind)
+        return ended is not None and not self._preemption.surely_lacks(job, ended)
 
     def _meet(self, job: JobRecord, other: JobRecord) -> bool:
         """Whether two jobs of a queue may be in each other's way: by its limits, or on some node."""
