@@ -167,36 +167,57 @@ class _Fold:
             node_changed(self.state, event.name, self.changes)
 
     def pod_seen(self, offset: int, event: k.PodSeen) -> None:
-        state, uid = self.state, event.uid
+        state = self.state
         if state.terms.get(_POD) != event.term:  # as `is_current`, for each of many pods
             self.count("Observation", accepted=False)
             return
-        owner, old = event.owner, state.pods.get(uid)
+        old = state.pods.get(event.uid)
+        if old is None or state.placeholders or not _goes_on(old, event):
+            self._pod_changed(offset, old, event)
+            return
+        state.pods[event.uid] = event
+        owner = event.owner
+        if owner is not None:
+            state.pods_of[owner.job_uid][event.uid] = event
+            self.changes.jobs[owner.job_uid] = None
+            job = state.jobs.get(owner.job_uid)
+            if job is not None:
+                self.pods.note(job, owner, old, event)
+
+    def _pod_changed(self, offset: int, old: k.PodSeen | None, event: k.PodSeen) -> None:
+        """A pod is new, or something of it has changed that matters beyond its slot."""
+        state, owner = self.state, event.owner
         if owner is not None and _is_stranger(state, old, event):
             event, owner = disowned(event), None
         reowned = old is not None and old.owner != owner  # its labels were edited, so it fills another slot or none
         if state.assumed and old is None and owner is not None:
             forget_assumed(state, assumed_of(state, owner, event.node), self.changes)
+        event = self._keep_pod(offset, old, event)
+        if reowned and old is not None and old.owner is not None:
+            self.pods.forget(old)
+        if owner is not None:
+            (state.pods_of.get(owner.job_uid) or self.pods.first_of(owner.job_uid))[event.uid] = event
+            self.changes.jobs[owner.job_uid] = None
+            job = state.jobs.get(owner.job_uid)
+            if job is not None and self.pods.note(job, owner, old, event):
+                return  # the pod has taken over its placement's room, so there is nothing to count
+        if _may_count_otherwise(old, event):
+            self._recount(old, event)
+
+    def _keep_pod(self, offset: int, old: k.PodSeen | None, event: k.PodSeen) -> k.PodSeen:
+        """Put a pod into the state, and into what follows from its pods; returns it as it is kept."""
+        state, uid = self.state, event.uid
         if event.traits.anti_affinity or state.repelling:
             event = note_repelling(state, event)
         state.pods[uid] = event
-        if owner is None or state.placeholders:
+        if event.owner is None or state.placeholders:
             placeholders.follow_placeholder(self, old, event)
         if event.deleting or uid in state.deleting:
             state.note_deleting(event)
         if event.asks is not None or (old is not None and old.asks is not None):
             follow_pod(self.slots, offset, old, event)
             follow_member(self.slots, offset, old, event)
-        if reowned and old is not None and old.owner is not None:
-            self.pods.forget(old)
-        if owner is not None:
-            (state.pods_of.get(owner.job_uid) or self.pods.first_of(owner.job_uid))[uid] = event
-            self.changes.jobs[owner.job_uid] = None
-            job = state.jobs.get(owner.job_uid)
-            if job is not None and self.pods.note(job, owner, old, event):
-                return  # the pod has taken over its placement's room, so there is nothing to count
-        if old is None or reowned or _may_count_otherwise(old, event):
-            self._recount(old, event)
+        return event
 
     def _recount(self, old: k.PodSeen | None, new: k.PodSeen) -> None:
         """Replace the old usage of a pod by the new one; most observations don't change it."""
@@ -544,6 +565,22 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
 }
 
 
+def _goes_on(old: k.PodSeen, pod: k.PodSeen) -> bool:
+    """Whether an observation shows nothing new of a pod but what its slot counts, such as its readiness: most don't.
+    Equal requests and traits are mostly one object, and `_recount` compares the values of the others."""
+    return (
+        old.requests is pod.requests
+        and old.traits is pod.traits
+        and old.deleting == pod.deleting
+        and old.phase == pod.phase
+        and old.node == pod.node
+        and old.asks is pod.asks is None
+        and old.owner == pod.owner
+        and (pod.owner is None or (old.name == pod.name and old.namespace == pod.namespace))
+        and not pod.traits.anti_affinity
+    )
+
+
 def _is_stranger(state: State, old: k.PodSeen | None, pod: k.PodSeen) -> bool:
     """Whether a pod that claims a slot of a job isn't its pod (see `ownership.attributed`). That is asked only when the
     pod is new, or its owner, name or namespace has changed."""
@@ -554,11 +591,13 @@ def _is_stranger(state: State, old: k.PodSeen | None, pod: k.PodSeen) -> bool:
     return not same and not is_own(job, pod)
 
 
-def _may_count_otherwise(old: k.PodSeen, pod: k.PodSeen) -> bool:
+def _may_count_otherwise(old: k.PodSeen | None, pod: k.PodSeen) -> bool:
     """Whether an observation of a pod may change what counts on its node, and where. Equal requests and traits are
     mostly one object; `_recount` compares the values."""
     return (
-        old.phase != pod.phase
+        old is None
+        or old.owner != pod.owner
+        or old.phase != pod.phase
         or old.node != pod.node
         or old.deleting != pod.deleting
         or old.requests is not pod.requests
