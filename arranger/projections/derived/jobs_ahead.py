@@ -43,11 +43,11 @@ def is_contested(state: State, job: JobRecord) -> bool:
 
 
 def has_guests(state: State, job: JobRecord) -> bool:
-    """Whether a job of another queue runs in room that is reserved for a job. It may stay, as far as that queue uses no
-    more than its share."""
+    """Whether a job of another queue runs in room that is reserved for a job, which doesn't wait for its end. It may
+    stay all the same, as far as that queue uses no more than its share by then."""
     queue, with_nodes = queue_of(state, job), (of for of in state.jobs.values() if of.placements)
     guests = (of for of in with_nodes if job.uid in of.slots.hosts or of.slots.lent_by(job.uid))
-    return any(queue_of(state, of) != queue for of in guests)
+    return any(queue_of(state, of) != queue and not state.awaits_end(job.uid, of.uid) for of in guests)
 
 
 def _seniority(job: JobRecord) -> tuple[bool, int, str]:

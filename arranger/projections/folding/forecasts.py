@@ -4,6 +4,7 @@ No decision depends on a forecast. It is told to people, and compared with what 
 """
 
 import math
+from collections.abc import Collection
 
 import msgspec
 
@@ -119,6 +120,14 @@ def end_limit(state: State, uid: str, changes: Changes) -> None:
     """No limit is kept for a job any more."""
     if state.kept_limits.pop(uid, None) is not None:
         _end_guests(state, uid, changes)
+
+
+def touch_awaited(state: State, host: str, before: Collection[str], changes: Changes) -> None:
+    """The guests of a job are touched for whose ends it waits now, or did before (UIDs), and not both: it is told
+    whether they are guests."""
+    for uid in sorted({*before} ^ {*state.awaited_by(host)}):
+        if uid in state.jobs and host in state.jobs[uid].slots.hosts:
+            changes.jobs[uid] = None
 
 
 def _end_guests(state: State, uid: str, changes: Changes) -> None:
