@@ -1,8 +1,8 @@
 """A guest of another queue that will be within its queue's share by the start of its host, which then borrows, needn't
 leave: so it is no guest, and its host waits for its end.
 
-Four nodes, two queues that deserve half of them each, and a gang that needs all. A job of the other queue has two nodes.
-A small job of that queue lifts it above its share until that one ends.
+There are four nodes, two queues that deserve half of them each, and a gang that needs all. A job of the other queue has
+two nodes. A small job of that queue lifts it above its share until that one ends.
 """
 
 from typing import Any
@@ -99,7 +99,10 @@ def test_the_reason_of_the_host_names_the_share_and_not_that_the_guest_might_giv
     assert (why.kind, why.resources) == (NoRoomKind.ABOVE_SHARE, (GPUS,)) and "uid-small" in why.jobs
     waiting = explained(of.entries, "gang").waiting
     assert waiting is not None
-    print([change.text for change in waiting.remedies])
+    [told] = waiting.takes_none
+    assert (told.kind, told.resources) == (NoRoomKind.ABOVE_SHARE, (GPUS,))
+    helps = waiting.remedies[0].text
+    assert helps is not None and helps.startswith("when ") and "default/small" in helps
 
 
 def test_a_guest_that_will_still_lift_its_queue_above_its_share_is_one() -> None:

@@ -8,7 +8,6 @@ before the next; then the time of the start is unknown, and the nodes are reserv
 
 import math
 from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from functools import cached_property
 from heapq import merge
 from operator import itemgetter

@@ -293,9 +293,9 @@ class Reservations:
         return self._time_ms - known.time_ms >= self._config.reservation_refresh_ms
 
     def _elsewhere(self, job: JobRecord, decided: Reserved) -> FutureFit | None:
-        """When and where the quorum fits sooner after news of room, or if others got its reserved room, or will stay in
-        it, or won't any more; None if nothing is so, or it fits nowhere. A reservation that moved without that would leave to others what has become free for
-        it."""
+        """When and where the quorum fits sooner after news of room, or if others got its reserved room, or it waits no
+        more for one of its guests; None if nothing is so, or it fits nowhere. A reservation that moved without that
+        would leave to others what has become free for it."""
         if self._state.room_news:
             self.confirmed = True  # it is recorded that the news are known
             sooner = self._after_news(job, decided)
