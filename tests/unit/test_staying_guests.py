@@ -41,11 +41,18 @@ def end(of: World, name: str) -> None:
     of.settle()
 
 
+def with_nodes() -> World:
+    of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
+    for number in range(4):
+        of.node(f"n{number}", cpu=64, gpus=8)
+    return of
+
+
 def world(*, rl: int = 16, x: int = 16, gang_gpus: int = 8, limit: bool = False) -> World:
     """The queues deserve so many GPUs. The job of queue x ends in 100 s, and each worker of the gang requests so many.
     With a `limit`, there are more nodes, and the queues together may use as much as four of them have."""
-    of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
-    for number in range(8 if limit else 4):
+    of = with_nodes()
+    for number in range(4, 8 if limit else 4):
         of.node(f"n{number}", cpu=64, gpus=8)
     of.queue("both", capability=((GPUS, 32),) if limit else ())
     for queue, gpus in (("rl", rl), ("x", x)):
@@ -119,6 +126,23 @@ def test_a_guest_of_a_host_that_will_be_within_its_share_is_one() -> None:
     gang, small = of.state.jobs["uid-gang"], submit(of, "small", "x", 1, FOUR)
     assert gang_awaits(of) == {"h"} and told_as_guest(of, small)
     end(of, "h")
+    assert gang.stage == Stage.RUNNING and small.stage == Stage.RESCHEDULING
+
+
+def test_a_guest_that_neednt_leave_now_but_has_to_by_the_start_isnt_waited_for() -> None:
+    """A job of the host's queue ends first, and with that the host is within its queue's share."""
+    of = with_nodes()
+    for queue, gpus in (("rl", 22), ("x", 10)):
+        of.queue(queue, deserved=((GPUS, gpus),))
+    submit(of, "first", "x", 1, expected_s=100)
+    submit(of, "r", "rl", 1, expected_s=300)
+    submit(of, "stays", "x", 1, FOUR, preemptible=False)
+    gang = submit(of, "gang", "rl", 3, shape(cpu=1, gpus=7))
+    small = submit(of, "small", "x", 1, shape(cpu=1, gpus=6))
+    assert small.slots.hosts == (gang.uid,)
+    end(of, "first")
+    assert not gang.placements and gang_awaits(of) == {"r"} and told_as_guest(of, small)
+    end(of, "r")
     assert gang.stage == Stage.RUNNING and small.stage == Stage.RESCHEDULING
 
 

@@ -34,7 +34,7 @@ from arranger.scheduling.queues.fair_shares import ByResource
 from arranger.scheduling.queues.known_jobs import KnownJob, KnownJobs, Spare, Units
 from arranger.scheduling.queues.own_jobs import ShareParts, is_of_own_jobs, queue_itself
 from arranger.scheduling.queues.registry import Policies
-from arranger.scheduling.queues.standing import QueueStanding
+from arranger.scheduling.queues.standing import KeptQueues, QueueStanding
 from arranger.scheduling.queues.submitters import SubmittersInCycle
 from arranger.scheduling.room.surplus import spare_of, spared, spared_on, units_of
 
@@ -104,6 +104,7 @@ class Candidates:
         self.submitters = SubmittersInCycle(state, time_ms)
         #: The jobs that have ended (UIDs) → the shares without them.
         self._ended_parts: dict[frozenset[str], ShareParts] = {}
+        self._kept_queues = KeptQueues()
         #: Queue → the highest priority that counts there, None for any.
         self._most: dict[str, int | None] = {}
         #: A priority and a queue → whether its jobs may take room from anybody.
@@ -190,7 +191,7 @@ class Candidates:
         found = self._ended_parts.get(ended)
         if found is None:
             jobs = [self._state.jobs[uid] for uid in sorted(ended)]
-            standing = QueueStanding(self._state, self._waiting, self._time_ms, ended=jobs)
+            standing = QueueStanding(self._state, self._waiting, self._time_ms, self._kept_queues, ended=jobs)
             found = self._ended_parts[ended] = ShareParts(self._state, standing)
         return found
 
