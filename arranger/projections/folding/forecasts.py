@@ -11,7 +11,7 @@ import msgspec
 from arranger.events.kinds import StartForecast
 from arranger.projections.derived.awaited_room import refused_by_dry_run, refused_when_started
 from arranger.projections.derived.deadlines import deadline_of
-from arranger.projections.derived.jobs_ahead import may_go_first
+from arranger.projections.derived.jobs_ahead import Way, in_the_way
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.jobs.run_times import usual_run_time_ms
 from arranger.projections.state import Changes, Forecasted, State
@@ -66,7 +66,7 @@ def promises_start(state: State, job: JobRecord) -> bool:
     reservation = state.reservations.get(job.uid)
     if reservation is None or not reservation.decided.start_ms:
         return False
-    return next(may_go_first(state, job), None) is None
+    return all(way != Way.AHEAD for way, _ in in_the_way(state, job))
 
 
 def no_forecast(state: State, event: StartForecast) -> str:
