@@ -27,7 +27,7 @@ from arranger.projections.derived.awaited_room import (
 )
 from arranger.projections.derived.queue_counts import hold_pod, is_other, release_pod, same_use
 from arranger.projections.folding import object_changes, placeholders, provisioning
-from arranger.projections.folding.forecasts import end_limit, end_reservation, no_forecast
+from arranger.projections.folding.forecasts import end_limit, end_reservation, no_forecast, touch_awaited
 from arranger.projections.folding.job_beginnings import begin_job
 from arranger.projections.folding.job_life import JobLife
 from arranger.projections.folding.pod_groups import follow_member, forget_group, forget_groups, see_group
@@ -494,12 +494,14 @@ def _reserved(fold: _Fold, offset: int, event: k.Reserved) -> None:
     if not refusal and job is not None and job.placements:
         refusal = "it has nodes already"
     if fold.record_verdict(offset, "Reserved", refusal):
+        awaited = state.awaited_by(uid)
         if event.pods:
             before = state.reservations.get(uid)
             first = (before.first_ms, before.since_ms) if before is not None else (event.start_ms, fold.time_ms)
             state.reservations[uid] = Reservation(event, fold.time_ms, *first)
         else:
             end_reservation(state, uid, fold.changes)
+        touch_awaited(state, uid, awaited, fold.changes)
         fold.changes.jobs[uid] = None
 
 
@@ -511,10 +513,12 @@ def _limit_kept(fold: _Fold, offset: int, event: k.LimitKept) -> None:
     if not refusal and job is not None and job.placements:
         refusal = "it has nodes already"
     if fold.record_verdict(offset, "LimitKept", refusal):
+        awaited = state.awaited_by(uid)
         if event.limit is not None:
             state.kept_limits[uid] = KeptLimit(event, fold.time_ms)
         else:
             end_limit(state, uid, fold.changes)
+        touch_awaited(state, uid, awaited, fold.changes)
         fold.changes.jobs[uid] = None
 
 

@@ -275,6 +275,18 @@ class State:
         """Whether something is kept for a job that others may use as its guests: room, or a limit."""
         return uid in self.reservations or uid in self.kept_limits
 
+    def awaits_end(self, host: str, uid: str) -> bool:
+        """Whether the reservation of a job, or the limit that is kept for it, waits for the end of another one. A guest
+        for whose end its host waits needn't leave: its queue is within its share by then, and the host would lift its
+        own above."""
+        return uid in self.awaited_by(host)
+
+    def awaited_by(self, host: str) -> tuple[str, ...]:
+        """The jobs for whose ends these wait."""
+        reservation, limit = self.reservations.get(host), self.kept_limits.get(host)
+        room = reservation.decided.awaits if reservation is not None else ()
+        return (*room, *(limit.decided.awaits if limit is not None else ()))
+
     def note_room(self) -> None:
         """Note that room comes or leaves otherwise than was known before the present entry. `date_room_news` follows at
         its end."""

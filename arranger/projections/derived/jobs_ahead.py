@@ -1,10 +1,7 @@
-"""Because of which jobs a reservation doesn't promise a start. They may take the reserved room, or stay in it: jobs
-ahead in the same queue, which lack something other than room now, or which have begun and lack further pods
-(`may_go_first`); jobs of other queues, whose turns may come first (`is_contested`); and guests of other queues
-(`has_guests`).
-"""
+"""Because of which jobs a reservation doesn't promise a start: they may take the reserved room, or stay in it."""
 
 from collections.abc import Iterator
+from enum import Enum, auto
 
 from arranger.events.facts import LackOfNodes
 from arranger.projections.derived.queue_counts import queue_of
@@ -13,41 +10,56 @@ from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 
 
+class Way(Enum):
+    """How a job may be in the way of one with a reservation."""
+
+    #: It is ahead in the same queue, and is to get nodes before, even in reserved room: it has a higher priority, has
+    #: begun and lacks further pods; or it has a higher one, or is an older one of the same, and has neither nodes nor a
+    #: reservation, and waits for something other than room (a quota, a plugin).
+    AHEAD = auto()
+    #: It is in another queue, and waits to start, or for further pods. Whose turn is first depends on what the queues
+    #: use by then.
+    CONTESTS = auto()
+    #: It is a guest of another queue, and may stay if that uses no more than its share by then, otherwise than is known
+    #: now.
+    GUEST = auto()
+
+
 def lacks_further(job: JobRecord) -> bool:
     """Whether a job has nodes, and further pods of it get some as soon as there is room."""
     shortage = job.waits.shortage if job.waits is not None else None
     return bool(job.placements) and isinstance(shortage, LackOfNodes) and shortage.further and not shortage.infeasible
 
 
-def may_go_first(state: State, job: JobRecord) -> Iterator[JobRecord]:
-    """Jobs ahead of `job`: active ones of its queue that are to get nodes before its quorum does, even in room that is
-    reserved for `job`. Those of a higher priority that have begun and lack further pods; and those of a higher one, or
-    an older one of the same, that have neither nodes nor a reservation and wait for something other than room (a quota,
-    a plugin)."""
+def in_the_way(state: State, job: JobRecord) -> Iterator[tuple[Way, JobRecord]]:
+    """The jobs because of which a reservation doesn't promise `job` a start, each with how; in one walk, since all jobs
+    are looked at."""
     queue, priority = queue_of(state, job), counted_priority(state, job)
     for other in state.jobs.values():
-        if not other.active or other.valid_spec.priority < priority or queue_of(state, other) != queue:
+        if queue_of(state, other) == queue:
+            if _goes_first(state, job, priority, other):
+                yield Way.AHEAD, other
             continue
-        higher = counted_priority(state, other) > priority  # a queue caps all of its jobs alike
-        before = higher or _seniority(other) < _seniority(job)
-        if (higher and lacks_further(other)) or (before and _waits_for_no_room(state, other)):
-            yield other
+        if other.active and not other.stands_still and (not other.placements or lacks_further(other)):
+            yield Way.CONTESTS, other
+        if _is_guest(state, job, other):
+            yield Way.GUEST, other
 
 
-def is_contested(state: State, job: JobRecord) -> bool:
-    """Whether jobs of other queues wait to start, or for further pods. Whose turn is first depends on what the queues
-    use by then."""
-    queue = queue_of(state, job)
-    active = (of for of in state.jobs.values() if of.active and not of.stands_still)
-    return any(queue_of(state, of) != queue for of in active if not of.placements or lacks_further(of))
+def _goes_first(state: State, job: JobRecord, priority: int, other: JobRecord) -> bool:
+    """Whether an active job of the queue of `job`, which has this priority there, is to get nodes before its quorum
+    does."""
+    if not other.active or other.valid_spec.priority < priority:
+        return False
+    higher = counted_priority(state, other) > priority  # a queue caps all of its jobs alike
+    before = higher or _seniority(other) < _seniority(job)
+    return (higher and lacks_further(other)) or (before and _waits_for_no_room(state, other))
 
 
-def has_guests(state: State, job: JobRecord) -> bool:
-    """Whether a job of another queue runs in room that is reserved for a job. It may stay, as far as that queue uses no
-    more than its share."""
-    queue, with_nodes = queue_of(state, job), (of for of in state.jobs.values() if of.placements)
-    guests = (of for of in with_nodes if job.uid in of.slots.hosts or of.slots.lent_by(job.uid))
-    return any(queue_of(state, of) != queue for of in guests)
+def _is_guest(state: State, job: JobRecord, other: JobRecord) -> bool:
+    """Whether another job runs in room that is reserved for `job`, which doesn't wait for its end."""
+    here = other.placements and (job.uid in other.slots.hosts or other.slots.lent_by(job.uid))
+    return bool(here) and not state.awaits_end(job.uid, other.uid)
 
 
 def _seniority(job: JobRecord) -> tuple[bool, int, str]:

@@ -4,13 +4,14 @@ No decision depends on a forecast. It is told to people, and compared with what 
 """
 
 import math
+from collections.abc import Collection
 
 import msgspec
 
 from arranger.events.kinds import StartForecast
 from arranger.projections.derived.awaited_room import refused_by_dry_run, refused_when_started
 from arranger.projections.derived.deadlines import deadline_of
-from arranger.projections.derived.jobs_ahead import may_go_first
+from arranger.projections.derived.jobs_ahead import Way, in_the_way
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.jobs.run_times import usual_run_time_ms
 from arranger.projections.state import Changes, Forecasted, State
@@ -65,7 +66,7 @@ def promises_start(state: State, job: JobRecord) -> bool:
     reservation = state.reservations.get(job.uid)
     if reservation is None or not reservation.decided.start_ms:
         return False
-    return next(may_go_first(state, job), None) is None
+    return all(way != Way.AHEAD for way, _ in in_the_way(state, job))
 
 
 def no_forecast(state: State, event: StartForecast) -> str:
@@ -119,6 +120,14 @@ def end_limit(state: State, uid: str, changes: Changes) -> None:
     """No limit is kept for a job any more."""
     if state.kept_limits.pop(uid, None) is not None:
         _end_guests(state, uid, changes)
+
+
+def touch_awaited(state: State, host: str, before: Collection[str], changes: Changes) -> None:
+    """The guests of a job are touched for whose ends it waits now, or did before (UIDs), and not both: it is told
+    whether they are guests."""
+    for uid in sorted({*before} ^ {*state.awaited_by(host)}):
+        if uid in state.jobs and host in state.jobs[uid].slots.hosts:
+            changes.jobs[uid] = None
 
 
 def _end_guests(state: State, uid: str, changes: Changes) -> None:

@@ -76,10 +76,12 @@ def _no_guest(of: JobRecord, victim: Victim, host: JobRecord) -> str:
 
 
 def hosts_of(state: State, job: JobRecord) -> list[JobRecord]:
-    """The jobs whose guest a job is now: in their reserved room, or by a limit that is kept for them."""
+    """The jobs whose guest a job is now: in their reserved room, or by a limit that is kept for them. Those aren't that
+    wait for its end, because it needn't leave for them."""
     if not job.slots.hosts or not job.placements:
         return []
-    return [state.jobs[uid] for uid in job.slots.hosts if state.is_host(uid) and uid in state.jobs]
+    hosts = [uid for uid in job.slots.hosts if state.is_host(uid) and uid in state.jobs]
+    return [state.jobs[uid] for uid in hosts if not state.awaits_end(uid, job.uid)]
 
 
 def lenders_of(state: State, job: JobRecord) -> list[JobRecord]:

@@ -7,7 +7,7 @@ import msgspec
 
 from arranger.model.job import Stage
 from arranger.projections.derived.awaited_room import refused_by_dry_run, refused_when_started
-from arranger.projections.derived.jobs_ahead import has_guests, is_contested, may_go_first
+from arranger.projections.derived.jobs_ahead import Way, in_the_way
 from arranger.projections.folding.forecasts import expected_start
 from arranger.projections.jobs.records import JobRecord, has_started
 from arranger.projections.jobs.run_times import usual_run_time_ms
@@ -129,8 +129,11 @@ def _reserved(state: State, job: JobRecord, reservation: Reservation, refresh_ms
         unknown = awaited_labels(state, [uid for uid in decided.awaits if _may_never_end(state, uid)])
         return Start(Certainty.UNKNOWN, why=NoStart.AWAITED, endless=unknown or awaited)
     moved_ms = first_ms if first_ms != decided.start_ms else 0
-    estimated, contested = _estimated(state, decided.awaits), is_contested(state, job)
-    ahead = tuple(sorted(label_of(state, other.uid) for other in may_go_first(state, job)))
+    estimated, found = _estimated(state, decided.awaits), dict[Way, list[str]]()
+    for way, other in in_the_way(state, job):
+        found.setdefault(way, []).append(other.uid)
+    contested, guests = Way.CONTESTS in found, Way.GUEST in found
+    ahead = tuple(sorted(label_of(state, uid) for uid in found.get(Way.AHEAD, ())))
     if decided.start_ms > state.time_ms:
         return Start(
             Certainty.PROMISED,
@@ -138,7 +141,7 @@ def _reserved(state: State, job: JobRecord, reservation: Reservation, refresh_ms
             first_ms=moved_ms,
             estimated=estimated,
             contested=contested,
-            guests=has_guests(state, job),
+            guests=guests,
             ahead=ahead,
         )
     leaving = _leaving(state, {pods.node for pods in decided.pods})
@@ -152,7 +155,7 @@ def _reserved(state: State, job: JobRecord, reservation: Reservation, refresh_ms
         own=len(leaving.keys() & state.pods_of.get(job.uid, {}).keys()),
         estimated=estimated,
         contested=contested,
-        guests=has_guests(state, job),
+        guests=guests,
         ahead=ahead,
         revised_ms=revised_ms if revised_ms > state.time_ms else 0,
     )

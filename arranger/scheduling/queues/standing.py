@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from arranger.model.job import PodGroup
 from arranger.model.queue import DEFAULT_QUEUE
-from arranger.projections.derived.queue_counts import queue_of, sum_by_group
+from arranger.projections.derived.queue_counts import queue_of, sum_by_group, sum_of
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.queues.tree import QueueTree
 from arranger.projections.state import State
@@ -70,8 +70,18 @@ class KeptQueues:
 class QueueStanding:
     """The queues of a state, with waiting jobs (see `waiting_jobs`). Amounts are by resource, in its unit."""
 
-    def __init__(self, state: State, jobs: Sequence[JobRecord], time_ms: int, kept: KeptQueues | None = None) -> None:
+    def __init__(
+        self,
+        state: State,
+        jobs: Sequence[JobRecord],
+        time_ms: int,
+        kept: KeptQueues | None = None,
+        *,
+        ended: Sequence[JobRecord] = (),
+    ) -> None:
+        """`ended` are jobs with nodes that use and demand nothing, as if they had ended."""
         kept = KeptQueues() if kept is None else kept
+        self._state = state
         self._tree = tree = state.queue_tree
         #: What the nodes offer to all jobs; resources without any are left out.
         self.total = {name: amount for name, amount in offered(state, time_ms).items() if amount}
@@ -86,7 +96,10 @@ class QueueStanding:
         self._begun: list[tuple[str, JobRecord]] = []
         beyond, self._non_preemptible = beyond_limits(state, jobs), NonPreemptibleLeft(state)
         limited, fair = self._non_preemptible.limited(jobs), bool(self._submitters.queues)
+        gone = {job.uid for job in ended}
         for job in jobs:
+            if job.uid in gone:
+                continue
             name = job.valid_spec.queue or queue_of(state, job)
             line = self._submitters.line_of(name, job) if fair else name
             of_line = self.lines.get(line)
@@ -104,6 +117,7 @@ class QueueStanding:
                 self._groups[line].append(job.valid_spec.groups)
         #: Line, or queue without waiting jobs → what its own jobs use.
         self.used: dict[str, ByResource] = {**state.queue_use.own, **self._of_submitters()}
+        self._end(ended)
         #: What the own jobs of queues used on average, in thousandths of the units; nothing without a half-life.
         self.averages = state.queue_use.averages(time_ms)
         self._claims = kept.claims(tree, self._extra())
@@ -147,6 +161,16 @@ class QueueStanding:
         for line, (queue, amounts) in self._submitters.used().items():
             self.queue_of[line], used[line] = queue, amounts
         return used
+
+    def _end(self, jobs: Sequence[JobRecord]) -> None:
+        """These jobs use nothing any more."""
+        for job in [job for job in jobs if not job.slots.done]:
+            queue = queue_of(self._state, job)
+            line = self._submitters.line_of(queue, job)
+            amounts = dict(self.used.get(line, _NOTHING))
+            for resource, amount in sum_of(job, job.placements.keys()).items():
+                amounts[resource] = amounts.get(resource, 0) - amount
+            self.used[line] = amounts
 
     def _extra(self) -> tuple[Extra, ...]:
         """The lines that aren't queues with a way to the root: submitters, with a queue between them and a queue that

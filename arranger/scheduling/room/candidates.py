@@ -34,7 +34,7 @@ from arranger.scheduling.queues.fair_shares import ByResource
 from arranger.scheduling.queues.known_jobs import KnownJob, KnownJobs, Spare, Units
 from arranger.scheduling.queues.own_jobs import ShareParts, is_of_own_jobs, queue_itself
 from arranger.scheduling.queues.registry import Policies
-from arranger.scheduling.queues.standing import QueueStanding
+from arranger.scheduling.queues.standing import KeptQueues, QueueStanding
 from arranger.scheduling.queues.submitters import SubmittersInCycle
 from arranger.scheduling.room.surplus import spare_of, spared, spared_on, units_of
 
@@ -102,6 +102,9 @@ class Candidates:
             jobs.renew(state, time_ms)
         self._jobs = jobs
         self.submitters = SubmittersInCycle(state, time_ms)
+        #: The jobs that have ended (UIDs) → the shares without them.
+        self._ended_parts: dict[frozenset[str], ShareParts] = {}
+        self._kept_queues = KeptQueues()
         #: Queue → the highest priority that counts there, None for any.
         self._most: dict[str, int | None] = {}
         #: A priority and a queue → whether its jobs may take room from anybody.
@@ -180,6 +183,17 @@ class Candidates:
     @cached_property
     def _parts(self) -> ShareParts:
         return ShareParts(self._state, self._shares)
+
+    def _parts_without(self, ended: frozenset[str]) -> ShareParts:
+        """The same once these jobs (UIDs) have ended: their queues demand less, so others may have more."""
+        if not ended:
+            return self._parts
+        found = self._ended_parts.get(ended)
+        if found is None:
+            jobs = [self._state.jobs[uid] for uid in sorted(ended)]
+            standing = QueueStanding(self._state, self._waiting, self._time_ms, self._kept_queues, ended=jobs)
+            found = self._ended_parts[ended] = ShareParts(self._state, standing)
+        return found
 
     def rules(self, queue: str) -> Preemption | None:
         """How room may be taken for jobs of a queue: as it and the configuration both allow; None for not at all."""
@@ -394,12 +408,16 @@ class Candidates:
             return {}
         return {name: None for name in sorted(self._lowest) if name != queue and line.may_reclaim(name)}
 
-    def line(self, job: JobRecord, asked: ByResource, placed: Use) -> "ShareLine":
-        """The shares of queues for a quorum that requests `asked`, after `placed` as in `of`."""
+    def line(
+        self, job: JobRecord, asked: ByResource, placed: Use, *, ended: frozenset[str] = frozenset()
+    ) -> "ShareLine":
+        """The shares of queues for a quorum that requests `asked`, after `placed` as in `of`, and once the jobs have
+        `ended` with these UIDs; `placed` is without what they used."""
         queue = queue_of(self._state, job)
         resources = [resource for resource in asked if resource in self._shares.total and asked[resource]]
         specs = self._state.queue_tree.specs
-        return ShareLine(specs, queue, asked, placed, resources=resources, parts=self._parts, spare=lambda: self._spare)
+        parts = self._parts_without(ended)
+        return ShareLine(specs, queue, asked, placed, resources=resources, parts=parts, spare=lambda: self._spare)
 
     def line_beyond(
         self, job: JobRecord, asked: ByResource, placed: Use, *, beside_queues: Collection[str] = ()

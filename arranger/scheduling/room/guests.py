@@ -1,16 +1,18 @@
 """Guests: who uses reserved room, or a limit that is kept, until the job in front needs it, which is their host; and
 the rules that decide between the two by the shares of their queues."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Protocol
 
 from arranger.model.config import CycleConfig
 from arranger.model.job import DEFAULT_GRACE_S, Stage
+from arranger.projections.derived.queue_counts import queue_of
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 
+_BEGUN = (Stage.STARTING, Stage.RUNNING)
 _WAITING = (Stage.PENDING, Stage.RESCHEDULING)
 
 
@@ -29,11 +31,12 @@ class ShareRules(Protocol):
     def comes_first_by_victims(self, job: JobRecord, reserved: tuple[JobRecord, Mapping[int, int]]) -> bool:
         """Whether a job's quorum comes before such a job once others give it room."""
 
-    def stays(self, guest: JobRecord, host: JobRecord) -> bool:
-        """Whether a guest needn't leave for its host now, by the shares of their queues."""
+    def stays(self, guest: JobRecord, host: JobRecord, ended: frozenset[str] = frozenset()) -> bool:
+        """Whether a guest needn't leave for its host now, or once these jobs (UIDs) have `ended`, by the shares of
+        their queues."""
 
-    def staying(self, host: JobRecord) -> frozenset[str]:
-        """The guests of a job (UIDs) that needn't leave for it now."""
+    def staying(self, host: JobRecord, ended: frozenset[str] = frozenset()) -> frozenset[str]:
+        """The guests of a job (UIDs) that needn't leave for it now, or once these jobs (UIDs) have `ended`."""
 
 
 class _Alone:
@@ -51,7 +54,7 @@ class _Alone:
     def stays(self, *_: object) -> bool:
         return False
 
-    def staying(self, _: JobRecord) -> frozenset[str]:
+    def staying(self, *_: object) -> frozenset[str]:
         return frozenset()
 
 
@@ -88,12 +91,34 @@ class Guests:
 
     @cached_property
     def _by_host(self) -> dict[str, list[JobRecord]]:
+        leaving = {uid: [job for job in jobs if self.leaves_for(job, uid)] for uid, jobs in self._may_leave.items()}
+        return {uid: jobs for uid, jobs in leaving.items() if jobs}
+
+    @cached_property
+    def _may_leave(self) -> dict[str, list[JobRecord]]:
+        """Host (UID) → its guests, those too that needn't leave now."""
         found: dict[str, list[JobRecord]] = {}
         for job in self._state.jobs.values() if self._config.guests else ():
             for uid in job.slots.hosts if job.placements else ():
-                if self.leaves_for(job, uid):
+                if self.may_leave_for(job, uid):
                     found.setdefault(uid, []).append(job)
         return found
+
+    def after(self, host: JobRecord, ended: Collection[str]) -> tuple[list[JobRecord], list[JobRecord]]:
+        """The guests of a job that leave for it, and those that needn't, once these jobs (UIDs) have ended: their
+        queues use less then, so a guest that lifts its queue above its share now may be within it."""
+        guests = [guest for guest in self._may_leave.get(host.uid, ()) if guest.uid not in ended]
+        own = queue_of(self._state, host)
+        if all(queue_of(self._state, guest) == own for guest in guests):
+            return guests, []
+        gone, rules = frozenset(ended), self.share_rules
+        begun = rules.staying(host, gone)
+        stay = {
+            guest.uid: guest
+            for guest in guests
+            if guest.uid in begun or (guest.stage not in _BEGUN and rules.stays(guest, host, gone))
+        }
+        return [guest for guest in guests if guest.uid not in stay], [*stay.values()]
 
     @cached_property
     def hosts(self) -> set[str]:
@@ -105,6 +130,9 @@ class Guests:
         """Whether a job leaves as soon as the one with this UID can start without it. A guest leaves only for a host
         that waits: one that runs and has lost its nodes could start before the guest is gone."""
         waits = self._state.jobs.get(host)
-        return host in job.slots.hosts and (
-            waits is None or (waits.stage in _WAITING and not self.share_rules.stays(job, waits))
-        )
+        return self.may_leave_for(job, host) and (waits is None or not self.share_rules.stays(job, waits))
+
+    def may_leave_for(self, job: JobRecord, host: str) -> bool:
+        """The same of a guest that may be one that needn't leave, by the shares of queues."""
+        waits = self._state.jobs.get(host)
+        return host in job.slots.hosts and (waits is None or waits.stage in _WAITING)

@@ -16,7 +16,7 @@ from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling.cluster.view import ClusterView, Levels, add_to
 from arranger.scheduling.queues.known_jobs import RowRooms
-from arranger.scheduling.room.guests import Guests
+from arranger.scheduling.room.job_ends import JobEnds
 from arranger.scheduling.room.vacating import Vacating
 
 
@@ -52,11 +52,11 @@ class Opening:
 class HeldRooms(Mapping[str, HeldRoom]):
     """UID → what is held for that job at the moment."""
 
-    def __init__(self, state: State, view: ClusterView, vacating: Vacating, guests: Guests) -> None:
+    def __init__(self, state: State, view: ClusterView, vacating: Vacating, ends: JobEnds) -> None:
         self._state = state
         self._view = view
         self._vacating = vacating
-        self._guests = guests
+        self._ends = ends
         self._held: dict[str, HeldRoom] = {}
         #: The content of the view, and of which jobs what is held is open → the content with that.
         self._contents: dict[tuple[object, ...], int] = {}
@@ -80,13 +80,13 @@ class HeldRooms(Mapping[str, HeldRoom]):
         where the quorum is to fit before, once those have left who leave anyway. With `ended`, jobs that end by
         themselves have left."""
         start_ms, awaits = decided.start_ms, decided.awaits
-        needed, leave = self.needed_for(job, decided.pods), self.leave_for(job, awaits, ended=ended)
+        needed, leave = self.needed_for(job, decided.pods), self.leave_for(job, start_ms, awaits, ended=ended)
         kept = np.maximum(needed - self._come_from(leave), 0)
         if coming is not None:
             start_ms, awaits = coming.start_ms, (*awaits, *(uid for uid in coming.awaits if uid not in awaits))
             before = self.needed_for(job, coming.pods)
             kept = np.maximum(kept, before - self._come_from({uid: self._state.jobs[uid] for uid in coming.awaits}))
-            needed, leave = np.maximum(needed, before), self.leave_for(job, awaits, ended=ended)
+            needed, leave = np.maximum(needed, before), self.leave_for(job, start_ms, awaits, ended=ended)
         rows = np.flatnonzero(needed.any(axis=1))
         in_all, amounts = needed[rows], kept[rows]
         lent = np.minimum(amounts, self._lent_by(job.uid, leave)[rows])
@@ -142,11 +142,15 @@ class HeldRooms(Mapping[str, HeldRoom]):
         with self._view.holding(*_joined([RowRooms(held.rooms.rows, held.to_come) for held in self._held.values()])):
             yield
 
-    def leave_for(self, job: JobRecord, awaits: Iterable[str], *, ended: bool = False) -> dict[str, JobRecord]:
-        """UID → the jobs that leave for a job: those whose ends it awaits, and its guests."""
+    def leave_for(
+        self, job: JobRecord, start_ms: int, awaits: Collection[str], *, ended: bool = False
+    ) -> dict[str, JobRecord]:
+        """UID → the jobs that leave for a job by its start: those whose ends it awaits, and its guests, but those that
+        needn't leave then."""
         gone = {other.uid for other in self._vacating.ending} if ended else ()
         leave = {uid: self._state.jobs[uid] for uid in awaits if uid in self._state.jobs and uid not in gone}
-        return leave | {guest.uid: guest for guest in self._guests.of(job.uid)}
+        over = self._ends.ended_by(job, start_ms, awaits)
+        return leave | {guest.uid: guest for guest in self._ends.leaving(job, over)}
 
     def needed_for(self, job: JobRecord, pods: Iterable[PlacedPods]) -> Amounts:
         """What these pods of a job need, by row of the view."""
@@ -179,7 +183,7 @@ class HeldRooms(Mapping[str, HeldRoom]):
         Those of the jobs that leave as a whole don't count."""
         lent = self._vacating.in_all(
             self._vacating.of_job(job, tuple(sorted(slots)), whole=False)
-            for job in (self._state.jobs.values() if host in self._guests.hosts else ())
+            for job in (self._state.jobs.values() if host in self._ends.hosts else ())
             if job.uid not in leave and (slots := job.slots.lent_by(host))
         )
         for other in self._held.values():

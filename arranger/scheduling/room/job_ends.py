@@ -2,6 +2,7 @@
 
 import math
 from bisect import bisect_right
+from collections.abc import Collection
 from functools import cached_property
 from operator import attrgetter, itemgetter
 
@@ -24,14 +25,42 @@ class JobEnds:
         self._vacating = vacating
         self._guests = guests
 
-    def before(self, host: JobRecord) -> list[tuple[float, JobRecord]]:
-        """All of them, where this job is to get their room: its guests leave when they are asked to."""
+    @property
+    def hosts(self) -> set[str]:
+        """As `Guests.hosts`."""
+        return self._guests.hosts
+
+    def before(self, host: JobRecord, staying: Collection[str] | None = None) -> list[tuple[float, JobRecord]]:
+        """All of them, where this job is to get their room: its guests leave when they are asked to, but those of them
+        that are `staying` (UIDs), or by default needn't leave now."""
         if host.uid not in self._guests.hosts:
             return self._all
-        guests = [job for _, job in self._all if self._guests.leaves_for(job, host.uid)]
-        others = [(end_ms, job) for end_ms, job in self._all if not self._guests.leaves_for(job, host.uid)]
+        if staying is None:
+            staying = self.staying(host, ())
+        leaving = {job.uid for _, job in self._all if self._guests.may_leave_for(job, host.uid)} - {*staying}
+        guests = [job for _, job in self._all if job.uid in leaving]
+        others = [(end_ms, job) for end_ms, job in self._all if job.uid not in leaving]
         at = bisect_right(others, self._time_ms, key=itemgetter(0))
         return [*others[:at], *((self._time_ms, job) for job in guests), *others[at:]]
+
+    def staying(self, host: JobRecord, ended: Collection[str]) -> frozenset[str]:
+        """The guests of a job (UIDs) that needn't leave for it once these jobs (UIDs) have ended."""
+        if host.uid not in self._guests.hosts:
+            return frozenset()
+        return frozenset([guest.uid for guest in self._guests.after(host, ended)[1]])
+
+    def leaving(self, host: JobRecord, ended: Collection[str]) -> list[JobRecord]:
+        """Its other guests."""
+        return self._guests.after(host, ended)[0] if host.uid in self._guests.hosts else []
+
+    def ended_by(self, host: JobRecord, start_ms: int, awaits: Collection[str]) -> frozenset[str]:
+        """Who has ended by the start of a job (UIDs) that awaits these: they, and whoever is expected to end by then,
+        or at all if the start is 0, unknown. It matters for guests of the job alone."""
+        if host.uid not in self._guests.hosts:
+            return frozenset()
+        by_ms = max(start_ms, self._time_ms) if start_ms else math.inf
+        ended = [job.uid for end_ms, job in self._all if end_ms <= by_ms and end_ms < math.inf]
+        return frozenset([*ended, *(uid for uid in awaits if uid in self._state.jobs)])
 
     @cached_property
     def now(self) -> list[tuple[float, JobRecord]]:

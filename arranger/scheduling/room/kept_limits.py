@@ -32,6 +32,7 @@ from arranger.scheduling.queues.dominant_shares import pods_by_group
 from arranger.scheduling.queues.policies import seniority
 from arranger.scheduling.room.backfill import Backfill
 from arranger.scheduling.room.guests import leaves_in_time, may_be_guest, with_reservation
+from arranger.scheduling.room.reservation_search import MOST_STAYING
 from arranger.scheduling.room.reservations import Reservations, may_have_reservation
 from arranger.scheduling.search.placer import Placer
 
@@ -298,17 +299,30 @@ class KeptLimits:
         return _Start(held.start_ms, tuple([self._use(other) for other in held.leave.values() if other.placements]))
 
     def _enough(self, host: _Host) -> _Start | None:
-        """When a limit is enough for a host that waits for nothing else, as others end; None if it never is. Jobs of
-        queues that share nothing with the host's are needed only where guarantees leave too little of the nodes."""
-        ends, paths = self._ends.before(host.job), self._state.queue_tree.paths
+        """When a limit is enough for a host that waits for nothing else, as others end; None if it never is. Guests
+        that needn't leave by then end as others do."""
+        staying: frozenset[str] = frozenset()
+        for _ in range(MOST_STAYING):
+            start = self._enough_beside(host, staying)
+            over = self._ends.ended_by(host.job, start.ms, start.awaits) if start is not None else ()
+            more = self._ends.staying(host.job, over) if start is not None else staying
+            if more <= staying:
+                break
+            staying |= more
+        return start
+
+    def _enough_beside(self, host: _Host, staying: frozenset[str]) -> _Start | None:
+        """The same, where these guests (UIDs) of the host stay until they end. Jobs of queues that share nothing with
+        the host's are needed only where guarantees leave too little of the nodes."""
+        ends, paths = self._ends.before(host.job, staying), self._state.queue_tree.paths
         own_path = paths.get(queue_of(self._state, host.job), ())
         near = {name for name, path in paths.items() if not set(own_path).isdisjoint(path)}
         lack = self._quotas.full(host.job) or self._quotas.lack(host.job, host.needs)
         near |= self._quotas.lending(lack) if lack is not None else set()
         sharing = [end for end in ends if queue_of(self._state, end[1]) in near]
-        return self._enough_of(host, sharing) or self._enough_of(host, ends)
+        return self._enough_of(host, sharing, staying) or self._enough_of(host, ends, staying)
 
-    def _enough_of(self, host: _Host, ends: list[tuple[float, JobRecord]]) -> _Start | None:
+    def _enough_of(self, host: _Host, ends: list[tuple[float, JobRecord]], staying: frozenset[str]) -> _Start | None:
         gone, start_ms = list[JobRecord](), None
         for end_ms, job in [(0.0, None), *ends]:
             if start_ms is not None and (start_ms == math.inf or end_ms > max(start_ms, self._time_ms)):
@@ -318,7 +332,7 @@ class KeptLimits:
                 self._quotas.release(*self._use(job), 1)
             if start_ms is None and self._suffices(host.job, host.needs):
                 start_ms = end_ms
-        awaits = self._needed(host, gone) if start_ms is not None else []
+        awaits = self._needed(host, gone, staying) if start_ms is not None else []
         for job in gone:
             self._quotas.release(*self._use(job), -1)
         if start_ms is None:
@@ -326,16 +340,17 @@ class KeptLimits:
         others_leave = tuple([self._use(job) for job in gone])
         return _Start(int(start_ms) if start_ms < math.inf else 0, others_leave, tuple(awaits))
 
-    def _needed(self, host: _Host, gone: list[JobRecord]) -> list[str]:
+    def _needed(self, host: _Host, gone: list[JobRecord], staying: frozenset[str]) -> list[str]:
         """Those of the jobs that have left without whose end a limit isn't enough for a host. Guests leave when they
-        are asked to."""
+        are asked to, but these that are `staying`."""
         needed, stay = list[str](), list[JobRecord]()
         for job in gone:
             self._quotas.release(*self._use(job), -1)
             stay.append(job)
             if not self._suffices(host.job, host.needs):
                 self._quotas.release(*self._use(stay.pop()), 1)
-                needed += [job.uid] if host.job.uid not in job.slots.hosts else []
+                is_asked = host.job.uid in job.slots.hosts and job.uid not in staying
+                needed += [job.uid] if not is_asked else []
         for job in stay:
             self._quotas.release(*self._use(job), 1)
         return needed

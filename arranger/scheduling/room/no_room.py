@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from enum import StrEnum
+from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -149,7 +150,8 @@ def why_no_room(
     room = Room.of(state, placer, waiting)
     line, awaited = _line(candidates, room, job, asked), _awaited(state, job, room, config)
     found: dict[tuple[NoRoomKind, str, tuple[str, ...]], dict[str, int]] = {}
-    kinds = list(_kinds(state, job, config, rules, line, candidates=candidates, awaited=awaited, time_ms=time_ms))
+    find = partial(_kinds, state, job, config, rules, line, candidates=candidates, time_ms=time_ms)
+    kinds = list(find(awaited=awaited, staying=room.preemption.staying(job)))
     kinds, returning = _left(state, job, room, _within(state, lacks, kinds))
     for uid, kind, until_ms in kinds:
         of = state.jobs[uid]
@@ -172,7 +174,8 @@ def bars(state: State, job: JobRecord, config: CycleConfig, time_ms: int, *, pol
     if rules is None or job.placements or not job.valid_spec.preempts or took_in_vain(job):
         return Bars()
     line = candidates.line(job, sum_by_group(job, pods_of(quorum_needs(job, policies.pod_policy(job, config)))), {})
-    kinds = list(_kinds(state, job, config, rules, line, candidates=candidates, awaited=(), time_ms=time_ms))
+    find = partial(_kinds, state, job, config, rules, line, candidates=candidates, time_ms=time_ms)
+    kinds = list(find(awaited=(), staying=()))
     above = line.above if any(kind == NoRoomKind.ABOVE_SHARE for _, kind, _ in kinds) else {}
     return Bars(above, tuple(uid for uid, kind, _ in kinds if kind == NoRoomKind.NOT_PREEMPTIBLE))
 
@@ -285,15 +288,17 @@ def _kinds(
     *,
     candidates: Candidates,
     awaited: Container[str],
+    staying: Container[str],
     time_ms: int,
 ) -> Iterator[_Kind]:
     """Each job that runs with what forbids to take its room, and from when that is over. One that may give its surplus
-    alone is there twice: that isn't enough, and the rest is forbidden."""
+    alone is there twice: that isn't enough, and the rest is forbidden. Guests leave for the job whatever forbids it
+    else, but those that needn't now (`staying`), or by its start, by the shares of the queues."""
     queue, own = queue_of(state, job), counted_priority(state, job)
     for of in filter(_has_nodes, state.jobs.values()):
         if of.uid == job.uid:
             continue
-        if job.uid in of.slots.hosts:  # its guest leaves as soon as the job can start with that
+        if job.uid in of.slots.hosts and of.uid not in staying and not state.awaits_end(job.uid, of.uid):
             yield of.uid, NoRoomKind.TOO_LITTLE, 0
             continue
         of_queue = queue_of(state, of)

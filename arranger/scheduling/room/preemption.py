@@ -115,8 +115,8 @@ class _SinceMove:
     givers: dict[Hashable, tuple[Amounts, dict[str, JobRecord]]] = field(default_factory=dict)
     #: Whether pods come before a reservation: what determines that → the answer.
     comes_first: dict[Hashable, bool] = field(default_factory=dict)
-    #: Host (UID) → `PreemptionSearch.staying`.
-    staying: dict[str, frozenset[str]] = field(default_factory=dict)
+    #: Host (UID), and who has ended by then (UIDs) → `PreemptionSearch.staying`.
+    staying: dict[tuple[str, frozenset[str]], frozenset[str]] = field(default_factory=dict)
 
 
 class PreemptionSearch:
@@ -482,27 +482,38 @@ class PreemptionSearch:
         """Whether so many pods of a host's groups would lift its queue above its share, apart from another one."""
         return self._candidates.line(host, sum_by_group(host, pods), self._use).exceeds(other)
 
-    def stays(self, guest: JobRecord, host: JobRecord) -> bool:
-        """Whether a guest needn't leave for its host: what it has keeps its queue within its share by now, and the
-        host would lift its own above, so that the guest could take the room back. Never within one queue."""
+    def stays(self, guest: JobRecord, host: JobRecord, ended: frozenset[str] = frozenset()) -> bool:
+        """Whether a guest needn't leave for its host: what it has keeps its queue within its share by now, or once
+        these jobs (UIDs) have `ended`, and the host would lift its own above, so that the guest could take the room
+        back. Never within one queue."""
         queue, other = queue_of(self._state, guest), queue_of(self._state, host)
         reservation = self._state.reservations.get(host.uid)
         if queue == other:
             return False
         policy = self._placer.placing.policies.pod_policy(host, self._config)
         of_host = reservation.pods if reservation is not None else pods_of(quorum_needs(host, policy))
-        amounts, without = sum_of(guest, guest.placements.keys()), {**self._use, queue: dict(self._use.get(queue, {}))}
+        amounts, use = sum_of(guest, guest.placements.keys()), self._use_without(ended)
+        without = {**use, queue: dict(use.get(queue, {}))}
         self._add(without, guest, amounts, -1)
-        keeps = self._candidates.line(guest, amounts, without).keeps_below(other)
-        return keeps and self._borrows(host, of_host, queue)
+        keeps = self._candidates.line(guest, amounts, without, ended=ended).keeps_below(other)
+        line = self._candidates.line(host, sum_by_group(host, of_host), use, ended=ended) if keeps else None
+        return line is not None and line.exceeds(queue)
 
-    def staying(self, host: JobRecord) -> frozenset[str]:
-        """The guests of a job (UIDs) that needn't leave for it by now."""
-        found = self._since_move.staying
-        if host.uid not in found:
-            stay = [alike for alike in self._alike_guests(host) if self.stays(alike[0], host)]
-            found[host.uid] = frozenset([guest.uid for guest in chain.from_iterable(stay)])
-        return found[host.uid]
+    def _use_without(self, ended: frozenset[str]) -> dict[str, dict[str, int]]:
+        """As `_use`, less what these jobs (UIDs) have that are to have ended: those whose use a queue counts."""
+        counted = [self._state.jobs[uid] for uid in sorted(ended) if uid not in self.victims]
+        use = {queue: dict(amounts) for queue, amounts in self._use.items()} if counted else self._use
+        for job in [job for job in counted if not job.slots.done]:
+            self._add(use, job, sum_of(job, job.placements.keys()), -1)
+        return use
+
+    def staying(self, host: JobRecord, ended: frozenset[str] = frozenset()) -> frozenset[str]:
+        """The guests of a job (UIDs) that needn't leave for it by now, or once these jobs (UIDs) have `ended`."""
+        found, key = self._since_move.staying, (host.uid, ended)
+        if key not in found:
+            stay = [alike for alike in self._alike_guests(host) if self.stays(alike[0], host, ended)]
+            found[key] = frozenset([guest.uid for guest in chain.from_iterable(stay)])
+        return found[key]
 
     def _alike_guests(self, host: JobRecord) -> list[list[JobRecord]]:
         """The guests of a job, those together that have the same queue and resources: `stays` compares what all of the

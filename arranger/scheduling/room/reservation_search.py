@@ -7,8 +7,7 @@ before the next; then the time of the start is unknown, and the nodes are reserv
 """
 
 import math
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
 from heapq import merge
 from operator import itemgetter
@@ -32,6 +31,8 @@ from arranger.scheduling.search.placer import Placer
 
 #: How many quorums of a cycle are tried beside those who leave anyway.
 _MOST_AFTER_DEPARTURES = 16
+#: How many times a start is sought, each time with the guests that needn't leave by the last one.
+MOST_STAYING = 4
 
 
 class FutureFit(NamedTuple):
@@ -73,15 +74,35 @@ class ReservationSearch:
         isn't held for those either.
 
         Pods that leave anyway are the first to have left. If the quorum then waits for their grace periods, it is
-        sought once more with them in the order of time: others may end before."""
-        of_all = ends is None
-        with self._placer.placing.unobserved(), self._held.without_room_to_come() if of_all else nullcontext():
-            ends = ends if ends is not None else self._ends.before(job)
-            found = self._as_others_leave(job, ends)
-            if found is not None and of_all and self._leaving and found.ends_ms < found.start_ms:
-                later = self._as_others_leave(job, ends, late=True)
-                found = later if later is not None and 0 < later.start_ms < found.start_ms else found
+        sought once more with them in the order of time: others may end before.
+
+        Guests leave when they are asked to. But if some needn't by the start that is found, because they keep their
+        queue within its share once others have ended, it is sought again with their own ends."""
+        if ends is not None:
+            with self._placer.placing.unobserved():
+                return self._as_others_leave(job, ends, frozenset())
+        with self._placer.placing.unobserved(), self._held.without_room_to_come():
+            staying: frozenset[str] = frozenset()
+            for _ in range(MOST_STAYING):
+                found = self._in_time(job, staying)
+                more = self._staying(job, found) if found is not None else staying
+                if more <= staying:
+                    break
+                staying |= more
         return found
+
+    def _in_time(self, job: JobRecord, staying: frozenset[str]) -> FutureFit | None:
+        """As `find`, as all others leave, where these guests (UIDs) of the job stay until they end."""
+        ends = self._ends.before(job, staying)
+        found = self._as_others_leave(job, ends, staying)
+        if found is not None and self._leaving and found.ends_ms < found.start_ms:
+            later = self._as_others_leave(job, ends, staying, late=True)
+            found = later if later is not None and 0 < later.start_ms < found.start_ms else found
+        return found
+
+    def _staying(self, job: JobRecord, found: FutureFit) -> frozenset[str]:
+        """The guests of a job (UIDs) that needn't leave for it at this start."""
+        return self._ends.staying(job, self._ends.ended_by(job, found.start_ms, found.awaits))
 
     def after_departures(self, job: JobRecord) -> Reserved | None:
         """What to keep for a quorum that fits once those have left who leave anyway, but what they leave for jobs
@@ -122,7 +143,7 @@ class ReservationSearch:
     # --- one search -----------------------------------------------------------------------------------------
 
     def _as_others_leave(
-        self, job: JobRecord, ends: list[tuple[float, JobRecord]], *, late: bool = False
+        self, job: JobRecord, ends: list[tuple[float, JobRecord]], staying: Container[str], *, late: bool = False
     ) -> FutureFit | None:
         """As `find`; if `late`, pods that leave anyway do so when their grace periods are over. Room that is kept
         for pods that may come is kept for seconds."""
@@ -138,7 +159,8 @@ class ReservationSearch:
                 return LeavingStep(end_ms, None, self._vacating.of_pods(leaves))
             part = self._rest(leaves, lent[leaves.uid]) if leaves.uid in lent else self._vacating.of_whole(leaves)
             # Guests leave when they are asked to, and they come and go.
-            return LeavingStep(end_ms, None if self._guests.leaves_for(leaves, job.uid) else leaves, part)
+            is_asked = leaves.uid not in staying and self._guests.may_leave_for(leaves, job.uid)
+            return LeavingStep(end_ms, None if is_asked else leaves, part)
 
         by_time: Iterable[tuple[float, JobRecord | list[PodSeen]]] = merge(ends, more, key=itemgetter(0))
         found = self._awaited_ends.fit(job, first, (step(*each) for each in by_time))
@@ -199,7 +221,10 @@ class ReservationSearch:
         A search counts no more, so it finds something else. Nothing is known yet of who leaves the rows that were
         `used` in this cycle."""
         view = self._placer.view
-        needed, leave = self._held.needed_for(job, decided.pods), self._held.leave_for(job, decided.awaits)
+        needed, leave = (
+            self._held.needed_for(job, decided.pods),
+            self._held.leave_for(job, decided.start_ms, decided.awaits),
+        )
         rows = np.flatnonzero(needed.any(axis=1))
         needed = needed[rows]
         lacks = needed - view.free_with_held[rows] - self._left_now[rows]
@@ -212,6 +237,18 @@ class ReservationSearch:
         if nodes:
             lacks -= self._vacating.in_all(self._left_by(job, nodes, decided.start_ms, leave))[rows]
         return bool(nodes and short())
+
+    def awaits_leaving_guest(self, job: JobRecord, decided: Reserved) -> bool:
+        """Whether a reservation waits for the end of a guest that would leave for its job now, and once the others have
+        ended for which it waits."""
+        awaited = [self._state.jobs[uid] for uid in decided.awaits if uid in self._state.jobs]
+        others = [of for of in awaited if not self._guests.may_leave_for(of, job.uid)]
+        guests = {of.uid for of in awaited if self._guests.leaves_for(of, job.uid)}
+        if not guests:
+            return False
+        last_ms = max([self._ends.end_ms(of) for of in others if of.placements], default=float(self._time_ms))
+        over = self._ends.ended_by(job, int(last_ms) if last_ms < math.inf else 0, [of.uid for of in others])
+        return any(guest.uid in guests for guest in self._ends.leaving(job, over - guests))
 
     def _left_by(self, host: JobRecord, nodes: set[str], start_ms: int, counted: Collection[str]) -> Iterator[Vacated]:
         """What those jobs on these nodes, but those that are counted (UIDs), leave by the start of a reservation, 0 for

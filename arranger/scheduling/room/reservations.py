@@ -63,8 +63,8 @@ class Reservations:
         self._time_ms = placer.placing.time_ms
         self.vacating = Vacating(state, placer.placing)
         self.guests = Guests(state, config, share_rules)
-        self.held = HeldRooms(state, placer.view, self.vacating, self.guests)
         self.ends = JobEnds(state, config, self._time_ms, self.vacating, self.guests)
+        self.held = HeldRooms(state, placer.view, self.vacating, self.ends)
         self._search = ReservationSearch(
             state, placer, self.vacating, held=self.held, ends=self.ends, guests=self.guests
         )
@@ -293,15 +293,17 @@ class Reservations:
         return self._time_ms - known.time_ms >= self._config.reservation_refresh_ms
 
     def _elsewhere(self, job: JobRecord, decided: Reserved) -> FutureFit | None:
-        """When and where the quorum fits sooner after news of room, or if others got its reserved room; None if neither
-        is so, or it fits nowhere. A reservation that moved without that would leave to others what has become free for
-        it."""
+        """When and where the quorum fits sooner after news of room, or if others got its reserved room, or it waits no
+        more for one of its guests; None if nothing is so, or it fits nowhere. A reservation that moved without that
+        would leave to others what has become free for it."""
         if self._state.room_news:
             self.confirmed = True  # it is recorded that the news are known
             sooner = self._after_news(job, decided)
             if sooner is not None:
                 return sooner
-        return self._search.find(job) if self._search.is_room_gone(job, decided, self._used) else None
+        search = self._search
+        changed = search.is_room_gone(job, decided, self._used) or search.awaits_leaving_guest(job, decided)
+        return search.find(job) if changed else None
 
     def _after_news(self, job: JobRecord, decided: Reserved) -> FutureFit | None:
         """Where the quorum fits sooner than was known, after news of room; None if it doesn't."""
