@@ -257,8 +257,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         bool, _about("whether jobs without an expected end are expected to run as long as earlier ones of their kind")
     ] = True
     forecast_every_s: Annotated[
-        int, _about("seconds between forecasts of when waiting jobs start, for their status; 0: none", 0, 86_400)
-    ] = 0
+        int,
+        _about(
+            "least seconds between forecasts of when waiting jobs start, for their status, which take a twentieth of a "
+            "processor at most; 0: none",
+            0,
+            86_400,
+        ),
+    ] = 10
     forecast_jobs: Annotated[
         int, _about("how many of the first waiting jobs are forecast; those behind them are left out", 1, 10_000)
     ] = 100

@@ -4,8 +4,7 @@ from arranger.events.facts import PreemptedPods
 from arranger.events.kinds import PodSeen
 from arranger.lifecycle.awaited_room import awaited_pods
 from arranger.model.text import counted, rfc3339
-from arranger.projections.derived.jobs_ahead import in_the_way
-from arranger.projections.folding.forecasts import expected_start
+from arranger.projections.folding.forecasts import expected_start, others_may_delay
 from arranger.projections.jobs.records import JobRecord, expand, holds
 from arranger.projections.state import State
 
@@ -88,8 +87,7 @@ def expected_start_text(state: State, job: JobRecord) -> str:
         return ""
     if expected.forecast is not None:
         return f"{rfc3339(expected.start_ms)}{' (a guess)' if expected.guess else ''}"
-    later = next(in_the_way(state, job), None) is not None
-    return f"{rfc3339(expected.start_ms)}{' or later' if later else ''}"
+    return f"{rfc3339(expected.start_ms)}{' or later' if others_may_delay(state, job) else ''}"
 
 
 def preempted_text(decided: str, expected: str) -> str:

@@ -103,13 +103,13 @@ class Roles:
         role = scheduler.Scheduler(self._parts)
         self._follow(scheduler.ROLE, role)
         self._run(self._parts.ticker.run(scheduler.TICK, self._parts.settings.cycle_period_s), "cycle-ticks")
-        return {scheduler.TICK: role.tick, **self._start_forecaster()}
+        return {scheduler.TICK: role.tick, **self._start_forecaster(role)}
 
-    def _start_forecaster(self) -> dict[str, Handler]:
+    def _start_forecaster(self, cycles: scheduler.Scheduler) -> dict[str, Handler]:
         every_s = self._parts.settings.forecast_every_s
         if not every_s:
             return {}
-        role = forecaster.Forecaster(self._parts)
+        role = forecaster.Forecaster(self._parts, in_cycle=lambda: cycles.in_cycle)
         self._run(role.run(), forecaster.ROLE)
         self._run(self._parts.ticker.run(forecaster.TICK, every_s), "forecast-ticks")
         return {forecaster.TICK: role.tick}

@@ -226,7 +226,7 @@ class Worker:
 class Fleet:
     """Worker processes on one Redis and one API server. `SETTINGS` are the defaults of their settings."""
 
-    #: Short enough for a takeover within a test, long enough for a busy machine.
+    #: Short enough for a takeover within a test, long enough for a busy machine. Forecasts are made in tests of them.
     SETTINGS: Mapping[str, str] = {
         "ARRANGER_LEASE_S": "4",
         "ARRANGER_MIN_RUNTIME_S": "0",
@@ -234,6 +234,7 @@ class Fleet:
         "ARRANGER_SNAPSHOT_EVERY_S": "2",
         "ARRANGER_UPGRADE_GRACE_S": "0",
         "ARRANGER_DRAIN_S": "15",
+        "ARRANGER_FORECAST_EVERY_S": "0",
     }
 
     def __init__(self, *, redis_url: str, kubeconfig: Path, folder: Path, **settings: object) -> None:

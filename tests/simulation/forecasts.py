@@ -28,6 +28,7 @@ from arranger.model.text import rfc3339
 from arranger.projections import snapshot
 from arranger.projections.derived.awaited_room import refused_by_dry_run, refused_when_started
 from arranger.projections.fold import apply_entry
+from arranger.projections.folding.forecasts import promises_start
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State, Verdict
 from arranger.replay.forecast.starts import Forecast, forecast
@@ -209,15 +210,18 @@ class Forecasts:
             job, told = state.jobs.get(stored.uid), _told(stored.object)
             if job is None:
                 continue
-            start_ms = 0
+            starts = {0}
             if not (job.placements or job.ended or refused_by_dry_run(job) or refused_when_started(job)):
                 event, reserved = last.get(job.uid), state.reservations.get(job.uid)
                 if event is not None and event.based_on == job.version:
-                    start_ms = event.expected_ms
+                    starts = {event.expected_ms}
                 if reserved is not None and (reserved.decided.start_ms or reserved.decided.awaits):
-                    start_ms = reserved.decided.start_ms  # 0: it waits for an end of which nothing is known
-            shown = rfc3339(start_ms) if start_ms else ""
-            if told != shown:
+                    reserved_ms = reserved.decided.start_ms  # 0: it waits for an end of which nothing is known
+                    # Which of both counts depends on others, and on when the reservation was last looked at.
+                    both = reserved_ms and starts != {0} and not promises_start(state, job)
+                    starts = {reserved_ms, *(starts if both else ())}
+            shown = {rfc3339(start_ms) if start_ms else "" for start_ms in starts}
+            if told not in shown:
                 found.append((job.uid, f"the status of {name} says that it starts {told or 'some time'}, not {shown}"))
         return found
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from arranger.cli.commands.demo import environment
 from arranger.cli.rendering.demo_story import DemoStory, LongestWait
 from arranger.cli.rendering.output import duration
 from arranger.events.file_log import FileLog
@@ -69,3 +70,8 @@ def test_a_wait_in_the_story_is_that_of_explain(capsys: pytest.CaptureFixture[st
         explained = Run(capsys, "explain", name, "--log", str(LOG), "-o", "json").json
         stage = "Rescheduling" if again else "Pending"
         assert waited == duration(sum(one["span_ms"] for one in explained["spent"] if one["stage"] == stage))
+
+
+def test_the_demo_forecasts_as_its_environment_says_and_takes_no_log_from_it() -> None:
+    given = {"PATH": "/bin", "ARRANGER_FORECAST_EVERY_S": "0", "ARRANGER_REDIS_URL": "redis://mine"}
+    assert environment(given) == {"PATH": "/bin", "ARRANGER_FORECAST_EVERY_S": "0"}

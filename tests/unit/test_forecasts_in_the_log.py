@@ -1,23 +1,30 @@
 """Forecasts as events: what the fold keeps of them, what a status shows, and what the role records."""
 
 import asyncio
+import itertools
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from arranger.clock import SystemClock
 from arranger.events import kinds as k
 from arranger.events.facts import BeyondLimit
 from arranger.lifecycle.desired import desired_status
 from arranger.lifecycle.giving_way import expected_start_ms
+from arranger.model.config import CycleConfig
+from arranger.model.text import rfc3339
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
-from arranger.projections.folding.forecasts import expected_start, says_more
+from arranger.projections.folding.forecasts import ExpectedStart, expected_start, says_more
 from arranger.projections.jobs.records import JobRecord
-from arranger.projections.state import Forecasted
+from arranger.projections.state import Forecasted, State
 from arranger.replay.console.moment import standings
 from arranger.replay.explain import room_words
 from arranger.replay.explain.expected import Certainty, NoStart, Start, start_of
-from arranger.replay.forecast.starts import forecast
+from arranger.replay.forecast.starts import Forecast, forecast
 from arranger.replay.reading.describe import describe
+from arranger.workers.deciding import forecaster
 from arranger.workers.deciding.forecaster import Forecaster, news
 from arranger.workers.flow.standstill import Standstill
 from tests.parts import parts
@@ -129,7 +136,7 @@ def test_a_forecast_of_an_earlier_version_of_the_job_is_refused() -> None:
 
 def test_a_forecast_ends_with_the_waiting() -> None:
     of, second, third = waiting()
-    told(of, third, of.now_ms + 5)
+    told(of, third, of.now_ms + 500_000)
     first = of.state.jobs["uid-first"]
     of.change_pod(first.bound[0, 0], phase="Succeeded", ready=False)
     of.settle()
@@ -170,6 +177,171 @@ def test_the_role_records_what_it_forecasts_and_nothing_twice() -> None:
     entries = len(of.entries)
     asyncio.run(role.make())
     assert len(of.entries) == entries
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The times as of which forecasts are made."""
+    found: list[int] = []
+
+    def noted(state: State, config: CycleConfig, time_ms: int, **more: Any) -> Forecast:
+        found.append(time_ms)
+        return forecast(state, config, time_ms, **more)
+
+    monkeypatch.setattr(forecaster, "forecast", noted)
+    monkeypatch.setattr(forecaster, "processor_s", lambda: 0.0)
+    return found
+
+
+class _WorldClock(SystemClock):
+    """The time of a world."""
+
+    def __init__(self, of: World) -> None:
+        self._world = of
+
+    def now_ms(self) -> int:
+        return self._world.now_ms
+
+    def monotonic_s(self) -> float:
+        return self._world.now_ms / 1000
+
+
+def role_of(of: World, **given: Any) -> Forecaster:
+    following = _Following(of)
+    never = {"preemption": dict.fromkeys(("surplus", "priority", "reclaim"), "Never")}
+    return Forecaster(parts(follower=following, writer=following, clock=_WorldClock(of), settings=never, **given))
+
+
+def test_no_forecast_is_made_while_nobody_waits(made: list[int]) -> None:
+    of = world(preemption=None)
+    running(of, "first", 2, expected_s=100)
+    asyncio.run(role_of(of).make())
+    assert made == []
+
+
+def test_no_forecast_is_made_again_until_something_changes_or_a_start_did_not_come(made: list[int]) -> None:
+    of, _, _ = waiting()
+    role = role_of(of)
+    asyncio.run(role.make())
+    of.pass_time(20)
+    asyncio.run(role.make())
+    assert len(made) == 1
+    submit(of, "fourth", 1)
+    asyncio.run(role.make())
+    assert len(made) == 2
+    of.pass_time(70)
+    asyncio.run(role.make())
+    assert len(made) == 2
+    of.pass_time(20)  # `second` should have started by now
+    asyncio.run(role.make())
+    assert len(made) == 3
+
+
+def test_forecasts_take_at_most_a_twentieth_of_a_processor(made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    of, _, _ = waiting()
+    role, spent_s = role_of(of), itertools.count(0.0, 0.5)
+    monkeypatch.setattr(forecaster, "processor_s", lambda: next(spent_s))
+    asyncio.run(role.make())
+    rested_s, took_s = 0, next(spent_s) - 0.5
+    assert took_s >= 1
+    while len(made) == 1:
+        rested_s += 1
+        of.pass_time(1)
+        submit(of, f"later-{rested_s}", 1)
+        asyncio.run(role.make())
+    assert rested_s >= 20 * 1.0, "at least 0.5 s for the copy, and 0.5 s for the forecast"
+
+
+def test_a_forecast_stands_still_while_a_cycle_is_taken(made: list[int]) -> None:
+    of, _, _ = waiting()
+    asked = itertools.count()
+    following = _Following(of)
+    role = Forecaster(parts(follower=following, writer=following), in_cycle=lambda: next(asked) < 3)
+    asyncio.run(role.make())
+    assert next(asked) > 3 and of.verdict("StartForecast").accepted
+
+
+@pytest.mark.parametrize(("owns", "others", "makes"), [(True, 0, True), (True, 1, False), (False, 1, True)])
+def test_a_scheduler_that_reacts_to_changes_leaves_forecasts_to_others(
+    made: list[int], *, owns: bool, others: int, makes: bool
+) -> None:
+    of, _, _ = waiting()
+    members = [SimpleNamespace(aside=False)] * (1 + others) + [SimpleNamespace(aside=True)]
+    role = role_of(of, membership=SimpleNamespace(seen=lambda _: members, owns=lambda *_: owns))
+
+    async def ticked() -> None:
+        running = asyncio.create_task(role.run())
+        await role.tick()
+        await asyncio.sleep(0.2)
+        running.cancel()
+
+    asyncio.run(ticked())
+    assert bool(made) == makes
+
+
+def two_queues() -> tuple[World, JobRecord, JobRecord]:
+    """`mine` has a reservation, and `theirs` waits in another queue, whose turn is first by then."""
+    of = world(preemption=None, reservations=1)
+    of.queue("a")
+    of.queue("b")
+    running(of, "first", 4, of_queue="a", expected_s=100)
+    mine = submit(of, "mine", 4, of_queue="a", expected_s=50)
+    of.settle()
+    assert [*of.state.reservations] == [mine.uid]
+    theirs = submit(of, "theirs", 4, of_queue="b", expected_s=30)
+    of.settle()
+    return of, mine, theirs
+
+
+def test_where_other_queues_may_go_first_a_forecast_says_when_a_job_starts() -> None:
+    of, mine, theirs = two_queues()
+    reserved_ms = of.state.reservations[mine.uid].decided.start_ms
+    assert desired_status(of.state, mine)["expectedStart"].endswith("Z or later")
+    events = {event.job_uid: event for event in recorded(of)}
+    assert {mine.uid, theirs.uid} == events.keys()
+    of.say(*events.values())
+    told = events[mine.uid]
+    assert told.expected_ms >= reserved_ms
+    assert expected_start_ms(of.state, mine) == told.expected_ms
+    assert desired_status(of.state, mine)["expectedStart"] == rfc3339(told.expected_ms)
+    start = start_of(of.state, mine)
+    assert start is not None and (start.certainty, start.latest_ms) == (Certainty.FORECAST, told.latest_ms)
+
+
+def test_a_forecast_is_withdrawn_once_a_reservation_promises_the_start() -> None:
+    of, mine, theirs = two_queues()
+    of.say(*recorded(of))
+    assert expected_start(of.state, mine) != ExpectedStart(of.state.reservations[mine.uid].decided.start_ms, None)
+    of.job_gone(theirs)
+    [event] = recorded(of)
+    assert (event.job_uid, event.expected_ms) == (mine.uid, 0)
+    of.say(event)
+    reserved_ms = of.state.reservations[mine.uid].decided.start_ms
+    assert expected_start(of.state, mine) == ExpectedStart(reserved_ms, None)
+    assert recorded(of) == []
+
+
+def test_a_reservation_that_moves_to_a_later_start_than_was_forecast_says_more() -> None:
+    of, mine, _ = two_queues()
+    before_ms = of.state.reservations[mine.uid].decided.start_ms
+    told(of, mine, before_ms + 1_000)
+    assert expected_start_ms(of.state, mine) == before_ms + 1_000
+    of.pass_time(101)  # `first` has outlived its expectation
+    of.settle()
+    moved_ms = of.state.reservations[mine.uid].decided.start_ms
+    assert moved_ms > before_ms + 1_000 and expected_start_ms(of.state, mine) == moved_ms
+    assert desired_status(of.state, mine)["expectedStart"].endswith("Z or later")
+    validate(of.state)
+
+
+def test_a_forecast_that_did_not_come_true_leaves_what_the_reservation_says() -> None:
+    of, mine, _ = two_queues()
+    reserved = of.state.reservations[mine.uid].decided
+    told(of, mine, of.now_ms + 5_000)
+    of.pass_time(10)
+    of.state.time_ms = of.now_ms
+    start = start_of(of.state, mine)
+    assert start is not None and (start.certainty, start.expected_ms) == (Certainty.PROMISED, reserved.start_ms)
 
 
 def test_a_reservation_promises_nothing_while_further_pods_of_a_job_ahead_may_take_the_room() -> None:

@@ -155,7 +155,7 @@ def test_a_quota_that_is_short_of_cpu_may_be_asked_for_half_of_it() -> None:
     of.quota("few", {"requests.cpu": 11_000})
     of.job("j", leader=shape(cpu=8), workers=2, worker=shape(cpu=8), min_workers=2)
     of.cycle()
-    assert told(of) == [("learner and actors asking for 2 cpu instead of 8", 3)]
+    assert told(of) == [("learner asking for 2 cpu instead of 8 and actors asking for 4 cpu instead of 8", 3)]
 
 
 def test_where_a_quota_limits_the_number_of_pods_no_request_is_lowered() -> None:
@@ -181,3 +181,22 @@ def test_a_job_that_never_fits_is_told_which_nodes_to_open(tainted: int) -> None
     [one] = [one for one in waiting.remedies if one.kind == "taint"]
     words = "remove taint k=v:NoSchedule from n3, or tolerate it" if tainted == 1 else "remove the taints of n3 and n2"
     assert (one.text, one.pods, one.then_feasible) == (f"{words}{WAITS}", 0, True)
+
+
+def test_of_several_sets_each_is_lowered_no_further_than_it_needs_to_be() -> None:
+    """Neither the learner alone nor the actors alone may ask for so little that all of them fit."""
+    of = World()
+    of.node("n1", cpu=64, gpus=8)
+    of.node("n2", cpu=64, gpus=8)
+    of.job("j", leader=shape(cpu=1, gpus=12), workers=2, worker=shape(cpu=1, gpus=10), min_workers=2)
+    of.cycle()
+    assert told(of) == [(f"learner asking for 8 {GPU} instead of 12 and actors asking for 4 {GPU} instead of 10", 3)]
+
+
+def test_a_set_that_asks_for_little_keeps_it() -> None:
+    of = World()
+    of.node("n1", cpu=64, gpus=8)
+    of.job("j", leader=shape(cpu=1, gpus=3), workers=2, worker=shape(cpu=1, gpus=4), min_workers=2)
+    of.cycle()
+    before = told(of)
+    assert before == [(f"actors asking for 2 {GPU} instead of 4", 3)]

@@ -60,13 +60,16 @@ CLEAN_S = 5.0
 _LOOK_S = 0.2
 
 #: Grace periods, and the time for which jobs keep their nodes at least, are short to keep the demo short. All other
-#: settings are as in production.
+#: settings have their defaults, but for those of `_TAKEN`.
 _SETTINGS = {
     "ARRANGER_INFEASIBLE_GRACE_S": "8",
     "ARRANGER_MIN_RUNTIME_S": "5",
     "ARRANGER_LEASE_S": "5",
     "ARRANGER_HTTP_PORT": "0",
 }
+#: Settings that the demo takes from its own environment. Others could spoil the story, or name a log or a cluster that
+#: isn't the demo's.
+_TAKEN = ("ARRANGER_FORECAST_EVERY_S", "ARRANGER_FORECAST_JOBS")
 #: An API server adds this useless text to every refusal that has another cause.
 _NOT_CHECKED = re.compile(r",? <nil>: Invalid value: null: some validation rules were not checked[^]]*")
 _ADDRESS = re.compile(r"http://\S+")
@@ -118,6 +121,11 @@ def command(nodes: int, gpus: int, jobs: Path | None, keep: bool, folder: Path |
     with _alone_in((folder or _state_folder()).absolute()) as chosen:
         demo = _Demo(manifests, is_story=is_story, nodes=nodes, gpus=gpus, keep=keep, folder=chosen)
         return asyncio.run(demo.run())
+
+
+def environment(of: Mapping[str, str]) -> dict[str, str]:
+    """What the workers get of the demo's own environment."""
+    return {name: value for name, value in of.items() if name in _TAKEN or not name.startswith("ARRANGER_")}
 
 
 class _Demo:
@@ -194,8 +202,11 @@ class _Demo:
     @contextlib.asynccontextmanager
     async def _workers(self, redis_url: str, kubeconfig: Path) -> AsyncIterator[list[asyncio.subprocess.Process]]:
         """Run two processes with all five roles each, as in production."""
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("ARRANGER_")}
-        self._environ = environ | _SETTINGS | {"ARRANGER_REDIS_URL": redis_url, "ARRANGER_KUBECONFIG": str(kubeconfig)}
+        self._environ = (
+            environment(os.environ)
+            | _SETTINGS
+            | {"ARRANGER_REDIS_URL": redis_url, "ARRANGER_KUBECONFIG": str(kubeconfig)}
+        )
         processes: list[asyncio.subprocess.Process] = []
         try:
             for number in range(PROCESSES):

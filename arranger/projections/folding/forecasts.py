@@ -1,5 +1,8 @@
 """When waiting jobs are expected to start: what their reservations promise, and what was forecast for the others.
 
+A reservation counts the ends of the jobs that hold its room alone. Where others may take that room, or stay in it, it
+promises nothing, and is mostly too early. A forecast knows of their turns, so its time counts there.
+
 No decision depends on a forecast. It is told to people, and compared with what came.
 """
 
@@ -11,10 +14,10 @@ import msgspec
 from arranger.events.kinds import StartForecast
 from arranger.projections.derived.awaited_room import refused_by_dry_run, refused_when_started
 from arranger.projections.derived.deadlines import deadline_of
-from arranger.projections.derived.jobs_ahead import Way, in_the_way
+from arranger.projections.derived.jobs_ahead import in_the_way
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.jobs.run_times import usual_run_time_ms
-from arranger.projections.state import Changes, Forecasted, State
+from arranger.projections.state import Changes, Forecasted, Reservation, State
 from arranger.projections.verdicts.judging import outdated
 
 #: A start that is forecast again is recorded if it moved by more than this time, in milliseconds …
@@ -38,8 +41,9 @@ class ExpectedStart(msgspec.Struct, frozen=True):
 
 def expected_start(state: State, job: JobRecord) -> ExpectedStart | None:
     """When a waiting job is expected to start: as its reservation promises, else as was forecast for it since it last
-    changed; None if that is unknown, or if the API server refuses its pods. Where a reservation waits for ends of which
-    nothing is known, a forecast is but a guess. Where jobs ahead may take what is reserved, a later forecast counts."""
+    changed, else as its reservation says; None if that is unknown, or if the API server refuses its pods. Where a
+    reservation waits for ends of which nothing is known, a forecast is but a guess. One that is older than the
+    reservation counts only if it is later: before its reserved room is there, hardly any job starts."""
     if refused_by_dry_run(job) or refused_when_started(job):
         return None
     forecasted, reservation = _forecasted(state, job), state.reservations.get(job.uid)
@@ -48,8 +52,14 @@ def expected_start(state: State, job: JobRecord) -> ExpectedStart | None:
     start_ms = reservation.decided.start_ms
     if not start_ms:
         return None
-    later = forecasted is not None and forecasted.start_ms > max(start_ms, state.time_ms)
-    return forecasted if later and not promises_start(state, job) else ExpectedStart(start_ms, None)
+    counts = forecasted is not None and _says_more_than(forecasted, reservation) and not promises_start(state, job)
+    return forecasted if counts else ExpectedStart(start_ms, None)
+
+
+def _says_more_than(forecasted: ExpectedStart, reservation: Reservation) -> bool:
+    made = forecasted.forecast
+    newer = made is not None and made.time_ms >= reservation.time_ms
+    return newer or forecasted.start_ms > reservation.decided.start_ms
 
 
 def _forecasted(state: State, job: JobRecord) -> ExpectedStart | None:
@@ -61,12 +71,29 @@ def _forecasted(state: State, job: JobRecord) -> ExpectedStart | None:
 
 
 def promises_start(state: State, job: JobRecord) -> bool:
-    """Whether a job's reservation says when it starts, and nobody ahead may take the room before. Else a forecast knows
-    more."""
+    """Whether a job's reservation says when it starts, and nobody may take the room before, or stay there. Else a
+    forecast knows more."""
     reservation = state.reservations.get(job.uid)
-    if reservation is None or not reservation.decided.start_ms:
-        return False
-    return all(way != Way.AHEAD for way, _ in in_the_way(state, job))
+    return reservation is not None and bool(reservation.decided.start_ms) and not others_may_delay(state, job)
+
+
+def others_may_delay(state: State, job: JobRecord) -> bool:
+    """Whether others may take the room that is reserved for a job, or stay there."""
+    return next(in_the_way(state, job), None) is not None
+
+
+def to_record(state: State, event: StartForecast, time_ms: int) -> StartForecast | None:
+    """What the log is to hold of a forecast: nothing if it says hardly more than the last one. Where a reservation
+    promises the start, the last one is withdrawn: the status is written again, since what others do doesn't lead to
+    that."""
+    job, known = state.jobs[event.job_uid], state.forecasts.get(event.job_uid)
+    if job.placements:
+        return None
+    if promises_start(state, job):
+        if known is None or not known.decided.expected_ms:
+            return None
+        event = StartForecast(job.uid, job.version, 0, 0, 0)
+    return event if says_more(known, event, time_ms) else None
 
 
 def no_forecast(state: State, event: StartForecast) -> str:

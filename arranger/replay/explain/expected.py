@@ -112,10 +112,14 @@ def start_of(state: State, job: JobRecord, refresh_ms: int = 0) -> Start | None:
         return Start(Certainty.UNKNOWN, why=NoStart.REFUSED)
     if refused_when_started(job):
         return Start(Certainty.UNKNOWN, why=NoStart.REFUSED_BEFORE)
-    reservation = state.reservations.get(job.uid)
-    found = expected_start(state, job)
-    if found is not None and found.forecast is not None:
-        return _forecast(found.forecast, state.time_ms)
+    return _recorded(state, job, refresh_ms)
+
+
+def _recorded(state: State, job: JobRecord, refresh_ms: int) -> Start:
+    """The start that was forecast for a job, or that its reservation names, also if that forecast didn't come true."""
+    reservation, found = state.reservations.get(job.uid), expected_start(state, job)
+    if found is not None and found.forecast is not None and found.start_ms > state.time_ms:
+        return _forecast(found.forecast)
     if reservation is not None and (reservation.decided.start_ms or reservation.decided.awaits):
         return _reserved(state, job, reservation, refresh_ms)
     return Start(Certainty.UNKNOWN, why=NoStart.NOT_FORECAST)
@@ -182,11 +186,9 @@ def _estimated(state: State, awaits: Collection[str]) -> bool:
     return any(spec.expected_s is None and spec.deadline_s is None for spec in specs)
 
 
-def _forecast(found: Forecasted, now_ms: int) -> Start:
-    """The start that a forecast of the log names, unless it didn't come true."""
+def _forecast(found: Forecasted) -> Start:
+    """The start that a forecast of the log names."""
     made = found.decided
-    if made.expected_ms <= now_ms:
-        return Start(Certainty.UNKNOWN, why=NoStart.NOT_FORECAST)
     why = None if made.latest_ms else NoStart.ENDLESS
     times = (made.expected_ms, made.earliest_ms, made.latest_ms)
     return Start(Certainty.FORECAST, *times, found.time_ms, why, guessed=made.guess)

@@ -239,12 +239,19 @@ class _Search:
         return found
 
     def _least_of_each(self, family: Family) -> tuple[int, list[_Helps]]:
-        of, (last, found) = family, self._least(family.alone, family.early)
+        """The place in the family of the first change that helps, and that change, or what is found from there on."""
+        place, found = self._least(family.alone, family.early)
+        return place, self._going_on(family, place, found)
+
+    def _going_on(
+        self, of: Family, last: int, found: list[_Helps], helping: Callable[[Change], list[_Helps]] | None = None
+    ) -> list[_Helps]:
+        """What is sought after a change at that place."""
         while found and of.then is not None:
             of = of.then(last)
-            last, less = self._least(of.alone, of.early, known=found if of.goes_on else ())
+            last, less = self._least(of.alone, of.early, helping, known=found if of.goes_on else ())
             found = less or found
-        return last, found
+        return found
 
     def _from_none(self, family: Family, likely: int) -> list[_Helps]:
         """The first change of a list that helps and takes no room from others, or the likely one if it does that."""
@@ -252,7 +259,10 @@ class _Search:
         def tried(change: Change) -> list[_Helps]:
             return [one for one in self._tried(change) if not one.room_from]
 
-        return tried(family.alone[likely]) or self._least(family.alone, family.early[1:], tried)[1]
+        place, found = likely, tried(family.alone[likely])
+        if not found:
+            place, found = self._least(family.alone, family.early[1:], tried)
+        return self._going_on(family, place, found, tried)
 
     def _feasible(self, family: Family, helps: int) -> list[_Helps]:
         """The first change of a list with which an empty cluster could hold the job, unless it is the one at the place

@@ -1,13 +1,17 @@
 """Forecasts of when waiting jobs start, made now and then and put into the log.
 
 A tick comes through rq, and any scheduler process may get it. The forecast runs in a side thread on a copy of the
-projection, beside the cycles and never in their way, for a limited time. It is recorded only where it differs
-from the last one by more than a little (`says_more`). The log judges it: a job that has nodes by then, or that was
-edited, has none.
+projection, beside the cycles and not in their way: where there are several schedulers, not in the one that reacts to
+changes, and it stands still while a cycle is taken. It ends after a limited time, and the next one waits so long that
+forecasts take a small part of a processor. None is made while nobody waits, or if it would say what the last one said.
+It is recorded only where it differs from the last one by more than a little (`to_record`). The log judges it: a job
+that has nodes by then, or that was edited, has none.
 """
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -15,10 +19,11 @@ from arranger.errors import ClockOff, EpochLost, LogUnavailable
 from arranger.events.kinds import StartForecast
 from arranger.logs import log_event
 from arranger.model.steps import Steps
-from arranger.projections.folding.forecasts import promises_start, says_more
+from arranger.projections.folding.forecasts import to_record
 from arranger.projections.state import State
-from arranger.replay.forecast.starts import Forecast, forecast
+from arranger.replay.forecast.starts import Forecast, forecast, waits_to_start
 from arranger.replay.what_if.hypothesis import copy_bit_by_bit
+from arranger.workers.deciding import scheduler
 from arranger.workers.parts import Parts
 
 _log = logging.getLogger(__name__)
@@ -27,23 +32,44 @@ TICK = "forecast"
 ROLE = "forecaster"
 #: After so many seconds a forecast ends with what it has found.
 _LIMIT_S = 10.0
+#: For so many times the processor time that a forecast took, its process makes none: less than a twentieth of one
+#: processor goes into forecasts.
+_RESTS = 20
+#: How long a forecast stands still at once while a cycle is taken, in seconds.
+_ASIDE_S = 0.005
+
+
+def processor_s() -> float:
+    """The processor time of this thread, in seconds."""
+    return time.thread_time()
 
 
 class Forecaster:
     """Makes forecasts at ticks, one at a time."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, *, in_cycle: Callable[[], bool] = lambda: False) -> None:
+        """`in_cycle`: whether this process takes a cycle just now, which no forecast is to slow down."""
         self._policies = parts.installed.policies
         self._config = parts.settings.cycle_config(self._policies.versions())
         self._jobs_at_most = parts.settings.forecast_jobs
         self._follower = parts.follower
+        self._membership = parts.membership
         self._writer = parts.writer(ROLE)
         self._clock = parts.time
+        self._in_cycle = in_cycle
         self._due = asyncio.Event()
+        #: The processor time that the present forecast has taken, and until when there is no next one.
+        self._spent_s, self._rests_until_s = 0.0, -math.inf
+        #: What the last forecast was made of, and the first start in it: from then on it needs another one.
+        self._made_of: tuple[int, ...] = ()
+        self._first_ms = math.inf
 
     async def tick(self) -> None:
-        """Let a forecast begin. It goes on after the tick's end, because a tick delays those behind it."""
-        self._due.set()
+        """Let a forecast begin, unless others are to make it. It goes on after the tick's end, because a tick delays
+        those behind it."""
+        schedulers = [member for member in self._membership.seen(scheduler.ROLE) if not member.aside]
+        if len(schedulers) < 2 or not self._membership.owns(scheduler.TICK, scheduler.ROLE):
+            self._due.set()
 
     async def run(self) -> None:
         """Make forecasts when they are due, until cancelled."""
@@ -58,16 +84,35 @@ class Forecaster:
                 log_event(_log, "a forecast failed", level=logging.ERROR, exc_info=problem)
 
     async def make(self) -> None:
-        """Make one forecast and record what it says that the last one doesn't."""
+        """Make one forecast and record what it says that the last one doesn't; none so soon after the last one, or if
+        it would say the same."""
+        if self._clock.monotonic_s() < self._rests_until_s:
+            return
         if not self._follower.fresh() and not await self._follower.catch_up():
             return
+        made_of = _inputs(self._follower.state)
+        if not self._says_anything_new(made_of):
+            return
+        self._spent_s = 0.0
+        try:
+            await self._make(made_of)
+        finally:
+            self._rests_until_s = self._clock.monotonic_s() + _RESTS * self._spent_s
+
+    def _says_anything_new(self, made_of: tuple[int, ...]) -> bool:
+        """Whether anybody waits, and anything has changed since the last forecast, or what it said didn't come."""
+        if not any(waits_to_start(job) for job in self._follower.state.jobs.values()):
+            return False
+        return made_of != self._made_of or self._clock.now_ms() >= self._first_ms
+
+    async def _make(self, made_of: tuple[int, ...]) -> None:
         copied, now_ms = await self._copy(), self._clock.now_ms()
-        until_s = self._clock.monotonic_s() + _LIMIT_S
-        found = await asyncio.to_thread(
-            partial(self._forecast, copied, now_ms, lambda: self._clock.monotonic_s() > until_s)
-        )
+        found, spent_s = await asyncio.to_thread(partial(self._forecast, copied, now_ms))
+        self._spent_s += spent_s
         if copied.epoch != self._follower.state.epoch:
             return  # the log was lost meanwhile, and versions of jobs have other meanings now
+        self._made_of = made_of
+        self._first_ms = min((one.expected_ms for one in found.jobs if one.expected_ms), default=math.inf)
         if events := news(copied, found):
             await self._writer.append_and_fold(events)
 
@@ -75,24 +120,39 @@ class Forecaster:
         """A copy of the projection. It takes tenths of a second for 100,000 pods, so the other tasks of the process run
         in between; only the fold waits."""
         async with self._follower.still:
-            copying = Steps(copy_bit_by_bit(self._follower.state))
+            copying, began_s = Steps(copy_bit_by_bit(self._follower.state)), processor_s()
             for _ in copying:
+                self._spent_s += processor_s() - began_s
                 await asyncio.sleep(0)
+                began_s = processor_s()
+            self._spent_s += processor_s() - began_s
             return copying.result
 
-    def _forecast(self, state: State, time_ms: int, enough: Callable[[], bool]) -> Forecast:
-        return forecast(state, self._config, time_ms, first=self._jobs_at_most, policies=self._policies, enough=enough)
+    def _forecast(self, state: State, time_ms: int) -> tuple[Forecast, float]:
+        """In the side thread: the forecast, and the processor time that it took."""
+        began_s, until_s = processor_s(), self._clock.monotonic_s() + _LIMIT_S
+
+        def enough() -> bool:
+            while self._in_cycle() and self._clock.monotonic_s() < until_s:
+                time.sleep(_ASIDE_S)
+            return self._clock.monotonic_s() > until_s
+
+        found = forecast(state, self._config, time_ms, first=self._jobs_at_most, policies=self._policies, enough=enough)
+        return found, processor_s() - began_s
+
+
+def _inputs(state: State) -> tuple[int, ...]:
+    """What changes with whatever a forecast depends on, time apart."""
+    return state.epoch, state.nodes.changes, state.scheduling_changes
 
 
 def news(state: State, found: Forecast) -> list[StartForecast]:
-    """The events of a forecast of this state: for each job without nodes whose start isn't promised, if the forecast
-    says more than the last one."""
-    events = []
-    for one in found.jobs:
-        job = state.jobs[one.uid]
-        if job.placements or promises_start(state, job):
-            continue
-        event = StartForecast(one.uid, job.version, one.expected_ms, one.earliest_ms, one.latest_ms, one.guess)
-        if says_more(state.forecasts.get(one.uid), event, found.time_ms):
-            events.append(event)
-    return events
+    """The events of a forecast of this state: for each job without nodes, if the log is to hold more than it has."""
+    events = (
+        StartForecast(
+            one.uid, state.jobs[one.uid].version, one.expected_ms, one.earliest_ms, one.latest_ms, one.guess
+        )
+        for one in found.jobs
+    )  # fmt: skip
+    recorded = (to_record(state, event, found.time_ms) for event in events)
+    return [event for event in recorded if event is not None]

@@ -45,6 +45,8 @@ class Scheduler:
         self._matched: object = None
         #: When the last accepted cycle of any member was folded, by this process's clock.
         self._accepted_s = -math.inf
+        #: Whether a cycle is taken just now. Other threads look at it.
+        self.in_cycle = False
 
     def changed(self, changes: Changes) -> None:
         """Wake up if a job may now find room."""
@@ -113,7 +115,11 @@ class Scheduler:
     async def _take(self) -> None:
         await self._match_devices()
         began_s = self._clock.monotonic_s()
-        events = self._cycles.take(self._follower.state, self._config, self._clock.now_ms())
+        self.in_cycle = True
+        try:
+            events = self._cycles.take(self._follower.state, self._config, self._clock.now_ms())
+        finally:
+            self.in_cycle = False
         self._metrics.cycle_seconds.observe(self._clock.monotonic_s() - began_s)
         self._metrics.cycles.labels("taken" if events else "idle").inc()
         if events:

@@ -1,6 +1,7 @@
 """Lower requests of the job's pods."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -9,20 +10,28 @@ from arranger.model.job import PodGroup, Stage
 from arranger.model.quantity import amount_text
 from arranger.model.quota import unit_of
 from arranger.replay.explain.candidate_changes.case import WaitingCase
-from arranger.replay.explain.candidate_changes.change import Change, ChangeSteps, Family, names_text
+from arranger.replay.explain.candidate_changes.change import (
+    Change,
+    ChangeSteps,
+    Family,
+    least_of_each,
+    names_text,
+)
 from arranger.replay.what_if import hypothesis
 from arranger.scheduling import ClusterView
 
 #: Of a resource of which a pod could have more than this, not each amount is tried.
 _EACH = 4096
 #: Resource → the most of it that a pod asks for.
-_Most = Mapping[str, int]
+_Most = dict[str, int]
 
 
 def smaller_requests(case: WaitingCase) -> Family:
     """Lower the requests of the group that finds no node, or else those of all groups: first to the most that a node
     could ever have for a pod, then further. What is free isn't all that a cycle may find, as it may take room from
-    others. Where a quota or a queue is short, lower them as far as that has them left."""
+    others. Where a quota or a queue is short, lower them as far as that has them left. Where those of all groups are
+    lowered alike and the job starts with it, each of them is then lowered no further than it needs to be: whether it
+    ever fits isn't known so well."""
     lack, groups = case.lack, case.spec.groups
     if lack is None or case.job.stage != Stage.PENDING:
         return Family(())
@@ -34,12 +43,31 @@ def smaller_requests(case: WaitingCase) -> Family:
 
     def lowered(number: int) -> Change:
         if number < first:
-            return _asking_for(case, of_one[number], [one])
-        return _asking_for(case, of_all[number - first], groups)
+            return _asking_for(case, [of_one[number] if group is one else {} for group in groups])
+        return _asking_for(case, [of_all[number - first]] * len(groups))
+
+    def each(number: int) -> Family:
+        return _of_each(case, of_all[: number - first + 1]) if number >= first else Family(())
 
     early = tuple(sorted({0, max(first - 1, 0), first}))
     from_none = next((number for number, most in enumerate(of_one) if most == free), None if lack.lacks else 0)
-    return Family(ChangeSteps(count, lowered), least=True, early=early, from_none=from_none, feasible=True)
+    return Family(ChangeSteps(count, lowered), least=True, early=early, then=each, from_none=from_none, feasible=True)
+
+
+def _of_each(case: WaitingCase, of_all: Sequence[_Most]) -> Family:
+    """Lower the requests of all groups to the last of these amounts at most, which is known to be enough, but each only
+    as far as it needs to be: those of the most pods first."""
+    groups = case.spec.groups
+    alike = [most for most in of_all if most.keys() == of_all[-1].keys()]
+    amounts = [[_Most(), *(most for most in alike if _lowers(most, [group]))] for group in groups]
+    order = sorted(range(len(groups)), key=lambda number: -groups[number].count)
+
+    def lowered(steps: Sequence[int]) -> Change:
+        chosen = dict(zip(order, steps, strict=True))
+        return _asking_for(case, [amounts[number][chosen[number]] for number in range(len(groups))])
+
+    family = least_of_each([range(len(amounts[number])) for number in order], lowered)
+    return replace(family, goes_on=True)  # with all of them the lowest, it is the change that was found
 
 
 def _amounts(case: WaitingCase) -> Sequence[_Most]:
@@ -105,19 +133,19 @@ def _lowers(most: _Most, groups: Sequence[PodGroup]) -> bool:
     return any(of > most.get(name, of) for group in groups if group.count for name, of in group.shape.requests)
 
 
-def _asking_for(case: WaitingCase, most: _Most, groups: Sequence[PodGroup]) -> Change:
-    """Let no pod of these groups ask for more than so much of a resource."""
-    spec, whose, told, changed = case.spec, list[str](), dict[str, None](), list[PodGroup]()
-    for group in spec.groups:
-        less = {name: of for name, of in group.shape.requests if group in groups and of > most.get(name, of)}
-        if less:
-            whose.append(group.name)
-            requests = tuple((name, most[name] if name in less else value) for name, value in group.shape.requests)
-            shape = msgspec.structs.replace(group.shape, requests=requests)
-            changed.append(msgspec.structs.replace(group, shape=shape))
-        else:
-            changed.append(group)
-        for name, value in less.items():
-            told[f"{amount_text(name, most[name])} {name} instead of {amount_text(name, value)}"] = None
+def _asking_for(case: WaitingCase, mosts: Sequence[_Most]) -> Change:
+    """Let no pod of a group ask for more of a resource than the amounts of the group say."""
+    spec, whose, changed = case.spec, dict[str, list[str]](), list[PodGroup]()
+    for group, most in zip(spec.groups, mosts, strict=True):
+        less = {name: of for name, of in group.shape.requests if of > most.get(name, of)}
+        requests = tuple((name, most[name] if name in less else value) for name, value in group.shape.requests)
+        shape = msgspec.structs.replace(group.shape, requests=requests)
+        changed.append(msgspec.structs.replace(group, shape=shape) if less else group)
+        told = [
+            f"{amount_text(name, most[name])} {name} instead of {amount_text(name, of)}" for name, of in less.items()
+        ]
+        if told:
+            whose.setdefault(", ".join(told), []).append(group.name)
     seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, groups=tuple(changed)))
-    return Change("spec", f"{names_text(whose)} asking for {', '.join(told)}", (seen,))
+    text = " and ".join(f"{names_text(names)} asking for {told}" for told, names in whose.items())
+    return Change("spec", text, (seen,))
