@@ -141,7 +141,7 @@ class Observer:
             self._term,
             tyjob_checks(parts.installed.names),  # with the names of the installed policies
             CleanPodPolicy(settings.clean_pod_policy),
-            settings.scheduler_name,
+            settings.schedulers,
             settings.volumes,
             settings.devices,
         )
