@@ -7,6 +7,9 @@ import msgspec
 #: The value of `Setting.policies` for filters.
 FILTERS = "filters"
 
+#: The scheduler that runs in every cluster, for whose pods Arranger therefore never decides.
+KUBE_SCHEDULER = "default-scheduler"
+
 #: The ways in which room may be taken back, and whether each may.
 Modes = dict[Literal["surplus", "priority", "reclaim"], Literal["Allowed", "Never"]]
 PREEMPTION: Modes = {"surplus": "Allowed", "priority": "Allowed", "reclaim": "Allowed"}
@@ -35,6 +38,13 @@ def _pair(text: str) -> tuple[str, str]:
 def names_in(text: str) -> tuple[str, ...]:
     """Names with commas between them."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def check_schedulers(text: str) -> None:
+    """Raise `ValueError` for schedulers of which one is there twice, or is kube-scheduler."""
+    names = names_in(text)
+    if len(set(names)) < len(names) or KUBE_SCHEDULER in names:
+        raise ValueError(text)
 
 
 class Setting(msgspec.Struct, frozen=True):

@@ -21,7 +21,7 @@ from arranger.model.config import CycleConfig, StartBounds
 from arranger.model.near_names import near_names
 from arranger.model.provisioning import DEFAULT_CLASS, Provisioning
 from arranger.model.queue import Preemption, PreemptionMode, ScheduledFailed
-from arranger.setting_tables import PREEMPTION, Modes, Setting, names_in, table_of
+from arranger.setting_tables import KUBE_SCHEDULER, PREEMPTION, Modes, Setting, check_schedulers, names_in, table_of
 
 _ENV_PREFIX = "ARRANGER_"
 #: Variables that are no settings: the file with settings, and the server whose log the reading commands read.
@@ -227,9 +227,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 120
     evict: Annotated[bool, _about("whether preempted pods are evicted, which honours PodDisruptionBudgets")] = False
     qos_order: Annotated[bool, _about("whether QoS classes decide the order of jobs of the same priority")] = False
-    scheduler_name: Annotated[
+    scheduler_names: Annotated[
         str,
-        _about("pods that no TYJob owns are placed if their schedulerName is this; empty: only TYJobs are placed"),
+        _about(
+            "pods that no TYJob owns are placed if their schedulerName is one of these; empty: only TYJobs are placed",
+            allowed=f"different names with commas between them, without {KUBE_SCHEDULER}, which is kube-scheduler's",
+        ),
     ] = "arranger"
     volumes: Annotated[bool, _about("whether pods go only where their volumes can be reached; needs rights")] = False
     volume_timeout_s: Annotated[
@@ -357,6 +360,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             guests=self.backfill == "Guests",
             starts=StartBounds(self.image_grace_s * 1000, self.start_grace_s * 1000, self.ready_grace_s * 1000),
         )
+
+    @property
+    def schedulers(self) -> tuple[str, ...]:
+        """The schedulers whose pods Arranger places; none if only TYJobs are placed."""
+        return names_in(self.scheduler_names)
 
     def lifecycle_config(self) -> LifecycleConfig:
         """The part that decides on the stages of jobs."""
@@ -519,6 +527,8 @@ def _checked(name: str, raw: Any, origin: str) -> Any:
             value = PREEMPTION | value
         if name == "redis_url":
             check_address(value)
+        if name == "scheduler_names":
+            check_schedulers(value)
         if name == "log_key":
             from arranger.events.key_source import parsed_keys  # imports the kinds of events; few set a key
 

@@ -5,6 +5,12 @@ from typing import Any
 from arranger.kube.cluster import COSCHEDULING_GROUPS, VOLCANO_GROUPS, VOLCANO_JOBS, Object, Resource
 from arranger.model.pod import GroupKind
 
+#: The kinds of training-operator.
+TRAINING = tuple(
+    Resource("kubeflow.org", "v1", f"{kind.lower()}s", kind)
+    for kind in ("TFJob", "PyTorchJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob")
+)
+TF_JOBS = TRAINING[0]
 #: The kinds that a CustomResourceDefinition makes.
 CUSTOM: dict[GroupKind, Resource] = {
     GroupKind.COSCHEDULING: COSCHEDULING_GROUPS,
@@ -72,9 +78,27 @@ def volcano_job(name: str, scheduler: str) -> Object:
     return {"apiVersion": VOLCANO_JOBS.api_version, "kind": "Job", "metadata": metadata, "spec": spec}
 
 
+def training_definition(of: Resource) -> Object:
+    """That of one of training-operator's kinds. Each has its pod templates in a field of another name."""
+    replicas = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return _definition(of, {_replicas(of): replicas}, {})
+
+
+def _replicas(of: Resource) -> str:
+    return f"{of.kind.removesuffix('Job').lower()}ReplicaSpecs"
+
+
+def training_job(name: str, scheduler: str = "", of: Resource = TF_JOBS) -> Object:
+    """A TFJob, or a job of another kind, whose templates name this scheduler; none if it is empty."""
+    spec = {"containers": [{"name": "main", "image": "i"}], **({"schedulerName": scheduler} if scheduler else {})}
+    replicas = {role: {"replicas": 1, "template": {"spec": spec}} for role in ("Master", "Worker")}
+    metadata = {"name": name, "namespace": "default"}
+    return {"apiVersion": of.api_version, "kind": of.kind, "metadata": metadata, "spec": {_replicas(of): replicas}}
+
+
 def owned(group: Object, job: Object) -> Object:
-    """The PodGroup, as Volcano's controller makes it for a Job that the API server has."""
-    owner = {"apiVersion": VOLCANO_JOBS.api_version, "kind": "Job", "controller": True, "name": job["metadata"]["name"]}
+    """The PodGroup, as a controller makes it for a job that the API server has."""
+    owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "controller": True, "name": job["metadata"]["name"]}
     group["metadata"]["ownerReferences"] = [{**owner, "uid": job["metadata"]["uid"]}]
     return group
 

@@ -9,8 +9,9 @@ class PodGroupSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     """A PodGroup of one of the kinds that pods may name.
 
     Of its status, `phase` is Volcano's phase, or the status of Kubernetes' condition PodGroupScheduled, and
-    `status_digest` stands for all that Arranger writes. `owner` is the Volcano Job that it belongs to. All are empty
-    where there is none.
+    `status_digest` stands for all that Arranger writes. `owner` is the name of the object that made it and makes its
+    pods, and `owner_kind` its kind as kubectl takes it, such as `TFJob.v1.kubeflow.org`. All are empty where there is
+    none.
     """
 
     term: int
@@ -23,3 +24,4 @@ class PodGroupSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     phase: str = ""
     status_digest: str = ""
     owner: str = ""
+    owner_kind: str = ""

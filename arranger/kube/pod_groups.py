@@ -4,12 +4,12 @@ Coscheduling's own controller makes the status of its PodGroups from their pods,
 schedulers of Volcano and of Kubernetes write those of their kinds, so Arranger does that for groups that it places.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 from arranger.events.pod_groups import PodGroupSeen
-from arranger.kube.cluster import NATIVE_GROUPS, VOLCANO_GROUPS, Object, Resource
+from arranger.kube.cluster import NATIVE_GROUPS, VOLCANO_GROUPS, VOLCANO_JOBS, Object, Resource
 from arranger.kube.pods_to_place import MOST_PODS, name_in
 from arranger.kube.translate import status_digest
 from arranger.model.pod import GroupKind, PodGroupFacts, PodGroupStatus
@@ -25,6 +25,14 @@ WRITTEN: dict[GroupKind, tuple[tuple[Resource, ...], str]] = {
 _SCHEDULED, _INITIALLY = "PodGroupScheduled", "PodGroupInitiallyScheduled"
 #: The types of the conditions that a scheduler writes, by kind.
 _CONDITIONS = {GroupKind.VOLCANO: ("Unschedulable", "Scheduled"), GroupKind.NATIVE: (_SCHEDULED, _INITIALLY)}
+#: The scheduler that pods of Volcano's PodGroups name, unless their templates name another one.
+VOLCANO_SCHEDULER = "volcano"
+#: The owners that make no pods before their PodGroup was let in, by API group: their resources. Others, such as
+#: KubeRay's, needn't be read. `deploy/` has the rights.
+_OWNERS = {
+    "batch.volcano.sh": ("jobs",),
+    "kubeflow.org": ("tfjobs", "pytorchjobs", "mpijobs", "xgboostjobs", "paddlejobs", "jaxjobs"),
+}
 #: A longer limit is none: a year, in seconds.
 _LONGEST_S = 365 * 86_400
 _COUNTS = ("running", "succeeded", "failed")
@@ -34,7 +42,7 @@ _OF_CONDITION = ("type", "status", "reason", "message")
 def pod_group_seen(kind: GroupKind, group: Mapping[str, Any], term: int) -> PodGroupSeen:
     """The observation of a PodGroup of this kind."""
     metadata, spec, status = group["metadata"], group.get("spec") or {}, group.get("status") or {}
-    own = _own(kind, status)
+    own, (owner, owner_kind) = _own(kind, status), _owner(metadata)
     phase = own.get("phase") or next((of["status"] for of in own.get("conditions") or ()), "")
     return PodGroupSeen(
         term,
@@ -46,7 +54,8 @@ def pod_group_seen(kind: GroupKind, group: Mapping[str, Any], term: int) -> PodG
         _facts(kind, metadata, spec),
         phase=name_in(phase),
         status_digest=status_digest(own),
-        owner=_volcano_job(metadata) if kind == GroupKind.VOLCANO else "",
+        owner=owner,
+        owner_kind=owner_kind,
     )
 
 
@@ -97,11 +106,42 @@ def _count(least: object) -> int:
     return min(max(least, 1), MOST_PODS) if isinstance(least, int) else 1
 
 
-def _volcano_job(metadata: Mapping[str, Any]) -> str:
-    """The Volcano Job whose PodGroup this is; empty for one that somebody else made."""
-    owners = metadata.get("ownerReferences") or ()
-    ours = [of for of in owners if of.get("kind") == "Job" and of.get("apiVersion", "").startswith("batch.volcano.sh/")]
-    return name_in(ours[0].get("name")) if ours else ""
+def _owner(metadata: Mapping[str, Any]) -> tuple[str, str]:
+    """The name and the kind of the object to which a PodGroup belongs, its controller if it has one; empty without."""
+    owners = sorted(metadata.get("ownerReferences") or (), key=lambda of: not of.get("controller"))
+    if not owners:
+        return "", ""
+    group, _, version = str(owners[0].get("apiVersion") or "").rpartition("/")
+    parts = (owners[0].get("kind"), version, group)
+    return name_in(owners[0].get("name")), name_in(".".join(str(part) for part in parts if part))
+
+
+def owner_resource(owner_kind: str) -> Resource | None:
+    """The resource of a PodGroup's owner, of which Arranger knows where its pod templates are; None for others."""
+    kind, _, rest = owner_kind.partition(".")
+    version, _, group = rest.partition(".")
+    plural = f"{kind.lower()}s"
+    return Resource(group, version, plural, kind) if plural in _OWNERS.get(group, ()) else None
+
+
+def schedulers_of(owner: Mapping[str, Any]) -> set[str]:
+    """The schedulers that the pods of a Volcano PodGroup's owner will name. Its operator lets those name Volcano's that
+    name none themselves."""
+    spec = owner.get("spec") or {}
+    if owner.get("kind") == VOLCANO_JOBS.kind:  # Volcano writes that of the Job into all of its pods
+        return {spec.get("schedulerName") or VOLCANO_SCHEDULER}
+    return {of.get("schedulerName") or VOLCANO_SCHEDULER for of in _pod_specs(spec)}
+
+
+def _pod_specs(within: object) -> Iterator[Mapping[str, Any]]:
+    """The specs of the pod templates in a spec, wherever they are."""
+    if isinstance(within, Mapping):
+        if isinstance(within.get("containers"), list):
+            yield within
+            return
+        within = [*within.values()]
+    for part in within if isinstance(within, list) else ():
+        yield from _pod_specs(part)
 
 
 def _own(kind: GroupKind, status: Mapping[str, Any]) -> Object:

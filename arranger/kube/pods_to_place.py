@@ -27,12 +27,12 @@ MOST_PODS = 1_000_000
 
 
 def pod_to_place(
-    pod: Mapping[str, Any], labels: Labels, scheduler: str, *, with_devices: bool = False
+    pod: Mapping[str, Any], labels: Labels, schedulers: tuple[str, ...], *, with_devices: bool = False
 ) -> PodToPlace | None:
-    """What a pod with these labels asks of this scheduler; None if it names another one. `with_devices`: devices are
-    allocated for its resource claims."""
+    """What a pod with these labels asks of Arranger; None if it names none of these schedulers. `with_devices`: devices
+    are allocated for its resource claims."""
     metadata, spec = pod["metadata"], pod.get("spec") or {}
-    if not scheduler or spec.get("schedulerName") != scheduler:
+    if spec.get("schedulerName") not in schedulers:
         return None
     annotations = metadata.get("annotations") or {}
     group = _pod_group(spec, dict(labels), annotations) or _group(dict(labels))

@@ -119,10 +119,10 @@ def node_seen(node: Json, term: int) -> NodeSeen:
 
 
 def pod_seen(
-    pod: Json, term: int, scheduler: str = "", *, with_volumes: bool = False, with_devices: bool = False
+    pod: Json, term: int, schedulers: tuple[str, ...] = (), *, with_volumes: bool = False, with_devices: bool = False
 ) -> PodSeen:
-    """The observation of a Pod, ours or not, as of the watcher's term. One that no TYJob owns and that names this
-    `scheduler` is to be placed. The claims that it names are recorded `with_volumes`. `with_devices` as in
+    """The observation of a Pod, ours or not, as of the watcher's term. One that no TYJob owns and that names one of
+    these `schedulers` is to be placed. The claims that it names are recorded `with_volumes`. `with_devices` as in
     `pod_to_place`."""
     metadata = pod["metadata"]
     spec = pod.get("spec") or _NOTHING
@@ -139,7 +139,7 @@ def pod_seen(
     claims = claims_named(spec, metadata["name"]) if with_volumes and spec.get("volumes") else ()
     traits = _traits(metadata.get("labels") or _NOTHING, spec, claims, ours=owner is not None)
     requests = effective_requests(spec, _held(status, containers))
-    asks = None if owner else _asks(pod, traits.labels, scheduler, requests, with_devices=with_devices)
+    asks = None if owner else _asks(pod, traits.labels, schedulers, requests, with_devices=with_devices)
     seen = PodSeen(
         *_head(metadata, term),
         node=spec.get("nodeName") or "",
@@ -163,8 +163,10 @@ def pod_seen(
     return seen
 
 
-def _asks(pod: Json, labels: Labels, scheduler: str, requests: Requests, *, with_devices: bool) -> PodToPlace | None:
-    found = pod_to_place(pod, labels, scheduler, with_devices=with_devices)
+def _asks(
+    pod: Json, labels: Labels, schedulers: tuple[str, ...], requests: Requests, *, with_devices: bool
+) -> PodToPlace | None:
+    found = pod_to_place(pod, labels, schedulers, with_devices=with_devices)
     return found.holding(requests) if found is not None else None
 
 

@@ -1,11 +1,10 @@
 """What keeps a job out of the order of waiting jobs, in one line: jobs that have to end first, a PriorityClass that
 or RuntimeClass that isn't known or contradicts its template, and a Queue that it can't use."""
 
-from arranger.events.kinds import GROUP_WATCHES, Watched
+from arranger.events.kinds import GROUP_WATCHES, PodGroupSeen, Watched
 from arranger.messages.queues import denial_text
-from arranger.model.names import GROUP_PREFIX
 from arranger.model.pod import NATIVE_VERSIONS, GroupKind, PodToPlace
-from arranger.model.pods_to_place import group_kind, pod_of
+from arranger.model.pods_to_place import group_kind, group_name, name_of_group, pod_of
 from arranger.model.text import counted
 from arranger.projections.derived.dependencies import awaited_jobs
 from arranger.projections.derived.queue_membership import kept_out
@@ -47,6 +46,28 @@ def prerequisites_text(state: State, job: JobRecord) -> str:
     return "; ".join(parts)
 
 
+def without_pods_texts(state: State, namespace: str | None, name: str) -> tuple[str, str] | None:
+    """That the PodGroup whose record would have this name has no pods yet and who makes them, and what that one may
+    wait for; None if there is no such group, or if it has pods."""
+    for uid, group in sorted(state.pod_groups.items()):
+        if group_name(group.name) == name and namespace in (None, group.namespace) and uid not in state.jobs:
+            return _without_pods(group), _lets_in(group)
+    return None
+
+
+def _without_pods(group: PodGroupSeen) -> str:
+    kind = group.owner_kind.partition(".")[0]
+    makes = f"its owner {kind} {group.owner} makes them" if group.owner else "no pod names it"
+    return f"PodGroup {group.namespace}/{group.name} of {group.group_kind} has no pods yet; {makes}"
+
+
+def _lets_in(group: PodGroupSeen) -> str:
+    if group.group_kind != GroupKind.VOLCANO or group.phase not in ("", "Pending"):
+        return ""
+    phase = f"its phase is {group.phase or 'empty'}, and operators wait for Inqueue"
+    return f"{phase}, which Arranger sets if the pod templates of the owner name one of scheduler_names"
+
+
 def _held_back(asks: PodToPlace) -> str:
     if asks.gates:
         return f"waits for its scheduling gates to be removed: {', '.join(asks.gates)}"
@@ -74,7 +95,7 @@ def _lacking(state: State, job: JobRecord) -> str:
 
 
 def _missing_group(state: State, job: JobRecord) -> str:
-    kind, name = group_kind(job.uid), job.seen.name.removeprefix(GROUP_PREFIX)
+    kind, name = group_kind(job.uid), name_of_group(job.seen.name)
     words = f"waits for PodGroup {name} of {kind}"
     refused = state.unwatched.get(GROUP_WATCHES[kind], 0)
     if refused == _NOT_FOUND and kind == GroupKind.NATIVE:

@@ -33,6 +33,11 @@ def group_name(name: str) -> str:
     return f"{GROUP_PREFIX}{name}"
 
 
+def name_of_group(text: str) -> str:
+    """The reverse of `group_name`."""
+    return text.removeprefix(GROUP_PREFIX)
+
+
 def group_uid(namespace: str, name: str, kind: GroupKind) -> str:
     """The UID of the record of a group of pods. The group may be no object, so it has only its name and its kind."""
     return f"{GROUP_PREFIX}{namespace}/{name}{f'/{kind}' if kind else ''}"

@@ -19,14 +19,27 @@ _PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
 _REASONS = {"True": "KubeletReady", "False": "KubeletNotReady", "Unknown": "NodeStatusUnknown"}
 #: The taints of a node that isn't Ready, by the status of that condition.
 _NOT_READY = {"False": "node.kubernetes.io/not-ready", "Unknown": "node.kubernetes.io/unreachable"}
+#: Each kubelet names the sizes of its huge pages, of which most nodes have none.
+_NO_HUGE_PAGES = {"hugepages-1Gi": "0", "hugepages-2Mi": "0"}
+#: What a node says of itself, as far as `kubectl get nodes -o wide` shows it.
+_INFO = {
+    "kubeletVersion": "v1.36.0-simulated",
+    "operatingSystem": "linux",
+    "architecture": "amd64",
+    "osImage": "simulated",
+    "kernelVersion": "simulated",
+    "containerRuntimeVersion": "simulated://0",
+}
 
 
 class NodeTemplate(msgspec.Struct, frozen=True):
-    """A simulated node: amounts as Kubernetes quantities, further `resources` by name."""
+    """A simulated node: amounts as Kubernetes quantities, further `resources` by name. One with an empty amount of
+    `ephemeral_storage` doesn't tell of its own, as a kubelet that doesn't measure it."""
 
     name: str
     cpu: str = "32"
     memory: str = "128Gi"
+    ephemeral_storage: str = "1Ti"
     pods: int = 110
     gpus: int = 0
     labels: dict[str, str] = {}
@@ -34,7 +47,9 @@ class NodeTemplate(msgspec.Struct, frozen=True):
     resources: dict[str, str] = {}
 
     def amounts(self) -> dict[str, str]:
-        amounts = {"cpu": self.cpu, "memory": self.memory, "pods": str(self.pods)}
+        amounts = {"cpu": self.cpu, "memory": self.memory, "pods": str(self.pods), **_NO_HUGE_PAGES}
+        if self.ephemeral_storage:
+            amounts["ephemeral-storage"] = self.ephemeral_storage
         if self.gpus:
             amounts["nvidia.com/gpu"] = str(self.gpus)
         return amounts | self.resources
@@ -93,13 +108,12 @@ class SimulatedNodes:
         """Register one node, or update an existing one."""
         name, amounts = template.name, template.amounts()
         labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
-        info = {"kubeletVersion": "v1.36.0-simulated", "operatingSystem": "linux", "architecture": "amd64"}
         status: Object = {
             "capacity": amounts,
             "allocatable": amounts,
             "conditions": self._conditions(name),
             "addresses": [{"type": "Hostname", "address": name}],
-            "nodeInfo": info,
+            "nodeInfo": _INFO,
         }
         metadata = {"name": name, "labels": {**labels, **template.labels}}
         body = {"metadata": metadata, "spec": {"taints": list(template.taints)}, "status": status}

@@ -36,7 +36,17 @@ from tests.e2e.harness import (
     status_of,
 )
 from tests.helm import NAMESPACE, Objects, of_kind, relative
-from tests.pod_groups import CUSTOM, definition, job_definition, owned, pod_group, volcano_job
+from tests.pod_groups import (
+    CUSTOM,
+    TRAINING,
+    definition,
+    job_definition,
+    owned,
+    pod_group,
+    training_definition,
+    training_job,
+    volcano_job,
+)
 from tests.provisioning import DEFINITION, condition
 from tests.servers import MERGE, REPOSITORY, RealKube, RealRedis, documents
 from tests.unit.queue_table import queue
@@ -128,7 +138,9 @@ def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
     deployments = of_kind(installed, "Deployment")
     workers = {name: deployed_worker(kube, redis, item, tmp_path) for name, item in deployments.items()}
     provisioning = rendered(kube, component(tmp_path, "provisioning"))
-    apply(kube, *map(definition, CUSTOM), job_definition(), DEFINITION, *provisioning)
+    apply(
+        kube, *map(definition, CUSTOM), job_definition(), *map(training_definition, TRAINING), DEFINITION, *provisioning
+    )
     try:
         for worker in workers.values():
             worker.start()
@@ -168,9 +180,9 @@ def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
             resources |= {"limits": {"nvidia.com/gpu": "1"}}
             apply(kube, never)
             eventually("it is told why it waits", lambda: "gpu" in status_of(kube, "waits").get("message", ""))
-            # A PodGroup of each kind that is there is observed, and that of a Volcano Job for Arranger is let in.
+            # A PodGroup of each kind that is there is observed, and those of jobs for Arranger are let in.
             apply(kube, *[pod_group("few", kind, 1) for kind in CUSTOM])
-            let_in(kube, "lets")
+            let_in(kube, *OWNERS)
             ask_for_a_node(kube, nodes)
             show_placeholders(kube, nodes)
             # A pod of others is bound, and another one is told why it waits.
@@ -199,16 +211,32 @@ def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
             worker.close()
         kube.kubectl("delete", "--wait=false", "-f", "-", stdin=yaml.safe_dump_all(provisioning))
         kube.kubectl("delete", "podtemplates", "--all")
-        kube.kubectl("delete", "jobs.batch.volcano.sh,podgroups.scheduling.volcano.sh", "lets", "--ignore-not-found")
+        kinds = ",".join(dict.fromkeys(kind_of(one) for one in OWNERS))
+        kube.kubectl("delete", kinds, "--all", "--ignore-not-found")
+        kube.kubectl("delete", "podgroups.scheduling.volcano.sh", "--all", "--ignore-not-found")
 
 
-def let_in(kube: RealKube, name: str) -> None:
-    """The PodGroup of a Volcano Job whose scheduler is Arranger gets the phase in which Volcano makes its pods."""
-    apply(kube, volcano_job(name, "arranger"))
-    of_job = json.loads(kube.kubectl("get", "jobs.batch.volcano.sh", name, "-o", "json").stdout)
-    apply(kube, owned(pod_group(name, GroupKind.VOLCANO, 2), of_job))
-    which = f"podgroups.scheduling.volcano.sh/{name}"
-    kube.kubectl("wait", "--for=jsonpath={.status.phase}=Inqueue", which, "--timeout=60s")
+#: The owners of PodGroups that are read: jobs whose operators make no pods before their group was let in.
+OWNERS = [
+    volcano_job("lets", "arranger"),
+    *[training_job(f"lets-{of.kind.lower()}", "arranger", of) for of in TRAINING],
+]
+
+
+def kind_of(owner: dict[str, Any]) -> str:
+    return f"{owner['kind'].lower()}s.{owner['apiVersion'].partition('/')[0]}"
+
+
+def let_in(kube: RealKube, *owners: dict[str, Any]) -> None:
+    """The PodGroup of each job whose scheduler is Arranger gets the phase in which its operator makes its pods."""
+    apply(kube, *owners)
+    for owner in owners:
+        name = owner["metadata"]["name"]
+        of_job = json.loads(kube.kubectl("get", kind_of(owner), name, "-o", "json").stdout)
+        apply(kube, owned(pod_group(name, GroupKind.VOLCANO, 2), of_job))
+    for owner in owners:
+        which = f"podgroups.scheduling.volcano.sh/{owner['metadata']['name']}"
+        kube.kubectl("wait", "--for=jsonpath={.status.phase}=Inqueue", which, "--timeout=60s")
 
 
 def ask_for_a_node(kube: RealKube, nodes: Kubelets) -> None:

@@ -17,7 +17,8 @@ WAIT = ("--timeout=120s",)
 @pytest.fixture(scope="module", params=BOTH)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster of one node, and one process with all roles."""
-    with cluster_of(request, tmp_path_factory.mktemp("pods"), NodeTemplate("node-1", cpu="4")) as running:
+    node, names = NodeTemplate("node-1", cpu="4"), "arranger,volcano"
+    with cluster_of(request, tmp_path_factory.mktemp("pods"), node, scheduler_names=names) as running:
         yield running
 
 
@@ -62,6 +63,32 @@ def test_a_pod_is_bound_and_runs(kube: KubeServer) -> None:
     assert there(kube, "web")["spec"]["nodeName"] == "node-1"
     assert scheduled(kube, "web")[0] == "True"
     eventually("its Event says where", lambda: events(kube, "web").get("Scheduled") == "bound default/web to node-1")
+
+
+def test_a_pod_whose_init_container_asks_for_local_storage_runs(kube: KubeServer) -> None:
+    """As that of an MPIJob."""
+    storage = {"requests": {"ephemeral-storage": "5Gi"}, "limits": {"ephemeral-storage": "5Gi"}}
+    apply(kube, pod("mpi", initContainers=[{"name": "deliver", "image": "i", "resources": storage}]))
+    runs(kube, "mpi")
+
+
+def test_the_status_tells_of_another_scheduler_that_binds_pods_of_arrangers_names(
+    cluster: Cluster, kube: KubeServer
+) -> None:
+    def status() -> str:
+        return arranger("status", "--log", cluster.redis_url).stdout
+
+    words = "another scheduler binds pods that name volcano"
+    apply(kube, pod("mine", schedulerName="volcano"))
+    runs(kube, "mine")
+    assert words not in status()
+    apply(kube, pod("taken", cpu="100", schedulerName="volcano"))
+    eventually("Arranger waits", lambda: scheduled(kube, "taken")[:2] == ("False", "Unschedulable"))
+    target = {"apiVersion": "v1", "kind": "Node", "name": "node-1"}
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "taken"}, "target": target}
+    kube.request("POST", f"{PODS}/taken/binding", binding)
+    eventually("the status says so", lambda: words in " ".join(status().split()))
+    assert "default/taken" in status()
 
 
 def test_a_pod_waits_says_why_and_runs_once_there_is_room(kube: KubeServer) -> None:

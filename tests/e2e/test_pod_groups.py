@@ -12,19 +12,30 @@ from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.both_clusters import BOTH, Cluster, cluster_of
 from tests.e2e.harness import apply, arranger, await_stage, eventually, finish_jobs, job
 from tests.e2e.test_every_pod import WAIT, pod, runs, scheduled, there
-from tests.pod_groups import CUSTOM, definition, job_definition, naming, owned, pod_group, volcano_job
+from tests.pod_groups import (
+    CUSTOM,
+    TF_JOBS,
+    definition,
+    job_definition,
+    naming,
+    owned,
+    pod_group,
+    training_definition,
+    training_job,
+    volcano_job,
+)
 from tests.servers import KubeServer
 
 NAMES = ("a", "b", "c")
 KINDS = list(CUSTOM)
-OF_OTHERS = (*CUSTOM.values(), VOLCANO_JOBS)
+OF_OTHERS = (*CUSTOM.values(), VOLCANO_JOBS, TF_JOBS)
 
 
 @pytest.fixture(scope="module", params=BOTH)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster of one node that has both kinds of PodGroups before its process starts, but no kind of Kubernetes'."""
     with cluster_of(request, tmp_path_factory.mktemp("groups"), NodeTemplate("node-1", cpu="4")) as running:
-        apply(running.kube, *map(definition, CUSTOM), job_definition())
+        apply(running.kube, *map(definition, CUSTOM), job_definition(), training_definition(TF_JOBS))
         for of in OF_OTHERS:
             running.kube.kubectl("wait", "--for=condition=Established", f"crd/{of.plural}.{of.group}", *WAIT)
         running.restart_without_log()
@@ -88,6 +99,21 @@ def test_a_volcano_job_gets_its_pods_once_arranger_has_let_its_group_in(kube: Ku
     runs(kube, *NAMES)
     kube.kubectl("wait", "--for=jsonpath={.status.running}=3", which, *WAIT)
     assert (status("phase"), status("conditions[*].type")) == ("Running", "Scheduled")
+
+
+def test_a_tfjob_gets_its_pods_once_arranger_has_let_its_group_in(cluster: Cluster, kube: KubeServer) -> None:
+    """As training-operator with Volcano's gang scheduling: it makes no pod while the phase is empty or Pending."""
+    apply(kube, *[training_job(name, scheduler) for name, scheduler in (("ours", "arranger"), ("theirs", "volcano"))])
+    for name in ("theirs", "ours"):
+        owner = json.loads(kube.kubectl("get", "tfjobs.kubeflow.org", name, "-o", "json").stdout)
+        apply(kube, owned(pod_group(name, GroupKind.VOLCANO, 3), owner))
+    which = "podgroups.scheduling.volcano.sh"
+    kube.kubectl("wait", "--for=jsonpath={.status.phase}=Inqueue", f"{which}/ours", *WAIT)
+    told = arranger("explain", "podgroup/theirs", "--log", cluster.redis_url)
+    assert "has no pods yet; its owner TFJob theirs makes them" in told.stderr, told.stdout
+    assert kube.kubectl("get", f"{which}/theirs", "-o", "jsonpath={.status.phase}").stdout == ""
+    apply(kube, *[naming(pod(name), "ours", GroupKind.VOLCANO) for name in NAMES])
+    runs(kube, *NAMES)
 
 
 def test_a_group_of_volcano_waits_for_the_pods_of_each_task(kube: KubeServer) -> None:

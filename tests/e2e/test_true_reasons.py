@@ -555,8 +555,8 @@ def the_node_takes_no_more_pods(stage: Stage) -> None:
     stage.apply(wants("job", 0, "pods-full"))
 
 
-@also(r"without ephemeral-storage, which no node has", *pool("no-disk"))
-def no_node_tells_of_local_storage(stage: Stage) -> None:
+@also(r"insufficient ephemeral-storage", *pool("no-disk", ephemeral_storage=""))
+def the_node_tells_of_no_local_storage(stage: Stage) -> None:
     asked = template(spec=on("no-disk"))
     asked["spec"]["containers"][0]["resources"]["requests"]["ephemeral-storage"] = "10Gi"
     stage.apply(tyjob(workers=asked))

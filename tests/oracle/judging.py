@@ -72,7 +72,9 @@ def refused_by_us(objects: Sequence[Object]) -> dict[str, str]:
     uid = ""
     for one in objects:
         if one["kind"] == "Pod":
-            seen = translate.pod_seen(one, world.terms[k.Watched.POD], "arranger", with_volumes=True, with_devices=True)
+            seen = translate.pod_seen(
+                one, world.terms[k.Watched.POD], ("arranger",), with_volumes=True, with_devices=True
+            )
             world.say(seen)
             uid = seen.uid
         else:

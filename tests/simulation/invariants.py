@@ -814,7 +814,7 @@ class Checks:
         for uid in sorted(pods.keys() | state.pods.keys()):
             seen = None
             if uid in pods:
-                seen = attributed(state, pod_seen(pods[uid], 0, SCHEDULER, with_volumes=state.with_volumes))
+                seen = attributed(state, pod_seen(pods[uid], 0, (SCHEDULER,), with_volumes=state.with_volumes))
             held = state.pods.get(uid)
             if (
                 seen is None

@@ -129,7 +129,7 @@ class Scene(Looking):
         return next((of for of in conditions if of["type"] == "PodScheduled"), {})
 
     def observe(self) -> None:
-        self.world.say(pod_seen(self.pod, self.world.terms[k.Watched.POD], "arranger"))
+        self.world.say(pod_seen(self.pod, self.world.terms[k.Watched.POD], ("arranger",)))
 
     def events(self) -> dict[str, Object]:
         """Reason → Event."""
@@ -338,7 +338,7 @@ class Group(Looking):
 
     def observe(self) -> None:
         for pod in self.pods.values():
-            self.world.say(pod_seen(pod, self.world.terms[k.Watched.POD], "arranger"))
+            self.world.say(pod_seen(pod, self.world.terms[k.Watched.POD], ("arranger",)))
 
     def events(self) -> list[Object]:
         return [of.object for of in self.store.page(EVENTS, Selection(), limit=20, continuation="").items]

@@ -105,7 +105,7 @@ class Scene:
         for one in self.items(CLAIMS):
             say(claim_seen(one, terms[k.Watched.CLAIM]))
         for pod in self.items(PODS):
-            say(pod_seen(pod, terms[k.Watched.POD], "arranger", with_volumes=True))
+            say(pod_seen(pod, terms[k.Watched.POD], ("arranger",), with_volumes=True))
         for job in self.items(TYJOBS):
             say(job_seen(job, terms[k.Watched.JOB], with_status=True))
 

@@ -878,7 +878,7 @@ def test_all_that_is_left_out_is_listed_with_why(
         ("PersistentVolumeClaim", ""): (1, ["data"]),
     }
     pods = {of["names"][0]: of["why"] for of in plan["notSimulated"] if of["kind"] == "Pod"}
-    assert pods["default/other"] == "waits for scheduler volcano, and the setting scheduler_name is arranger"
+    assert pods["default/other"] == "waits for scheduler volcano, and the setting scheduler_names is arranger"
     assert pods.keys() == {"default/other", "default/refused"}
     assert pods["default/refused"].startswith("an API server with these objects would refuse it: ")
     assert pods["default/refused"].endswith("no PriorityClass with name none was found")
@@ -900,8 +900,8 @@ def test_a_job_and_a_queue_of_another_scheduler_point_to_convert(
     assert "arranger convert makes a Queue of a ClusterQueue of kueue.x-k8s.io" in told
 
 
-def test_with_another_scheduler_name_other_pods_are_placed(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ARRANGER_SCHEDULER_NAME", "volcano")
+def test_with_other_scheduler_names_other_pods_are_placed(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARRANGER_SCHEDULER_NAMES", "volcano")
     plan = simulate(node("n1"), pod("solo"), pod("other", schedulerName="volcano"))
     assert placed(plan) == {"pod:other": ["other"]}
     assert [of["names"] for of in plan["notSimulated"]] == [["default/solo"]]

@@ -146,11 +146,11 @@ def test_a_pod_names_claims_and_those_that_were_made_for_it() -> None:
         "spec": {"schedulerName": "arranger", "containers": [{"name": "c"}], "resourceClaims": entries},
         "status": {"resourceClaimStatuses": made},
     }
-    seen = pod_seen(pod, 1, "arranger", with_devices=True)
+    seen = pod_seen(pod, 1, ("arranger",), with_devices=True)
     assert seen.asks is not None and seen.asks.shape.claims is not None
     assert seen.asks.shape.claims.devices == (("shared", "one"), ("own", "web-own-x"), ("late", ""))
     assert not seen.asks.held_back
-    seen = pod_seen(pod, 1, "arranger")
+    seen = pod_seen(pod, 1, ("arranger",))
     assert seen.asks is not None and seen.asks.shape.claims is None and seen.asks.held_back
 
 

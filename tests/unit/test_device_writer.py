@@ -108,7 +108,7 @@ class Scene:
             term = self.world.terms[k.Watched.RESOURCE_CLAIM]
             self.world.say(k.ObjectGone(k.Watched.RESOURCE_CLAIM, term, of.namespace, of.name, of.uid))
         for pod in self.items(PODS):
-            self.world.say(pod_seen(pod, self.world.terms[k.Watched.POD], "arranger", with_devices=True))
+            self.world.say(pod_seen(pod, self.world.terms[k.Watched.POD], ("arranger",), with_devices=True))
         if found := matches(self.world.state):
             self.world.say(*found)
 

@@ -14,6 +14,7 @@ from arranger.cli.inputs.reading import NotFound
 from arranger.events import kinds as k
 from arranger.events.file_log import FileLog
 from arranger.events.log import Entry, Position, entries
+from arranger.model.pod import GroupKind, PodGroupFacts
 from arranger.replay.explain.job_history import AskedJob
 from arranger.replay.reading.history import Point
 from tests.commands import Run, to_file
@@ -154,3 +155,19 @@ def test_a_node_that_was_closed_before_the_newest_snapshot_without_the_job_is_fo
     world.settle()
     log = to_file(world.entries, tmp_path / "run.log", snapshot_after=number)
     assert f"  {world.entries[number - 1].last}  n1 was cordoned" in Run(capsys, "explain", "big", *log).out
+
+
+def test_a_pod_group_without_pods_says_who_makes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An operator may wait for its phase before it makes a pod: it isn't a name that nobody knows."""
+    world, kind = World(), GroupKind.VOLCANO
+    term = world.watch_groups(kind)
+    of_owner = {"owner": "mnist", "owner_kind": "TFJob.v1.kubeflow.org"}
+    world.say(k.PodGroupSeen(term, "default", "train", "u", "1", kind, PodGroupFacts(2), **of_owner))
+    world.say(k.PodGroupSeen(term, "default", "alone", "v", "2", kind, PodGroupFacts(2), phase="Inqueue"))
+    log = to_file(world.entries, tmp_path / "run.log")
+    told = {name: Run(capsys, "explain", name, *log).err for name in ("podgroup/train", "podgroup/alone", "train")}
+    words = "PodGroup default/train of scheduling.volcano.sh has no pods yet; its owner TFJob mnist makes them"
+    assert words in told["podgroup/train"]
+    assert "phase is empty, and operators wait for Inqueue" in told["podgroup/train"]
+    assert "has no pods yet; no pod names it" in told["podgroup/alone"] and "Inqueue" not in told["podgroup/alone"]
+    assert "has no job" in told["train"], "a TYJob of that name is another question"

@@ -24,6 +24,7 @@ from arranger.workers.applying.effects.carrying_out import Effects
 from arranger.workers.applying.statuses.group_writer import GroupWriter
 from tests.parts import parts
 from tests.pod_groups import (
+    TF_JOBS,
     definition,
     job_definition,
     naming,
@@ -31,6 +32,8 @@ from tests.pod_groups import (
     native_group,
     owned,
     pod_group,
+    training_definition,
+    training_job,
     volcano_job,
 )
 from tests.stores import store_of_jobs
@@ -51,7 +54,7 @@ class Counting(DirectCluster):
         self.before: Callable[[], object] | None = None
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
-        self.jobs_read += resource == VOLCANO_JOBS
+        self.jobs_read += resource in (VOLCANO_JOBS, TF_JOBS)
         return await super().get(resource, namespace, name)
 
     async def patch(
@@ -70,13 +73,24 @@ class Scene:
     """A store with the PodGroup `train` of a kind, a log that has seen it and a node of four CPUs, and a writer that
     looks at it often."""
 
-    def __init__(self, kind: GroupKind, *, least: int = 2, job: str = "", native: Resource = NATIVE_GROUPS[0]) -> None:
+    def __init__(
+        self,
+        kind: GroupKind,
+        *,
+        least: int = 2,
+        job: str = "",
+        native: Resource = NATIVE_GROUPS[0],
+        owner: Object | None = None,
+        schedulers: str = "arranger",
+    ) -> None:
         self.kind = kind
         self.store = store_of_jobs()
         if kind == GroupKind.VOLCANO:
             self.resource = VOLCANO_GROUPS
-            self._serve(definition(kind), job_definition())
+            self._serve(definition(kind), job_definition(), training_definition(TF_JOBS))
             made = pod_group("train", kind, least)
+            if owner is not None:
+                made = owned(made, self.store.create(TF_JOBS, "default", owner).stored.object)
             if job:
                 made = owned(made, self.store.create(VOLCANO_JOBS, "default", volcano_job("train", job)).stored.object)
         else:
@@ -89,7 +103,9 @@ class Scene:
         self.world.node("n1", cpu=4)
         self.share = Share()
         self.following: Any = Following(self.world.state)
-        self.parts = parts(cluster=self.cluster, follower=self.following, settings={"api_in_flight": 8})
+        self.parts = parts(
+            cluster=self.cluster, follower=self.following, settings={"api_in_flight": 8, "scheduler_names": schedulers}
+        )
         self.writer = GroupWriter(Effects(self.parts), self.share.owns)
         self.observe()
 
@@ -138,7 +154,7 @@ class Scene:
         term = self.world.watch_groups(self.kind)
         self.world.say(pod_group_seen(self.kind, self.group, term))
         for stored in self.store.collection(PODS).objects.values():
-            self.world.say(pod_seen(msgspec.json.decode(stored.raw), self.world.terms[k.Watched.POD], "arranger"))
+            self.world.say(pod_seen(msgspec.json.decode(stored.raw), self.world.terms[k.Watched.POD], ("arranger",)))
 
     @property
     def group(self) -> Object:
@@ -206,6 +222,43 @@ async def test_a_volcano_job_that_names_arranger_is_let_in_and_those_of_other_sc
         await others.rest()
         assert (ours.cluster.jobs_read, len(ours.cluster.patches)) == (1, 1)
         assert (others.cluster.jobs_read, others.cluster.patches) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("named", "schedulers", "let_in"),
+    [
+        ("arranger", "arranger", True),
+        ("volcano", "arranger", False),
+        ("", "arranger", False),  # training-operator then writes volcano into the pods
+        ("volcano", "arranger,volcano", True),
+        ("", "arranger,volcano", True),
+        ("other", "arranger,volcano", False),
+    ],
+)
+async def test_a_group_of_volcano_is_let_in_if_arranger_places_the_pods_that_its_owner_will_make(
+    named: str, schedulers: str, let_in: bool
+) -> None:
+    """training-operator makes no pod of a TFJob before its PodGroup's phase isn't Pending any more."""
+    scene = Scene(GroupKind.VOLCANO, owner=training_job("train", named), schedulers=schedulers)
+    async with scene.running():
+        await until(lambda: scene.cluster.jobs_read == 1)
+        await scene.rest()
+    assert (scene.phase, scene.cluster.jobs_read) == ("Inqueue" if let_in else None, 1)
+
+
+@pytest.mark.parametrize("owner", [None, {"apiVersion": "example.com/v1", "kind": "Sweep"}])
+async def test_a_group_whose_owner_says_nothing_is_let_in_if_arranger_is_volcanos_scheduler(
+    owner: Object | None,
+) -> None:
+    ours, others = (Scene(GroupKind.VOLCANO, schedulers=names) for names in ("arranger,volcano", "arranger"))
+    for scene in (ours, others):
+        refs = {"ownerReferences": [{**owner, "name": "a", "uid": "u"}]} if owner is not None else {}
+        scene.store.patch(scene.resource, "default", "train", {"metadata": refs})
+        scene.observe()
+    async with ours.running(), others.running():
+        await until(lambda: ours.phase == "Inqueue")
+        await others.rest()
+        assert others.cluster.patches == []
 
 
 async def test_a_group_of_volcano_that_nobody_owns_and_no_pod_names_is_left_alone() -> None:
@@ -377,9 +430,9 @@ async def test_what_belongs_to_others_or_may_not_be_written_is_left_alone() -> N
         await until(lambda: scene.phase == "Inqueue")
 
 
-async def test_nothing_is_written_without_a_scheduler_name() -> None:
+async def test_nothing_is_written_without_a_name_of_a_scheduler() -> None:
     scene = Scene(GroupKind.VOLCANO, job="arranger")
-    quiet = parts(cluster=scene.cluster, follower=scene.following, settings={"scheduler_name": ""})
+    quiet = parts(cluster=scene.cluster, follower=scene.following, settings={"scheduler_names": ""})
     scene.writer = GroupWriter(Effects(quiet), scene.share.owns)
     async with scene.running():
         await scene.rest()

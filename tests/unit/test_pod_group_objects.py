@@ -467,7 +467,7 @@ def test_a_log_with_pod_groups_verifies_and_its_export_decides_as_before() -> No
     ],
 )
 def test_a_pod_names_its_group(metadata: dict[str, Any], spec: dict[str, Any], asked: GroupAsked | None) -> None:
-    seen = pod_seen(pod(metadata=metadata, **spec), 1, "arranger")
+    seen = pod_seen(pod(metadata=metadata, **spec), 1, ("arranger",))
     assert seen.asks is not None and seen.asks.group == asked
     if asked is not None:
         assert describe(seen, State()).endswith(f"in the PodGroup a of {asked.kind}")
@@ -520,6 +520,23 @@ def group(spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
 )
 def test_a_group_says_what_it_needs(kind: GroupKind, made: dict[str, Any], facts: PodGroupFacts) -> None:
     assert pod_group_seen(kind, made, 7) == k.PodGroupSeen(7, "ns", "a", "u", "3", kind, facts)
+
+
+@pytest.mark.parametrize("kind", list(GroupKind)[1:])
+def test_a_group_says_who_makes_its_pods(kind: GroupKind) -> None:
+    def of(name: str, version: str, made: str, **more: bool) -> dict[str, Any]:
+        return {"apiVersion": version, "kind": made, "name": name, **more}
+
+    def owner(*references: dict[str, Any]) -> tuple[str, str]:
+        seen = pod_group_seen(kind, group(GANG, ownerReferences=list(references)), 7)
+        return seen.owner, seen.owner_kind
+
+    assert owner(of("x", "v1", "Node"), of("a", "kubeflow.org/v1", "TFJob", controller=True)) == (
+        "a",
+        "TFJob.v1.kubeflow.org",
+    )
+    assert owner(of("x", "v1", "ConfigMap")) == ("x", "ConfigMap.v1")
+    assert owner() == ("", "")
 
 
 def test_the_events_of_a_group_are_told_in_words() -> None:

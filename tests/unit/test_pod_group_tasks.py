@@ -118,9 +118,9 @@ def test_tasks_that_need_more_pods_than_the_group_are_ignored_as_by_volcano() ->
 @pytest.mark.parametrize(("annotation", "task"), [("volcano.sh/task-spec", "ps"), ("other", "")])
 def test_a_pod_names_its_task(annotation: str, task: str) -> None:
     named = {"scheduling.k8s.io/group-name": "a", annotation: "ps"}
-    asks = pod_seen(pod(metadata={"annotations": named}), 1, "arranger").asks
+    asks = pod_seen(pod(metadata={"annotations": named}), 1, ("arranger",)).asks
     assert asks is not None and asks.task == task
-    alone = pod_seen(pod(metadata={"annotations": {annotation: "ps"}}), 1, "arranger").asks
+    alone = pod_seen(pod(metadata={"annotations": {annotation: "ps"}}), 1, ("arranger",)).asks
     assert alone is not None and alone.task == ""
 
 

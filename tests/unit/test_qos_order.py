@@ -125,9 +125,9 @@ def test_a_template_has_the_class_that_kubernetes_gives_its_pods(spec: dict[str,
 
 def test_a_pod_has_the_class_in_its_status_and_a_job_the_lowest_of_its_templates() -> None:
     made = pod()
-    assert pod_seen(made, 1, "arranger").asks.qos is None  # type: ignore[union-attr]
+    assert pod_seen(made, 1, ("arranger",)).asks.qos is None  # type: ignore[union-attr]
     made["status"] = {"qosClass": "Burstable"}
-    assert pod_seen(made, 1, "arranger").asks.qos == BURSTABLE  # type: ignore[union-attr]
+    assert pod_seen(made, 1, ("arranger",)).asks.qos == BURSTABLE  # type: ignore[union-attr]
     assert lowest_qos([GUARANTEED, None]) is None and lowest_qos([GUARANTEED, BURSTABLE]) == BURSTABLE
     job = tyjob()
     job["spec"]["leader"]["template"]["spec"]["containers"][0]["resources"] = {"limits": SMALL}

@@ -59,7 +59,7 @@ def test_what_a_class_adds_is_observed() -> None:
 def test_only_templates_have_a_class_because_a_pod_that_is_there_has_what_it_adds() -> None:
     spec = {"containers": [{"name": "c"}], "runtimeClassName": "kata", "schedulerName": "arranger"}
     assert pod_shape(spec).runtime_class == "kata"
-    asks = pod_seen({"metadata": {"name": "web", "uid": "u"}, "spec": spec}, 1, "arranger").asks
+    asks = pod_seen({"metadata": {"name": "web", "uid": "u"}, "spec": spec}, 1, ("arranger",)).asks
     assert asks is not None and asks.shape.runtime_class == ""
 
 

@@ -259,6 +259,24 @@ async def test_registered_nodes_are_ready_with_what_they_hold() -> None:
         assert conditions["Ready"] == "True"
 
 
+async def test_nodes_hold_what_real_ones_do_and_local_storage_runs_out_as_there() -> None:
+    """A pod that asks for ephemeral storage, as the init container of an MPIJob does, finds a node."""
+    async with running(NodeTemplate("n1", ephemeral_storage="10Gi"), NodeTemplate("n2")) as (cluster, _):
+        shown = (await cluster.get(NODES, None, "n2"))["status"]
+        assert {"cpu", "memory", "pods", "ephemeral-storage", "hugepages-1Gi", "hugepages-2Mi"} == {
+            *shown["allocatable"]
+        }
+        assert shown["nodeInfo"]["containerRuntimeVersion"]
+        for name in ("a", "b"):
+            asked = {"containers": [{"name": "c", "image": "i"}], "nodeName": "n1", "restartPolicy": "Never"}
+            asked["initContainers"] = [
+                {"name": "i", "image": "i", "resources": {"requests": {"ephemeral-storage": "6Gi"}}}
+            ]
+            await cluster.create(PODS, "default", {"metadata": {"name": name}, "spec": asked})
+            await until(cluster, name, phase("Running" if name == "a" else "Failed"))
+        assert (await cluster.get(PODS, "default", "b"))["status"]["reason"] == "OutOfephemeral-storage"
+
+
 def test_a_pods_requests_are_its_containers_or_its_largest_init_container() -> None:
     def container(cpu: str, **more: str) -> Object:
         return {"resources": {"requests": {"cpu": cpu}}, **more}

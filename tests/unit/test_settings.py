@@ -215,6 +215,17 @@ def test_variables_that_kubernetes_sets_for_services_are_not_settings() -> None:
     assert load_settings({}, environ) == Settings()
 
 
+def test_several_schedulers_may_be_arrangers_but_kube_schedulers_is_not() -> None:
+    """Each cluster has a scheduler of that name: both would place the same pods."""
+    several = load_settings({"scheduler_names": "arranger, volcano"}, {})
+    assert several.schedulers == ("arranger", "volcano")
+    assert load_settings({"scheduler_names": ""}, {}).schedulers == ()
+    for text in ("arranger,default-scheduler", "arranger,arranger"):
+        with pytest.raises(UsageError) as refused:
+            load_settings({"scheduler_names": text}, {})
+        assert "without default-scheduler, which is kube-scheduler's" in refused.value.hint
+
+
 def test_a_password_is_never_shown() -> None:
     url = "rediss://me:s3cret@redis.example:6380/1"
     assert shown("redis_url", url) == "rediss://me:***@redis.example:6380/1"

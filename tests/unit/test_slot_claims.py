@@ -150,7 +150,7 @@ class Scene:
         for uid in [uid for uid in self.world.state.pods if uid not in there]:
             self.world.pod_gone(uid)
         for pod in self.items(PODS):
-            say(pod_seen(pod, terms[k.Watched.POD], "arranger", with_devices=True))
+            say(pod_seen(pod, terms[k.Watched.POD], ("arranger",), with_devices=True))
         for job in self.items(TYJOBS):
             say(job_seen(job, terms[k.Watched.JOB], with_status=True))
         if found := matches(self.world.state):

@@ -42,7 +42,7 @@ def test_a_pod_that_names_arranger_says_all_that_its_node_depends_on() -> None:
         cpu=2, selector={"pool": "b"}, labels={"app": "db", "arranger.dev/user": "ann"},
         tolerations=[Toleration("a", "Exists", "", "NoSchedule")],
     )  # fmt: skip
-    seen = pod_seen(made, 1, "arranger")
+    seen = pod_seen(made, 1, ("arranger",))
     assert seen.asks == PodToPlace(of, 7, ("example.com/later",), CREATED_MS, "fast", "ann", 5, False, claims=("gpu",))
     assert (
         describe(seen, State())
@@ -59,14 +59,14 @@ def test_other_pods_ask_for_nothing() -> None:
         "arranger.dev/attempt": "0",
     }
     ours = pod(metadata={"name": "j-learner-0", "ownerReferences": [owner], "labels": labels})
-    assert pod_seen(ours, 1, "arranger").owner is not None and pod_seen(ours, 1, "arranger").asks is None
-    assert pod_seen(pod(schedulerName="default-scheduler"), 1, "arranger").asks is None
-    assert pod_seen(pod(schedulerName=""), 1, "").asks is None
+    assert pod_seen(ours, 1, ("arranger",)).owner is not None and pod_seen(ours, 1, ("arranger",)).asks is None
+    assert pod_seen(pod(schedulerName="default-scheduler"), 1, ("arranger",)).asks is None
+    assert pod_seen(pod(schedulerName=""), 1, ()).asks is None
     assert pod_seen(pod(), 1).asks is None
 
 
 def test_another_name_may_be_arrangers() -> None:
-    assert pod_seen(pod(schedulerName="batch"), 1, "batch").asks is not None
+    assert pod_seen(pod(schedulerName="batch"), 1, ("batch",)).asks is not None
 
 
 @pytest.mark.parametrize(
@@ -78,17 +78,17 @@ def test_another_name_may_be_arrangers() -> None:
 )
 def test_two_labels_make_a_group_and_a_wrong_minimum_makes_none(least: str, group: GroupAsked | None) -> None:
     labels = {_GROUP: "train", _MINIMUM: least}
-    asks = pod_seen(pod(metadata={"labels": labels}), 1, "arranger").asks
+    asks = pod_seen(pod(metadata={"labels": labels}), 1, ("arranger",)).asks
     assert asks is not None and asks.group == group
 
 
 def test_a_minimum_without_a_name_makes_no_group() -> None:
-    asks = pod_seen(pod(metadata={"labels": {_MINIMUM: "3"}}), 1, "arranger").asks
+    asks = pod_seen(pod(metadata={"labels": {_MINIMUM: "3"}}), 1, ("arranger",)).asks
     assert asks is not None and asks.group is None
 
 
 def test_an_observation_says_which_group_the_pod_is_in() -> None:
-    seen = pod_seen(pod(metadata={"labels": {_GROUP: "train", _MINIMUM: "3"}}), 1, "arranger")
+    seen = pod_seen(pod(metadata={"labels": {_GROUP: "train", _MINIMUM: "3"}}), 1, ("arranger",))
     assert describe(seen, State()).endswith("2 cpu; in the group train of at least 3 pods")
 
 
@@ -104,6 +104,6 @@ def test_a_pod_whose_resize_is_refused_asks_for_what_it_holds() -> None:
             "conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}],
         },
     }  # fmt: skip
-    seen = pod_seen(pod, 1, "arranger")
+    seen = pod_seen(pod, 1, ("arranger",))
     assert seen.asks is not None
     assert seen.requests == seen.asks.shape.requests == (("cpu", 1000),)

@@ -53,7 +53,7 @@ def test_a_pods_ephemeral_volumes_have_claims_of_its_name() -> None:
         "spec": {**SPEC, "schedulerName": "arranger"},
     }
     assert pod_seen(pod, 1).traits == NO_TRAITS, "claims are recorded only while volumes are watched"
-    seen = pod_seen(pod, 1, "arranger", with_volumes=True)
+    seen = pod_seen(pod, 1, ("arranger",), with_volumes=True)
     assert seen.traits.claims == names
     assert seen.asks is not None and seen.asks.shape.claims == PodClaims(names)
 

@@ -83,8 +83,8 @@ def command(ctx: click.Context, /, *, files: tuple[str, ...], output: str, **opt
     FILEs hold Nodes, Pods, PodGroups, ResourceQuotas, LimitRanges, PriorityClasses, RuntimeClasses, Queues, Namespaces
     and TYJobs as kubectl prints them: YAML or JSON, with Lists and any number of documents. A FILE can be a folder of
     such files, or - for standard input. Pods without a node that name Arranger as their scheduler (the setting
-    scheduler_name) are placed like TYJobs, alone or as the groups that their labels or PodGroups make. What has no part
-    in the plan is listed at the end with the reason, and in the JSON output as notSimulated. With the setting volumes,
+    scheduler_names) are placed like TYJobs, alone or as groups that their labels or PodGroups make. What has no part in
+    the plan is listed at the end with the reason, and in the JSON output as notSimulated. With the setting volumes,
     PersistentVolumeClaims, PersistentVolumes, StorageClasses and CSINodes in FILEs decide on nodes, and with the
     setting devices ResourceSlices, DeviceClasses, ResourceClaims and their templates. The command needs no cluster. It
     lists jobs in the order in which the cycle took them, with the node of every placed pod. For every other pod, it

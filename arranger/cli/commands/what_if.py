@@ -149,7 +149,7 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
         options["manifests"],
         *without,
         copies=options["copies"],
-        scheduler=settings.scheduler_name,
+        schedulers=settings.schedulers,
         edit=job_edit(options),
     )
     asked = _Asked(options["at"], otherwise, options["until"], options["lasting"])

@@ -81,7 +81,7 @@ def described(
     objects: Iterable[FoundObject],
     checks: Check,
     *,
-    scheduler: str = "",
+    schedulers: tuple[str, ...] = (),
     priorities: Mapping[str, Object] | None = None,
     with_volumes: bool = False,
     with_devices: bool = False,
@@ -89,8 +89,8 @@ def described(
 ) -> Described:
     """The observations of Nodes, Pods, PodGroups, ResourceQuotas, LimitRanges, PriorityClasses, RuntimeClasses, Queues,
     Namespaces and TYJobs, `with_volumes` of claims and volumes, and `with_devices` of devices and resource claims.
-    Pods that wait for this `scheduler` are to be placed. `priorities` are PriorityClasses beside those in the files, by
-    name.
+    Pods that wait for one of these `schedulers` are to be placed. `priorities` are PriorityClasses beside those in the
+    files, by name.
 
     Raises `UsageError`, which names file and line, for a malformed object. An invalid TYJob or Queue is not an error:
     it is observed as invalid, as by the watcher. The cluster is seen at `now_ms`, unless a TYJob or a pod to place is
@@ -98,20 +98,23 @@ def described(
     """
     aside = _Aside()
     known = _known(objects, aside, with_volumes=with_volumes, with_devices=with_devices)
-    known = list(_with_times(_admitted(known, scheduler, priorities or {}, aside), scheduler))
+    known = list(_with_times(_admitted(known, schedulers, priorities or {}, aside), schedulers))
     jobs = [job.item["metadata"] for job in _of(known, KIND)]
     uids = {(job["namespace"], job["name"]): job["uid"] for job in jobs}
     pods = [_owned(found, uids) for found in _of(known, "Pod")]
     for pod in pods:
-        if (awaited := _awaited(pod)) and not _is_taken(pod, scheduler):
-            aside.put(pod, f"waits for scheduler {awaited}, and the setting scheduler_name is {scheduler or 'empty'}")
+        if (awaited := _awaited(pod)) and not _is_taken(pod, schedulers):
+            aside.put(
+                pod,
+                f"waits for scheduler {awaited}, and the setting scheduler_names is {', '.join(schedulers) or 'empty'}",
+            )
     known = [*(of for of in known if _watch(of) not in (k.Watched.POD, *k.OF_VOLUMES)), *pods, *_volumes(known)]
     ways: dict[k.Watched, Callable[[Object, int], k.Event]] = {of: source.observe for of, source in SOURCES.items()}
-    ways[k.Watched.POD] = partial(pod_seen, scheduler=scheduler, with_volumes=with_volumes, with_devices=with_devices)
+    ways[k.Watched.POD] = partial(pod_seen, schedulers=schedulers, with_volumes=with_volumes, with_devices=with_devices)
     ways[k.Watched.JOB] = partial(job_seen, with_status=True, checks=checks)
     ways[k.Watched.QUOTA] = lambda item, term: quota_seen(_counted(item, pods), term)
     seen = _observations(known, ways)
-    created = [parse_time_ms(of.item["metadata"].get("creationTimestamp")) for of in known if _is_taken(of, scheduler)]
+    created = [parse_time_ms(of.item["metadata"].get("creationTimestamp")) for of in known if _is_taken(of, schedulers)]
     return Described(tuple(seen), max(now_ms, max(created, default=0) + 1000), aside.found())
 
 
@@ -214,16 +217,16 @@ def _awaited(pod: FoundObject) -> str:
         return str(spec.get("schedulerName") or _DEFAULT_SCHEDULER)
 
 
-def _is_taken(found: FoundObject, scheduler: str) -> bool:
-    """Whether the object is in the line of jobs: a TYJob, or a pod that waits for this scheduler."""
-    return found.kind == KIND or (found.kind == "Pod" and scheduler != "" and _awaited(found) == scheduler)
+def _is_taken(found: FoundObject, schedulers: tuple[str, ...]) -> bool:
+    """Whether the object is in the line of jobs: a TYJob, or a pod that waits for one of these schedulers."""
+    return found.kind == KIND or (found.kind == "Pod" and _awaited(found) in schedulers)
 
 
 def _admitted(
-    known: Sequence[FoundObject], scheduler: str, priorities: Mapping[str, Object], aside: _Aside
+    known: Sequence[FoundObject], schedulers: tuple[str, ...], priorities: Mapping[str, Object], aside: _Aside
 ) -> Iterator[FoundObject]:
     """The objects; a pod that was written by hand has what an API server would add for LimitRanges and its classes. One
-    that waits for this scheduler and that an API server would refuse goes aside."""
+    that waits for one of these schedulers and that an API server would refuse goes aside."""
     of_pods = {of.item["metadata"]["name"]: of.item for of in _of(known, "PriorityClass")}
     priorities = {**priorities, **of_pods}
     runtimes = {of.item["metadata"]["name"]: of.item for of in _of(known, "RuntimeClass")}
@@ -239,7 +242,7 @@ def _admitted(
                 raise UsageError(f"{found.where}: {_label(found)}: {wrong}")
             yield msgspec.structs.replace(found, item=item)
         except ApiError as refused:
-            if _is_taken(found, scheduler):
+            if _is_taken(found, schedulers):
                 aside.put(found, f"an API server with these objects would refuse it: {refused.message}")
             else:
                 yield found
@@ -377,15 +380,15 @@ def _with_text_amounts(value: Any) -> Any:
     return f"{value:f}" if isinstance(value, float) else value
 
 
-def _with_times(known: Iterable[FoundObject], scheduler: str) -> Iterator[FoundObject]:
-    """The objects; TYJobs and pods that wait for this scheduler have creation times: those without one count as created
+def _with_times(known: Iterable[FoundObject], schedulers: tuple[str, ...]) -> Iterator[FoundObject]:
+    """The objects; TYJobs and pods that wait for one of them have creation times: those without one count as created
     after the others, in their order. A job that says it has nodes, but not since when, counts as having them since its
     creation."""
     found = list(known)
-    given = [parse_time_ms(of.item["metadata"].get("creationTimestamp")) for of in found if _is_taken(of, scheduler)]
+    given = [parse_time_ms(of.item["metadata"].get("creationTimestamp")) for of in found if _is_taken(of, schedulers)]
     latest_s = max(given, default=0) // 1000
     for of in found:
-        if not _is_taken(of, scheduler):
+        if not _is_taken(of, schedulers):
             yield of
             continue
         created_ms = parse_time_ms(of.item["metadata"].get("creationTimestamp"))

@@ -250,7 +250,7 @@ class Explainer:
         ]
         if not gone:
             name = job_label(asked.namespace, asked.name)
-            raise await unknown_job_at(self._log, point, name, job_index, owner=_owner(asked, state))
+            raise await unknown_job_at(self._log, point, name, job_index, owner=_owner(asked, state), state=state)
         return max(gone, key=itemgetter(1))
 
 

@@ -25,9 +25,9 @@ from arranger.events.file_log import Copyable, FileLog
 from arranger.events.key_source import log_keys
 from arranger.events.log import Entry, Log, Position, StoredSnapshot, entries
 from arranger.events.open_log import open_log
-from arranger.model.names import GROUP_PREFIX
+from arranger.messages.prerequisites import without_pods_texts
 from arranger.model.near_names import did_you_mean, near_names
-from arranger.model.pods_to_place import group_name
+from arranger.model.pods_to_place import group_name, name_of_group
 from arranger.points import is_point, parse_at, parse_duration
 from arranger.projections import snapshot
 from arranger.projections.state import State
@@ -460,9 +460,14 @@ async def job_index_of(log: Log, until: Point) -> JobIndex:
     return job_index
 
 
-async def unknown_job_at(log: Log, point: Point, name: str, job_index: JobIndex, *, owner: str = "") -> NotFound:
-    """The error for a job that isn't in the log up to a point; it says since when the log has it if it came later."""
+async def unknown_job_at(
+    log: Log, point: Point, name: str, job_index: JobIndex, *, owner: str = "", state: State | None = None
+) -> NotFound:
+    """The error for a job that isn't in the log up to a point; it says since when the log has it if it came later, and
+    of a PodGroup of the state at the point that it has no pods."""
     namespace, alone = namespace_and_name(name)
+    if state is not None and (texts := without_pods_texts(state, namespace, alone)) is not None:
+        return NotFound(texts[0], hint=texts[1])
     came = (await job_index_of(log, END)).came if point != END and not owner else {}
     later = [at for (within, known), at in came.items() if known == alone and namespace in (None, within)]
     if not later:
@@ -498,7 +503,7 @@ def unknown_job(name: str, job_index: JobIndex, *, owner: str = "") -> NotFound:
     hint = did_you_mean(job_index.nearest(alone), _NOT_SEEN)
     if alone in job_index.groups:
         namespace, group = job_index.groups[alone]
-        within = f"{namespace}/{_POD_GROUP}/{group.removeprefix(GROUP_PREFIX)}"
+        within = f"{namespace}/{_POD_GROUP}/{name_of_group(group)}"
         hint = f"the pod is placed with its group: arranger explain {within}"
     if owner:
         hint = f"it is a pod of job {owner}: arranger explain {owner} --pod {alone}"

@@ -31,7 +31,7 @@ def simulate_files(names: Sequence[str], settings: Settings, installed: Installe
     cluster = described(
         read_objects(names),
         checks,
-        scheduler=settings.scheduler_name,
+        schedulers=settings.schedulers,
         with_volumes=volumes,
         with_devices=devices,
         now_ms=now_ms,

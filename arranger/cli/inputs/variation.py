@@ -41,8 +41,8 @@ class Otherwise(msgspec.Struct, frozen=True):
     nodes: Sequence[str]
     queues: Sequence[str] = ()
     copies: Sequence[str] = ()
-    #: Pods in the files that name this scheduler are to be placed.
-    scheduler: str = ""
+    #: Pods in the files that name one of these schedulers are to be placed.
+    schedulers: tuple[str, ...] = ()
     edit: JobEdit | None = None
 
     def words(self, state: State) -> str:
@@ -104,7 +104,7 @@ class Otherwise(msgspec.Struct, frozen=True):
             objects.append(found)
         classes = {of.name: {"value": of.value} for of in state.priority_classes.values()}
         checks = tyjob_checks(inventory().names)
-        cluster = described(objects, checks, scheduler=self.scheduler, priorities=classes)
+        cluster = described(objects, checks, schedulers=self.schedulers, priorities=classes)
         say_left_out(cluster.left_out)
         added = [_as_edit(event, state, nodes) for event in cluster.observations]
         edits += [edit for event in added if (edit := edit_text(event, state))]

@@ -58,6 +58,11 @@ _WORDS = {
         "compare arranger_api_request_seconds of all appliers: if all are slow, see the load of the API server and its "
         "flow control; if one is, see its network, its CPU limit and its node, or delete its pod: others take its jobs",
     ),
+    ProblemKind.OTHER_SCHEDULER: (
+        "has seen that another scheduler binds pods that name {subject}, which Arranger places too: both give the same "
+        "room away, and kubelets refuse pods that don't fit",
+        "stop the other scheduler, or take {subject} out of scheduler_names",
+    ),
     ProblemKind.OTHER: (
         "reports a problem that this version of arranger doesn't know",
         "run arranger status in the version that runs there",

@@ -42,7 +42,7 @@ def rules(word: Rule, left_out: Rule) -> dict[type[Any], dict[str, Rule]]:
         return tuple(left_out(names, text) for text in texts)
 
     of_group = {"name": _named("group"), "namespace": _named("namespace"), "uid": _keep, "group_kind": _keep}
-    more = {"resource_version": _keep, "phase": word, "status_digest": _keep, "owner": left_out}
+    more = {"resource_version": _keep, "phase": word, "status_digest": _keep, "owner": left_out, "owner_kind": left_out}
     return {
         k.PodGroupSeen: {**of_group, **more},
         p.GroupAsked: {"name": _named("group"), "kind": _keep},

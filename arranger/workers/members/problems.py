@@ -39,6 +39,8 @@ class ProblemKind(StrEnum):
     DEFINITION = "Definition"
     #: The process's changes to the cluster take long, half of them `took_ms` or longer.
     SLOW = "Slow"
+    #: Another scheduler places pods that name the scheduler `subject`, which is Arranger's too. `cause` is the last.
+    OTHER_SCHEDULER = "OtherScheduler"
     #: A kind that only another version defines.
     OTHER = "Other"
 

@@ -37,13 +37,13 @@ _UNINFORMATIVE = ("term", "resource_version")
 
 class Translation(NamedTuple):
     """What the API server's objects of one kind say, as observations under one term. `checks` are those of a valid
-    TYJob. `clean` as in `job_spec`; `scheduler`, `with_volumes` and `with_devices` as in `pod_seen`."""
+    TYJob. `clean` as in `job_spec`; `schedulers`, `with_volumes` and `with_devices` as in `pod_seen`."""
 
     kind: k.Watched
     term: int
     checks: Check
     clean: CleanPodPolicy = CleanPodPolicy.ALL
-    scheduler: str = ""
+    schedulers: tuple[str, ...] = ()
     with_volumes: bool = False
     with_devices: bool = False
 
@@ -55,7 +55,7 @@ class Translation(NamedTuple):
             return job_seen(item, self.term, with_status=with_status, checks=self.checks, clean=self.clean, last=last)
         if self.kind == k.Watched.POD:
             return pod_seen(
-                item, self.term, self.scheduler, with_volumes=self.with_volumes, with_devices=self.with_devices
+                item, self.term, self.schedulers, with_volumes=self.with_volumes, with_devices=self.with_devices
             )
         seen: Seen = SOURCES[self.kind].observe(item, self.term)
         return seen

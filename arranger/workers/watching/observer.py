@@ -29,6 +29,7 @@ from arranger.workers.log.identity import ConfirmedCluster
 from arranger.workers.log.writer import Writer
 from arranger.workers.parts import Parts
 from arranger.workers.watching.observed import Seen, Translation, ahead_of_log, known, projected
+from arranger.workers.watching.other_schedulers import OtherSchedulers
 
 _log = logging.getLogger(__name__)
 
@@ -141,10 +142,11 @@ class Observer:
             self._term,
             tyjob_checks(parts.installed.names),  # with the names of the installed policies
             CleanPodPolicy(settings.clean_pod_policy),
-            settings.scheduler_name,
+            settings.schedulers,
             settings.volumes,
             settings.devices,
         )
+        self._others = OtherSchedulers(parts)
         self._tell_problem = tell_problem
         self._hearing = _Hearing(partial(self._metrics.heard, kind), tell_problem)
         #: The prefix of every cursor of this cluster.
@@ -174,6 +176,7 @@ class Observer:
             for task in done:
                 await task
         finally:
+            self._others.end()
             await end(tasks)
 
     async def _observe(self) -> None:
@@ -398,6 +401,7 @@ class Observer:
         due_s = _COMPARE_S if self._comparing is not None else self._compare_at_s - self._clock.monotonic_s()
         for_s = min(_WATCH_S, max(1.0, due_s))
         self._hearing.begins()
+        self._others.tell()
         accepted = self._hearing.accepted
         begun = self._cluster.watch(self._resource, self._version, timeout_s=for_s, accepted=accepted)
         async with aclosing(begun) as batches:
@@ -410,6 +414,7 @@ class Observer:
                 version = changes[-1].resource_version or self._version
                 async with self._turn:
                     events = self._translation.news(changes, self._follower.state)
+                    await self._others.look(events, changes, self._follower)
                     if events:
                         await self._append(events, cursor=version)
                     self._version = version  # an interrupted watch continues from here: nothing is observed twice

@@ -11,8 +11,15 @@ from http import HTTPStatus
 
 from arranger.errors import ClusterError
 from arranger.events.kinds import PodGroupSeen
-from arranger.kube.cluster import VOLCANO_JOBS, ApiError, Object, Resource
-from arranger.kube.pod_groups import WRITTEN, desired_digest, status_patch
+from arranger.kube.cluster import ApiError, Object, Resource
+from arranger.kube.pod_groups import (
+    VOLCANO_SCHEDULER,
+    WRITTEN,
+    desired_digest,
+    owner_resource,
+    schedulers_of,
+    status_patch,
+)
 from arranger.lifecycle.pod_group_status import INQUEUE, PENDING, RUNNING, Phases, desired_group_status, pods_by_phase
 from arranger.logs import log_event
 from arranger.model.pod import GroupKind, PodGroupStatus
@@ -32,7 +39,7 @@ class _Progress(StoredStatus):
     """As the status, how often this process has repeated it since then."""
 
     times: int = 0
-    #: It has no pods, and the Volcano Job that it belongs to names another scheduler.
+    #: It has no pods, and those that its owner makes will name another scheduler.
     of_others: bool = False
 
 
@@ -43,7 +50,9 @@ class GroupWriter(StatusRounds[_Progress]):
 
     def __init__(self, effects: Effects, owns: Callable[[str], bool]) -> None:
         super().__init__(effects, owns)
-        self._scheduler = effects.parts.settings.scheduler_name
+        self._schedulers = effects.parts.settings.schedulers
+        #: Whether Arranger places the pods that name Volcano's scheduler.
+        self._is_volcano = VOLCANO_SCHEDULER in self._schedulers
         self._phases: Phases = {}
         self._task: asyncio.Task[None] | None = None
         #: How many PodGroups there were when it was last asked whether some have a status to write.
@@ -54,7 +63,7 @@ class GroupWriter(StatusRounds[_Progress]):
     def begin(self) -> None:
         """Begin to look once there is a PodGroup of these kinds: most clusters have none."""
         groups = self._follower.state.pod_groups
-        if self._scheduler and self._task is None and len(groups) != self._asked:
+        if self._schedulers and self._task is None and len(groups) != self._asked:
             self._asked = len(groups)
             if any([of.group_kind in WRITTEN for of in groups.values()]):
                 self._task = asyncio.create_task(self.run(), name="group-statuses")
@@ -83,14 +92,14 @@ class GroupWriter(StatusRounds[_Progress]):
         return group.namespace if group is not None else ""
 
     def _desired(self, group: PodGroupSeen, progress: _Progress) -> tuple[PodGroupStatus | None, bool]:
-        """The status that a PodGroup should have, None if it isn't Arranger's to write; and whether that depends on the
-        Volcano Job to which it belongs: there are no pods, or none any more, which say whose it is."""
+        """The status that a PodGroup should have, None if it isn't Arranger's to write; and whether that depends on its
+        owner: there are no pods, or none any more, which say whose it is."""
         desired = desired_group_status(self._follower.state, group, self._phases)
         if desired is not None or group.group_kind != GroupKind.VOLCANO or progress.of_others:
             return desired, False
         if progress.digest and group.phase in (INQUEUE, RUNNING):  # this process has seen its pods
             return PodGroupStatus(INQUEUE), False
-        asks = group.owner and group.phase in ("", PENDING, RUNNING)
+        asks = (group.owner or self._is_volcano) and group.phase in ("", PENDING, RUNNING)
         return (PodGroupStatus(INQUEUE), True) if asks else (None, False)
 
     def _turn(self, uid: str) -> tuple[float] | None:
@@ -149,9 +158,13 @@ class GroupWriter(StatusRounds[_Progress]):
         log_event(_log, "a PodGroup's status is tried again", level=logging.WARNING, **told)
 
     async def _ours(self, group: PodGroupSeen) -> bool:
-        """Whether the Volcano Job of a PodGroup without pods names Arranger as its scheduler."""
-        job = await self._effects.cluster.get(VOLCANO_JOBS, group.namespace, group.owner)
-        return bool((job.get("spec") or {}).get("schedulerName") == self._scheduler)
+        """Whether a PodGroup of Volcano without pods gets some that Arranger places. Whoever waits for its phase makes
+        none before, so the templates of its owner say it. Where these aren't known, its pods will name Volcano's."""
+        resource = owner_resource(group.owner_kind)
+        if resource is None:
+            return self._is_volcano
+        owner = await self._effects.cluster.get(resource, group.namespace, group.owner)
+        return not schedulers_of(owner).isdisjoint(self._schedulers)
 
 
 def _news(status: PodGroupStatus) -> tuple[object, ...]:
