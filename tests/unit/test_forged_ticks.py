@@ -239,7 +239,7 @@ async def test_nothing_is_called_that_rqs_registries_name(
     scene.redis.set(f"rq:queue:{queue}:intermediate:first_seen:{cluster}-stuck", 1.0)
     scene.redis.zadd(f"rq:wip:{queue}", {f"{cluster}-told:execution": 0})
     scene.redis.hset(f"rq:job:{cluster}-told", mapping=good(cluster))
-    # rq makes these jobs of a queue of its own, and reads pickles there.
+    # rq would read this job, and put it into the queue that it names.
     scene.redis.sadd(f"rq:job:{cluster}-told:dependents", f"{cluster}-dependent")
     scene.redis.hset(f"rq:job:{cluster}-dependent", mapping=good(cluster, meta=pickled(file)))
     await run_forged(redis_server, cluster, scene, drops=2)

@@ -386,6 +386,28 @@ async def test_a_redis_that_hangs_does_not_hold_up_the_end(own_redis: RealRedis,
             own_redis.daemon.thaw()
 
 
+async def test_a_redis_that_hangs_holds_up_nothing_on_the_event_loop(own_redis: RealRedis, cluster: str) -> None:
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def cycle() -> None:
+        begun.set()
+        await may_end.wait()
+
+    async with ticker_of(own_redis, cluster) as ticker, working(own_redis, cluster, cycle=cycle):
+        await ticker.push("cycle")
+        await begun.wait()
+        own_redis.daemon.freeze()
+        try:
+            may_end.set()  # now rq wants to write down how the job ended
+            loop = asyncio.get_running_loop()
+            for _ in range(20):
+                asked_s = loop.time()
+                await asyncio.sleep(0.05)
+                assert loop.time() - asked_s < 2
+        finally:
+            own_redis.daemon.thaw()
+
+
 async def test_ticks_wait_for_a_redis_that_comes_late(own_redis: RealRedis, cluster: str) -> None:
     ran = asyncio.Event()
 

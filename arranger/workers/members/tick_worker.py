@@ -1,10 +1,10 @@
 """rq's worker for ticks, in a thread of this process, without what would let Redis do more than bring ticks.
 
 It doesn't fork, installs no signal handlers, hears no commands over pub/sub and can't be suspended: anybody may set the
-key for that, and a command can end the process. Jobs with a good signature have no dependents, and what rq cleans up is
-read by `TickJob` too: rq's own classes would read pickles there.
+key for that, and a command can end the process. No job has dependents, and what rq cleans up is read by `TickJob` too.
 """
 
+import logging
 import uuid
 from typing import Any
 
@@ -59,7 +59,7 @@ class _Queue(rq.queue.Queue):
 
 
 class _Begun(rq.registry.StartedJobRegistry):
-    """Jobs that were begun. rq's own takes a queue that reads pickles."""
+    """Jobs that were begun, of a queue of ours: rq's own reads dependents of such a job, and puts them into queues."""
 
     def get_queue(self) -> rq.queue.Queue:
         return _Queue(self.name, connection=self.connection, serializer=self.serializer)
@@ -71,6 +71,13 @@ class _NoAlarm(rq.timeouts.BaseDeathPenalty):
     def setup_death_penalty(self) -> None: ...
 
     def cancel_death_penalty(self) -> None: ...
+
+
+class _Warnings(logging.LoggerAdapter[logging.Logger]):
+    """What rq calls an error, such as a Redis that is away, passes: the next period pushes again."""
+
+    def log(self, level: int, msg: object, *args: object, **named: Any) -> None:
+        super().log(min(level, logging.WARNING), msg, *args, **named)
 
 
 class TickWorker(rq.worker.SimpleWorker):
@@ -95,6 +102,7 @@ class TickWorker(rq.worker.SimpleWorker):
             log_job_description=False,
         )
         made.duty = duty
+        made.log = _Warnings(made.log, {})  # type: ignore[assignment]
         return made
 
     def _leave_out(self, *_arguments: Any, **_options: Any) -> None:

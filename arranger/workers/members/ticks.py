@@ -192,8 +192,12 @@ class TickLoop:
 
         Raises what the handler does, `CancelledError` at a stop, and `TimeoutError`: rq counts that as a failure.
         """
-        result = "stopped"
-        self._running = future = asyncio.run_coroutine_threadsafe(_awaited(self._handlers[tick]), self._loop)
+        result, coroutine = "stopped", _awaited(self._handlers[tick])
+        try:
+            self._running = future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:  # the event loop is closed: the process ends
+            coroutine.close()
+            raise
         try:
             future.result(HANDLER_LIMIT_S)
             result = "ok"
@@ -201,10 +205,9 @@ class TickLoop:
             raise
         except Exception as problem:
             late = future.cancel()  # the next tick tries again
-            result, message = (
-                ("timeout", "a tick's handler took too long") if late else ("failed", "a tick's handler failed")
-            )
-            log_event(_log, message, level=logging.ERROR, exc_info=None if late else problem, tick=tick)
+            result, verb = ("timeout", "took too long") if late else ("failed", "failed")
+            told = None if late else problem
+            log_event(_log, f"a tick's handler {verb}", level=logging.ERROR, exc_info=told, tick=tick)
             raise
         finally:
             self._running = None
