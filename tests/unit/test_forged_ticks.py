@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 import redis
+from rq.serializers import JSONSerializer
 
 from arranger.clock import SystemClock
-from arranger.workers.members.tick_jobs import queue_name
+from arranger.workers.members.tick_jobs import TickJob, queue_name
 from arranger.workers.members.ticks import Ticker, TickLoop
 from tests.members import connected
 from tests.servers import RealRedis
@@ -275,6 +276,15 @@ async def test_a_tick_runs_once_however_often_it_is_put_back(redis_server: RealR
     await until(lambda: scene.dropped["cycle"] == 2)
     await loop.stop(drain_s=0.5)
     assert scene.runs == 1
+
+
+async def test_what_is_packed_behind_a_tick_isnt_unpacked(redis_server: RealRedis, cluster: str) -> None:
+    scene, tick = Scene(redis_server, cluster), zlib.decompress(data(TICK, [cluster, "cycle"]))
+    padded = zlib.compress(tick.ljust(5_000_000) + b"x")
+    job = type("Tick", (TickJob,), {"duty": scene.working(redis_server, asyncio.get_running_loop())._duty})
+    found = job("x", scene.redis, JSONSerializer)
+    found.restore({b"data": padded, b"status": b"queued"})
+    assert found.data == tick.ljust(1_024) and found.args == [cluster, "cycle"]
 
 
 async def test_a_suspension_of_rqs_workers_holds_up_no_tick(own_redis: RealRedis, cluster: str) -> None:

@@ -139,7 +139,8 @@ class TickJob(rq.job.Job):
         if not self.duty.keys.accepts_tick(signed.signature, cluster, tick, self.id, str(signed.made_ms)):
             raise NoTick("signature", function)
         try:
-            super().restore({name: fields[name] for name in _READ & fields.keys()})
+            # The data as it was checked: what is packed behind it isn't unpacked.
+            super().restore({name: fields[name] for name in _READ & fields.keys()} | {b"data": unpacked})
         except ValueError:  # a time or a status
             raise NoTick("fields", function) from None
         _set_limits(self, cluster, tick)
