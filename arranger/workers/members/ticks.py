@@ -204,10 +204,11 @@ class TickLoop:
         except concurrent.futures.CancelledError:
             raise
         except Exception as problem:
-            late = future.cancel()  # the next tick tries again
-            result, verb = ("timeout", "took too long") if late else ("failed", "failed")
-            told = None if late else problem
-            log_event(_log, f"a tick's handler {verb}", level=logging.ERROR, exc_info=told, tick=tick)
+            result = "timeout" if future.cancel() else "failed"  # the next tick tries again
+            if result == "timeout":
+                log_event(_log, "a tick's handler took too long", level=logging.ERROR, tick=tick)
+            else:
+                log_event(_log, "a tick's handler failed", level=logging.ERROR, exc_info=problem, tick=tick)
             raise
         finally:
             self._running = None
