@@ -4,6 +4,7 @@ import asyncio
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -31,6 +32,7 @@ from arranger.web.server import ApiServer
 from arranger.workers.flow.cancelling import end
 from arranger.workers.health.status import read_store
 from arranger.workers.members.membership import Lease, read_lease, read_members
+from arranger.workers.members.tick_jobs import tick_job
 from arranger.workers.members.ticks import Ticker, TickLoop
 from tests.commands import Run
 from tests.contract.test_signed_log import KEYED
@@ -115,22 +117,40 @@ async def test_every_role_does_its_work_with_its_user(server: RealRedis) -> None
         await log.close()
 
 
-async def test_ticks_are_pushed_and_taken_by_deciders(server: RealRedis) -> None:
-    ran = asyncio.Event()
+@pytest.mark.parametrize("queues", [1, 3])
+async def test_ticks_are_pushed_and_taken_by_deciders(server: RealRedis, queues: int) -> None:
+    results = Counter[str]()
 
     async def cycle() -> None:
-        ran.set()
+        if results["ok"]:
+            raise ValueError("on purpose")
 
+    others = {name: cycle for name in ("maintenance", "forecast")[: queues - 1]}
     ticks = TickLoop(
-        url(server, "decider"), cluster=CLUSTER, member_id="m", handlers={"cycle": cycle},
-        loop=asyncio.get_running_loop(), keys=KEYED,
+        url(server, "decider"), cluster=CLUSTER, member_id="m", handlers={"cycle": cycle, **others},
+        loop=asyncio.get_running_loop(), keys=KEYED, told=lambda tick, result: results.update([result]),
     )  # fmt: skip
-    ticks.start()
-    async with client_of(server, "decider") as client:
-        assert await Ticker(client, cluster=CLUSTER, clock=SystemClock(), keys=KEYED).push("cycle")
-        await asyncio.wait_for(ran.wait(), 20)
-        assert await client.exists("rq:workers")
-    await ticks.stop()
+    killed = tick_job(CLUSTER, "cycle", redis.Redis(), keys=KEYED)
+    with redis.Redis.from_url(server.url) as admin:
+        admin.hset(killed.key, mapping=killed.to_dict() | {"status": "started"})
+        admin.zadd(f"rq:wip:{killed.origin}", {f"{killed.id}:execution": 1})
+        admin.sadd(f"rq:workers:{killed.origin}", "rq:worker:killed")
+        ticks.start()
+        async with client_of(server, "decider") as client:
+            ticker = Ticker(client, cluster=CLUSTER, clock=SystemClock(), keys=KEYED)
+            for count in (1, 2):
+                await until(lambda: not admin.llen(f"rq:queue:{killed.origin}"))
+                assert await ticker.push("cycle")
+                await asyncio.wait_for(until(lambda count=count: results.total() == count), 20)
+        await until(lambda: admin.zcard(f"rq:failed:{killed.origin}") == 2)
+        assert admin.zcard(f"rq:finished:{killed.origin}") == 1
+        (worker,) = admin.smembers(f"rq:workers:{killed.origin}")
+        await until(lambda: admin.hget(worker, "state") == b"idle")
+        assert admin.hmget(worker, "successful_job_count", "failed_job_count") == [b"1", b"1"]
+        await ticks.stop()
+        assert not admin.smembers("rq:workers")
+        refused = [line for line in admin.acl_log() if line["reason"] == "command" and "client" not in line["object"]]
+        assert [line for line in refused if line["username"] == "arranger-decider"] == []
     for role in ("watcher", "applier", "reader"):
         async with client_of(server, role) as client:
             assert not await Ticker(client, cluster=CLUSTER, clock=SystemClock(), keys=KEYED).push("cycle")
@@ -237,6 +257,9 @@ MAY = {
     ("SET", "arranger:default:lease:archive", "x"): {"decider"},
     ("RPUSH", "rq:queue:arranger:default:cycle", "x"): {"decider"},
     ("HSET", "rq:job:x", "data", "x"): {"decider"},
+    ("ZADD", "rq:finished:arranger:default:cycle", "1", "x"): {"decider"},
+    ("ZADD", "rq:finished:arranger:other:cycle", "1", "x"): set(),
+    ("XADD", "rq:results:x", "*", "p", "x"): {"decider"},
     ("XRANGE", LOG + "log", "-", "+"): {"watcher", "decider", "applier", "reader", "webhook"},
     ("XRANGE", "arranger:{other}:log", "-", "+"): set(),
     ("XADD", "arranger:{other}:log", "*", "p", "x"): set(),

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 import redis
+from rq.serializers import JSONSerializer
 
 from arranger.clock import SystemClock
-from arranger.workers.members.ticks import Ticker, TickLoop, queue_name
+from arranger.workers.members.tick_jobs import TickJob, queue_name
+from arranger.workers.members.ticks import Ticker, TickLoop
 from tests.members import connected
 from tests.servers import RealRedis
 from tests.unit.test_ticks import until
@@ -74,6 +76,11 @@ def good(cluster: str, **more: Any) -> dict[str, Any]:
     }
 
 
+def pickled(file: Path) -> bytes:
+    """A pickle that creates the file when it is read."""
+    return b"cos\nsystem\n(S'touch " + str(file).encode() + b"'\ntR."
+
+
 FORGED: dict[str, Any] = {
     "os.system": lambda cluster, file: good(cluster, data=data("os.system", [f"touch {file}"])),
     "builtins.eval": lambda cluster, file: good(cluster, data=data("builtins.eval", [f"open({str(file)!r}, 'w')"])),
@@ -107,9 +114,12 @@ FORGED: dict[str, Any] = {
     "a serializer": lambda cluster, _: good(cluster, serializer="pickle"),
     "a group": lambda cluster, _: good(cluster, group_id="x"),
     "a result": lambda cluster, _: good(cluster, result='"x"'),
-    "a pickle": lambda cluster, file: good(
-        cluster, data=zlib.compress(b"cos\nsystem\n(S'touch " + str(file).encode() + b"'\ntR.")
-    ),
+    "a pickle": lambda cluster, file: good(cluster, data=zlib.compress(pickled(file))),
+    "a pickle as meta": lambda cluster, file: good(cluster, meta=pickled(file)),
+    "a pickle as result": lambda cluster, file: good(cluster, result=pickled(file)),
+    "one that has run": lambda cluster, _: good(cluster, status="finished"),
+    "one with a status that there isn't": lambda cluster, _: good(cluster, status="x"),
+    "one with a time that there isn't": lambda cluster, _: good(cluster, created_at="x"),
     "no JSON": lambda cluster, _: good(cluster, data=b"\xff\x00"),
     "deep JSON": lambda cluster, _: good(cluster, data=zlib.compress(b"[" * 4000)),
     "large when unpacked": lambda cluster, _: good(cluster, data=zlib.compress(b" " * 50_000_000)),
@@ -202,7 +212,7 @@ async def test_ids_of_jobs_that_are_nothing_are_dropped(redis_server: RealRedis,
     scene.forge(None, job_id=b"\xff\xfe\x00")
     scene.forge(None, job_id="x" * 100_000)
     scene.forge(None, job_id="gone")  # a tick that nobody fetched has run out in the same way: nothing to tell
-    await run_forged(redis_server, cluster, scene, drops=1)
+    await run_forged(redis_server, cluster, scene, drops=2)
 
 
 async def test_a_tick_without_any_of_rqs_other_fields_is_handled(redis_server: RealRedis, cluster: str) -> None:
@@ -212,7 +222,7 @@ async def test_a_tick_without_any_of_rqs_other_fields_is_handled(redis_server: R
     await run_forged(redis_server, cluster, scene, drops=0)
 
 
-async def test_what_rqs_registries_and_commands_name_is_not_looked_at(
+async def test_nothing_is_called_that_rqs_registries_name(
     redis_server: RealRedis, cluster: str, tmp_path: Path
 ) -> None:
     """rq cleans its registries when a worker begins, and calls what abandoned jobs name for their failure."""
@@ -228,13 +238,53 @@ async def test_what_rqs_registries_and_commands_name_is_not_looked_at(
     scene.redis.hset(f"rq:job:{cluster}-stuck", mapping=good(cluster, failure_callback_name=f"{HERE}.canary"))
     scene.redis.rpush(f"rq:queue:{queue}:intermediate", f"{cluster}-stuck")
     scene.redis.set(f"rq:queue:{queue}:intermediate:first_seen:{cluster}-stuck", 1.0)
-    await run_forged(redis_server, cluster, scene, drops=0)
-    scene.redis.delete(f"rq:clean_registries:{queue}")
-    scene.runs = 0
-    await run_forged(redis_server, cluster, scene, drops=0)
+    scene.redis.zadd(f"rq:wip:{queue}", {f"{cluster}-told:execution": 0})
+    scene.redis.hset(f"rq:job:{cluster}-told", mapping=good(cluster))
+    # rq would read this job, and put it into the queue that it names.
+    scene.redis.sadd(f"rq:job:{cluster}-told:dependents", f"{cluster}-dependent")
+    scene.redis.hset(f"rq:job:{cluster}-dependent", mapping=good(cluster, meta=pickled(file)))
+    await run_forged(redis_server, cluster, scene, drops=2)
+    scene.runs, scene.dropped = 0, Counter()
+    for junk in (b"\xff\xfe", b"a:b:c", b"no job's"):
+        scene.redis.zadd(f"rq:wip:{queue}", {junk: 1})
+    await run_forged(redis_server, cluster, scene, drops=1)
     assert called == []
     assert not file.exists()
     assert "this" not in sys.modules
+
+
+async def test_dependents_of_a_good_tick_are_not_looked_at(
+    redis_server: RealRedis, cluster: str, tmp_path: Path
+) -> None:
+    scene, file = Scene(redis_server, cluster), tmp_path / "canary"
+    scene.redis.sadd(f"rq:job:{cluster}-first:dependents", f"{cluster}-dependent")
+    scene.redis.hset(f"rq:job:{cluster}-dependent", mapping=good(cluster, meta=pickled(file), status="deferred"))
+    scene.forge(good(cluster), job_id=f"{cluster}-first")
+    await run_forged(redis_server, cluster, scene, drops=0)
+    assert not file.exists()
+    assert scene.redis.hget(f"rq:job:{cluster}-dependent", "status") == b"deferred"
+
+
+async def test_a_tick_runs_once_however_often_it_is_put_back(redis_server: RealRedis, cluster: str) -> None:
+    scene, job_id = Scene(redis_server, cluster), f"{cluster}-one"
+    for _ in range(3):
+        scene.forge(good(cluster), job_id=job_id)
+    loop = scene.working(redis_server, asyncio.get_running_loop())
+    loop.start()
+    await until(lambda: scene.dropped["cycle"] == 1)  # which removes it: then there is nothing left to be put back
+    scene.forge(good(cluster), job_id=job_id)
+    await until(lambda: scene.dropped["cycle"] == 2)
+    await loop.stop(drain_s=0.5)
+    assert scene.runs == 1
+
+
+async def test_what_is_packed_behind_a_tick_isnt_unpacked(redis_server: RealRedis, cluster: str) -> None:
+    scene, tick = Scene(redis_server, cluster), zlib.decompress(data(TICK, [cluster, "cycle"]))
+    padded = zlib.compress(tick.ljust(5_000_000) + b"x")
+    job = type("Tick", (TickJob,), {"duty": scene.working(redis_server, asyncio.get_running_loop())._duty})
+    found = job("x", scene.redis, JSONSerializer)
+    found.restore({b"data": padded, b"status": b"queued"})
+    assert found.data == tick.ljust(1_024) and found.args == [cluster, "cycle"]
 
 
 async def test_a_suspension_of_rqs_workers_holds_up_no_tick(own_redis: RealRedis, cluster: str) -> None:

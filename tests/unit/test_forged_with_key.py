@@ -1,12 +1,15 @@
 """With a key, nothing is done for what somebody without it wrote into Redis, and everybody says where it is."""
 
 import asyncio
+import threading
 import time
 from collections import Counter
 
 import pytest
 import redis
 import redis.asyncio
+import rq.job
+from rq.serializers import JSONSerializer
 
 from arranger.clock import SystemClock
 from arranger.errors import EpochLost
@@ -23,8 +26,8 @@ from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.workers.flow.cancelling import end
 from arranger.workers.log.follower import Follower
-from arranger.workers.members.tick_jobs import NoTick, TickFault, check_tick, tick_job
-from arranger.workers.members.ticks import Ticker, TickLoop, handle_tick, queue_name
+from arranger.workers.members.tick_jobs import FUNCTION, Duty, NoTick, TickJob, queue_name, tick_job
+from arranger.workers.members.ticks import Ticker, TickLoop
 from tests.contract.test_signed_log import KEYED, OTHER, appended, forge, written
 from tests.servers import RealRedis
 from tests.unit.test_forged_log import Scene, applying
@@ -141,11 +144,18 @@ async def _until(holds: object) -> None:
         await asyncio.sleep(0.05)
 
 
-def record(keys: LogKeys, *, now_ms: int = 1_000_000) -> tuple[list[bytes], bytes]:
-    """The reply to `TAKE` for a new tick, and the id of its job."""
-    job = tick_job(handle_tick, "c", "cycle", redis.Redis(), keys=keys, now_ms=now_ms)
-    pairs = [part if isinstance(part, bytes) else str(part).encode() for pair in job.to_dict().items() for part in pair]
-    return [b"hash", *pairs], job.id.encode()
+def read_by(keys: LogKeys, job: rq.job.Job, job_id: str = "") -> TickJob:
+    """The tick as a worker with other keys takes it from Redis. Raises `NoTick` if it doesn't."""
+    duty = Duty(
+        cluster="c", ticks={}, functions={FUNCTION: print}, keys=keys, clock=SystemClock(), stopping=threading.Event(),
+        dropped=lambda tick, problem: None,
+    )  # fmt: skip
+    found = type("Tick", (TickJob,), {"duty": duty})(job_id or job.id, redis.Redis(), JSONSerializer)
+    stored = {
+        name.encode(): part if isinstance(part, bytes) else str(part).encode() for name, part in job.to_dict().items()
+    }
+    found.restore(stored | {b"status": b"queued"})
+    return found  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
@@ -153,28 +163,27 @@ def record(keys: LogKeys, *, now_ms: int = 1_000_000) -> tuple[list[bytes], byte
     [
         (KEYED, KEYED, 0, None),
         (KEYED, KEYED, 290_000, None),
-        (KEYED, KEYED, 310_000, TickFault.AGE),
-        (UNKEYED, KEYED, 0, TickFault.SIGNATURE),
-        (OTHER, KEYED, 0, TickFault.SIGNATURE),
+        (KEYED, KEYED, 310_000, "age"),
+        (UNKEYED, KEYED, 0, "signature"),
+        (OTHER, KEYED, 0, "signature"),
         (UNKEYED, LogKeys([NO_KEY, "a" * 32]), 0, None),
         (KEYED, LogKeys([NO_KEY, "a" * 32]), 0, None),
         (OTHER, LogKeys(["a" * 32, "b" * 32]), 0, None),
-        (KEYED, UNKEYED, 0, TickFault.ARGUMENTS),
+        (KEYED, UNKEYED, 0, "arguments"),
     ],
 )
 def test_a_tick_counts_with_a_signature_by_one_of_the_keys(
-    writer: LogKeys, reader: LogKeys, late_ms: int, fault: TickFault | None
+    writer: LogKeys, reader: LogKeys, late_ms: int, fault: str | None
 ) -> None:
-    answer, job_id = record(writer)
-    known = {"cluster": "c", "tick": "cycle", "keys": reader, "now_ms": 1_000_000 + late_ms}
+    job = tick_job("c", "cycle", redis.Redis(), keys=writer, now_ms=1_000_000)
     if fault is None:
-        assert check_tick(answer, job_id=job_id, **known)  # type: ignore[arg-type]
+        read_by(reader, job).check(job.origin, 1_000_000 + late_ms)
         if reader.strict:
             with pytest.raises(NoTick):
-                check_tick(answer, job_id=b"another", **known)  # type: ignore[arg-type]
+                read_by(reader, job, "another")
     else:
         with pytest.raises(NoTick) as refused:
-            check_tick(answer, job_id=job_id, **known)  # type: ignore[arg-type]
+            read_by(reader, job).check(job.origin, 1_000_000 + late_ms)
         assert refused.value.fault == fault
 
 

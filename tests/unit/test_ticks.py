@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import subprocess
 import sys
 import threading
 import zlib
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
@@ -13,7 +15,8 @@ import redis.asyncio
 
 from arranger.clock import SystemClock
 from arranger.events.log_keys import LogKeys
-from arranger.workers.members.ticks import Ticker, TickLoop, queue_name
+from arranger.workers.members.tick_jobs import queue_name, tick_job
+from arranger.workers.members.ticks import Ticker, TickLoop
 from tests.clocks import HOUR_MS, SetClock, compared
 from tests.members import connected
 from tests.servers import RealRedis
@@ -96,14 +99,15 @@ async def test_a_process_with_a_wrong_clock_makes_and_takes_no_ticks(redis_serve
     async def cycle() -> None:
         ran.append(keeper.right)
 
+    keys = LogKeys(["a" * 32])
     ticks = TickLoop(
         redis_server.url, cluster=cluster, member_id="m1", handlers={"cycle": cycle},
-        loop=asyncio.get_running_loop(), dropped=dropped.append, keys=LogKeys(["a" * 32]), clock=keeper,
+        loop=asyncio.get_running_loop(), dropped=dropped.append, keys=keys, clock=keeper,
     )  # fmt: skip
     async with connected(redis_server) as client:
-        wrong = Ticker(client, cluster=cluster, clock=keeper, keys=ticks.keys)
+        wrong = Ticker(client, cluster=cluster, clock=keeper, keys=keys)
         assert not await wrong.push("cycle") and not waiting(redis_server, cluster, "cycle")
-        right = Ticker(client, cluster=cluster, clock=SystemClock(), keys=ticks.keys)
+        right = Ticker(client, cluster=cluster, clock=SystemClock(), keys=keys)
         assert await right.push("cycle")
         ticks.start()
         await until(lambda: client_names(redis_server, "m1"))
@@ -173,7 +177,7 @@ async def test_no_pickle_reaches_redis(own_redis: RealRedis, cluster: str) -> No
     assert any(value.startswith(b'["arranger.workers.members.ticks.handle_tick"') for value in seen)
 
 
-async def test_a_tick_that_is_done_leaves_nothing_that_stays(own_redis: RealRedis, cluster: str) -> None:
+async def test_a_tick_that_is_done_leaves_only_names_that_rq_forgets_later(own_redis: RealRedis, cluster: str) -> None:
     done = 0
 
     async def cycle() -> None:
@@ -194,7 +198,11 @@ async def test_a_tick_that_is_done_leaves_nothing_that_stays(own_redis: RealRedi
             await until(lambda count=count: done == count)
     with redis.Redis.from_url(own_redis.url) as client:
         staying = {key for key in client.scan_iter() if client.ttl(key) == -1}
-    assert staying <= {b"rq:queues"}
+        tidied = {key: client.zcard(key) for key in staying - {b"rq:queues"}}
+    registries = [
+        f"rq:{state}:{queue_name(cluster, tick)}" for state, tick in (("finished", "cycle"), ("failed", "failing"))
+    ]
+    assert tidied == dict.fromkeys((name.encode() for name in registries), 10), "each of them is scored by its end"
 
 
 async def test_a_handler_that_fails_is_logged_and_the_next_tick_runs(
@@ -279,6 +287,55 @@ async def test_a_handler_that_misses_the_first_word_is_told_again_until_it_ends(
             await ended.wait()
 
 
+async def test_rqs_own_tool_shows_workers_and_what_they_did(own_redis: RealRedis, cluster: str) -> None:
+    results = Counter[str]()
+
+    async def cycle() -> None: ...
+
+    async def failing() -> None:
+        raise ValueError("on purpose")
+
+    async with ticker_of(own_redis, cluster) as ticker:
+        ticks = TickLoop(
+            own_redis.url, cluster=cluster, member_id="m1", handlers={"cycle": cycle, "failing": failing},
+            loop=asyncio.get_running_loop(), told=lambda tick, result: results.update([result]),
+        )  # fmt: skip
+        ticks.start()
+        for count in range(1, 6):
+            await ticker.push("cycle" if count % 2 else "failing")
+            await until(lambda count=count: results.total() == count)
+        await until(lambda: "idle" in rq_info(own_redis, "--only-workers"))
+        worker, queues = rq_info(own_redis, "--only-workers"), rq_info(own_redis, "--only-queues").splitlines()
+        await ticks.stop()
+    assert results == {"ok": 3, "failed": 2}
+    assert worker.startswith("worker m1.") and worker.strip().endswith("jobs: 3 finished, 2 failed")
+    assert sorted(queues) == [
+        f"queue {queue_name(cluster, 'cycle')} 0, 0 executing, 3 finished, 0 failed",
+        f"queue {queue_name(cluster, 'failing')} 0, 0 executing, 0 finished, 2 failed",
+    ]
+    assert rq_info(own_redis, "--only-workers") == ""
+
+
+def rq_info(server: RealRedis, *options: str) -> str:
+    """What `rq info` prints."""
+    program = [sys.executable, "-m", "rq.cli", "info", "--url", server.url, "--raw", *options]
+    return subprocess.run(program, check=True, capture_output=True, text=True).stdout
+
+
+async def test_a_tick_of_a_killed_worker_is_counted_as_failed(own_redis: RealRedis, cluster: str) -> None:
+    job = tick_job(cluster, "cycle", redis.Redis())
+    with redis.Redis.from_url(own_redis.url) as client:
+        client.hset(job.key, mapping=job.to_dict() | {"status": "started", "worker_name": "gone"})
+        client.zadd(f"rq:wip:{job.origin}", {f"{job.id}:execution": 1})
+
+        async def cycle() -> None: ...
+
+        async with working(own_redis, cluster, cycle=cycle):
+            await until(lambda: client.zscore(f"rq:failed:{job.origin}", job.id))
+        assert client.hget(job.key, "status") == b"failed" and client.ttl(job.key) > 0
+        assert client.zcard(f"rq:wip:{job.origin}") == 0
+
+
 async def test_ticks_go_on_after_flushall(own_redis: RealRedis, cluster: str) -> None:
     runs = 0
 
@@ -325,6 +382,28 @@ async def test_a_redis_that_hangs_does_not_hold_up_the_end(own_redis: RealRedis,
         try:
             # Far below what the connection's own time-outs would add up to.
             await asyncio.wait_for(loop.stop(drain_s=60), timeout=20)
+        finally:
+            own_redis.daemon.thaw()
+
+
+async def test_a_redis_that_hangs_holds_up_nothing_on_the_event_loop(own_redis: RealRedis, cluster: str) -> None:
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def cycle() -> None:
+        begun.set()
+        await may_end.wait()
+
+    async with ticker_of(own_redis, cluster) as ticker, working(own_redis, cluster, cycle=cycle):
+        await ticker.push("cycle")
+        await begun.wait()
+        own_redis.daemon.freeze()
+        try:
+            may_end.set()  # now rq wants to write down how the job ended
+            loop = asyncio.get_running_loop()
+            for _ in range(20):
+                asked_s = loop.time()
+                await asyncio.sleep(0.05)
+                assert loop.time() - asked_s < 2
         finally:
             own_redis.daemon.thaw()
 

@@ -1,31 +1,23 @@
-"""Ticks through rq: "run a scheduling cycle now", and nothing else.
+"""Ticks through rq: "run a scheduling cycle now", as jobs that rq's own worker runs in this process.
 
-A tick is a hint. It contains the cluster's name and its own, as JSON; rq has no authoritative state, so a lost, late or
-duplicate tick is harmless. Each tick name has a queue of its own, `arranger:<cluster>:<name>`, and at most one
-tick waits in it, however many processes push and however long no worker runs. A tick that a killed worker had
-begun doesn't count as waiting, so it never delays the next.
+A tick is a hint. rq has no authoritative state, so a lost, late or duplicate tick is harmless. Each tick name has a
+queue of its own, `arranger:<cluster>:<name>`, and at most one tick waits in it, however many processes push and however
+long no worker runs. A tick that a killed worker had begun doesn't count as waiting, so it never delays the next.
 
-rq's worker is synchronous. It runs in a side thread and passes each tick to a coroutine on the event loop's thread,
-which has the warm projection; a forking worker would lose that. It accepts ticks only: `tick_jobs` checks the raw
-hash of each job in its queues, and rq never loads, calls or cleans up a job.
+The worker is synchronous. It runs in a side thread and passes each tick to a coroutine on the event loop's thread,
+which has the warm projection. rq's bookkeeping stays in the side thread, so a slow Redis delays ticks and nothing else.
 """
 
 import asyncio
 import concurrent.futures
-import contextlib
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
 
 import redis
 import redis.asyncio
 import rq.queue
-import rq.serializers
-import rq.worker
-import rq.worker_registration
 from redis.exceptions import RedisError
 
 from arranger.clock import Clock, SystemClock
@@ -36,37 +28,23 @@ from arranger.logs import log_event
 from arranger.workers.flow.cancelling import end
 from arranger.workers.members.tick_jobs import (
     FORGOTTEN_AFTER_S,
+    FUNCTION,
     HANDLER_LIMIT_S,
-    MAX_BYTES,
-    MAX_FIELDS,
-    TAKE,
+    Duty,
     NoTick,
-    check_tick,
-    job_key,
-    queue_key,
     queue_name,
     tick_job,
 )
+from arranger.workers.members.tick_worker import TickWorker
 
 _log = logging.getLogger(__name__)
 
 #: The work that a tick triggers.
 Handler = Callable[[], Awaitable[None]]
 
-#: How often the side thread checks for a stop while a handler runs.
-_LOOK_S = 0.05
-_LONGEST_WAIT_S = 5.0
-#: Seconds of one blocking pop, which a stop may have to wait for.
-_POP_S = 1
+_LOOK_S, _LONGEST_WAIT_S = 0.05, 5.0
 #: Time for the worker to finish its blocking pop and to remove its name from Redis.
 _GOODBYE_S = 2.0
-#: Seconds without a reply after which the connection is closed.
-_SILENCE_S = 5
-#: A worker renews its record in Redis this often, in seconds; the record expires a minute after a handler's limit.
-_BEAT_S = 20.0
-_WORKER_TTL_S = HANDLER_LIMIT_S
-#: Names of killed workers are removed from rq's sets this often, in seconds.
-_TIDY_S = 60.0
 #: Dropped jobs are logged at most this often, in seconds.
 _TELL_DROPPED_S = 60.0
 
@@ -104,11 +82,13 @@ class Ticker:
             now_ms = self._clock.now_ms()
         except ClockOff:  # others would take it for an old one
             return False
-        job = tick_job(handle_tick, self._cluster, tick, self._unused, keys=self._keys, now_ms=now_ms)
+        job = tick_job(self._cluster, tick, self._unused, keys=self._keys, now_ms=now_ms)
         pairs = [part for pair in job.to_dict().items() for part in pair]
-        keys = [queue_key(self._cluster, tick), rq.queue.Queue.redis_queues_keys, job.key]
+        queue = rq.queue.Queue(job.origin, connection=self._unused)
         try:
-            pushed = await self._push(keys=keys, args=[job.id, FORGOTTEN_AFTER_S, *pairs])
+            pushed = await self._push(
+                keys=[queue.key, queue.redis_queues_keys, job.key], args=[job.id, FORGOTTEN_AFTER_S, *pairs]
+            )
         except (RedisError, OSError) as problem:
             if self._reachable:
                 log_event(_log, "a tick can't be pushed", level=logging.WARNING, tick=tick, problem=problem)
@@ -124,7 +104,7 @@ class Ticker:
 
 
 class TickLoop:
-    """Processes the queues of some ticks in a side thread and runs their handlers on the event loop `loop`."""
+    """Runs rq's worker on the queues of some ticks in a side thread, and their handlers on the event loop `loop`."""
 
     def __init__(
         self,
@@ -146,23 +126,17 @@ class TickLoop:
         `dropped(tick)` for each job in that tick's queue that is not a tick. Raises `UsageError` for an unusable URL.
         """
         self._connection = sync_client(redis_url)
-        self.cluster = cluster
-        self.keys = keys
-        self._clock = clock or SystemClock()
-        self.member_id = member_id
-        self._handlers = dict(handlers)
-        #: The names of the ticks in the order of their precedence.
-        self.names = list(handlers)
-        self._loop = loop
-        self._told = told
-        self._dropped = dropped
+        self._handlers, self._loop = dict(handlers), loop
+        self._told, self._dropped = told, dropped
         #: Jobs dropped since the last log line about them, and the time of that line.
-        self._untold = 0
-        self._told_dropped_s = -_TELL_DROPPED_S
-        self.stopping = threading.Event()
-        self._drain_until_s = 0.0
-        self._handling = False
-        self._thread = threading.Thread(target=self._work, name="ticks", daemon=True)
+        self._untold, self._told_dropped_s = 0, -_TELL_DROPPED_S
+        self._stopping = threading.Event()
+        self._running: concurrent.futures.Future[None] | None = None
+        self._duty = Duty(
+            cluster=cluster, keys=keys, clock=clock or SystemClock(), stopping=self._stopping, dropped=self._drop,
+            ticks={queue_name(cluster, tick): tick for tick in handlers}, functions={FUNCTION: self._handle},
+        )  # fmt: skip
+        self._thread = threading.Thread(target=self._work, args=[member_id], name="ticks", daemon=True)
 
     def start(self) -> None:
         """Begin to work; Redis need not be reachable yet."""
@@ -171,31 +145,25 @@ class TickLoop:
     async def stop(self, *, drain_s: float = 10.0) -> None:
         """Take no further tick; a running handler gets `drain_s` seconds to end and is then cancelled.
 
-        Without a running handler it takes about a second, whatever Redis does.
+        Without a running handler it takes about a second, whatever Redis does: a hanging one may block the thread
+        longer, but that is a daemon and only unregisters its worker then.
         """
-        self._drain_until_s = time.monotonic() + drain_s
-        self.stopping.set()
-        if self._thread.ident is not None:
-            await asyncio.to_thread(self._await_end)
-
-    def _await_end(self) -> None:
-        """Wait for the side thread, for a limited time after its last handler.
-
-        A hanging Redis may block the thread longer, but it is a daemon and only unregisters its worker then.
-        """
-        handled_s = time.monotonic()
+        self._stopping.set()
+        asked_s = handled_s = time.monotonic()
         while self._thread.is_alive() and time.monotonic() < handled_s + _GOODBYE_S:
-            self._thread.join(_LOOK_S)
-            if self._handling:
+            if running := self._running:
                 handled_s = time.monotonic()
+                if handled_s > asked_s + drain_s:
+                    running.cancel()
+            await asyncio.sleep(_LOOK_S)
 
-    def _work(self) -> None:
-        """The side thread: run an rq worker, and a new one whenever it fails, until stopped."""
+    def _work(self, member_id: str) -> None:
+        """The side thread: run an rq worker, and a new one whenever it ends, until stopped."""
         wait_s = 0.1
-        while not self.stopping.is_set():
+        while not self._stopping.is_set():
             began_s = time.monotonic()
             try:
-                _Worker.listening(self, self._connection).work()
+                TickWorker.of(self._duty, self._connection, member_id).work(logging_level="WARNING")
             except Exception as problem:
                 if wait_s < _LONGEST_WAIT_S:
                     log_event(_log, "ticks can't be fetched, trying again", level=logging.WARNING, problem=problem)
@@ -203,17 +171,10 @@ class TickLoop:
                 self._connection.close()
             if time.monotonic() - began_s > _LONGEST_WAIT_S:
                 wait_s = 0.1
-            self.stopping.wait(wait_s)
+            self._stopping.wait(wait_s)
             wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
 
-    def now_ms(self) -> int | None:
-        """The time by which ticks are checked; None while the clock is wrong."""
-        try:
-            return self._clock.now_ms()
-        except ClockOff:
-            return None
-
-    def drop(self, tick: str, problem: NoTick) -> None:
+    def _drop(self, tick: str, problem: NoTick) -> None:
         """In the side thread: count a job that is not a tick, and log such jobs at most once a minute."""
         self._dropped(tick)
         self._untold += 1
@@ -226,43 +187,32 @@ class TickLoop:
         )  # fmt: skip
         self._untold, self._told_dropped_s = 0, now_s
 
-    def handle(self, tick: str) -> None:
-        """In the side thread: run the handler on the event loop and wait for its end."""
-        coroutine = _awaited(self._handlers[tick])
-        try:
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        except RuntimeError:
-            # The event loop is closed: the process ends.
-            coroutine.close()
-            self._told(tick, "stopped")
-            return
-        self._handling = True
-        try:
-            outcome = self._outcome(tick, future)
-        finally:
-            self._handling = False
-        self._told(tick, outcome)
+    def _handle(self, cluster: str, tick: str, **_signed: object) -> None:
+        """In the side thread, the function that a tick names: run the handler on the event loop and wait for its end.
 
-    def _outcome(self, tick: str, future: concurrent.futures.Future[None]) -> str:
-        until_s = time.monotonic() + HANDLER_LIMIT_S
+        Raises what the handler does, `CancelledError` at a stop, and `TimeoutError`: rq counts that as a failure.
+        """
+        result, coroutine = "stopped", _awaited(self._handlers[tick])
         try:
-            while not concurrent.futures.wait([future], timeout=_LOOK_S).done:
-                if self.stopping.is_set() and time.monotonic() > self._drain_until_s:
-                    future.cancel()
-                    return "stopped"
-                if time.monotonic() > until_s:  # the next tick tries again
-                    future.cancel()
-                    log_event(
-                        _log, "a tick's handler took too long", level=logging.ERROR, tick=tick, limit_s=HANDLER_LIMIT_S
-                    )
-                    return "timeout"
-            future.result()
+            self._running = future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:  # the event loop is closed: the process ends
+            coroutine.close()
+            raise
+        try:
+            future.result(HANDLER_LIMIT_S)
+            result = "ok"
         except concurrent.futures.CancelledError:
-            return "stopped"
+            raise
         except Exception as problem:
-            log_event(_log, "a tick's handler failed", level=logging.ERROR, exc_info=problem, tick=tick)
-            return "failed"
-        return "ok"
+            result = "timeout" if future.cancel() else "failed"  # the next tick tries again
+            if result == "timeout":
+                log_event(_log, "a tick's handler took too long", level=logging.ERROR, tick=tick)
+            else:
+                log_event(_log, "a tick's handler failed", level=logging.ERROR, exc_info=problem, tick=tick)
+            raise
+        finally:
+            self._running = None
+            self._told(tick, result)
 
 
 async def _awaited(handler: Handler) -> None:
@@ -273,92 +223,3 @@ async def _awaited(handler: Handler) -> None:
     finally:
         await end([handling])
     handling.result()
-
-
-def handle_tick(cluster: str, tick: str) -> None:
-    """The function that a tick names in Redis; only workers that aren't ours call it. Once released, its name stays."""
-    log_event(
-        _log, "a tick reached an rq worker that isn't Arranger's", level=logging.WARNING, tick=tick, cluster=cluster
-    )
-
-
-class _Worker(rq.worker.SimpleWorker):
-    """A worker for rq's tools: registered, alive, on its queues. Nothing else of rq's worker is used.
-
-    It takes no commands over pub/sub, can't be suspended by a key, starts no scheduler and cleans no registries: each
-    of these acts on content of Redis, and some of them call functions that it names.
-    """
-
-    ticks: TickLoop
-
-    @classmethod
-    def listening(cls, ticks: TickLoop, connection: redis.Redis) -> "_Worker":
-        """A worker on these queues under a unique name: rq refuses a name that a killed worker left behind."""
-        worker = cls(
-            [queue_name(ticks.cluster, tick) for tick in ticks.names],
-            name=f"{ticks.member_id}.{uuid.uuid4().hex[:8]}",
-            connection=connection,
-            serializer=rq.serializers.JSONSerializer,
-            worker_ttl=_WORKER_TTL_S,
-        )
-        worker.ticks = ticks
-        return worker
-
-    @property
-    def connection_timeout(self) -> int:
-        """Seconds without a reply after which the connection is closed."""
-        return _SILENCE_S
-
-    def work(self, *_arguments: Any, **_options: Any) -> bool:
-        """Take ticks until the loop is stopped. Raises `RedisError` when Redis can't be reached."""
-        take = self.connection.register_script(TAKE)
-        ticks = {queue_key(self.ticks.cluster, tick).encode(): tick for tick in self.ticks.names}
-        self.register_birth()  # type: ignore[no-untyped-call]
-        beaten_s = time.monotonic()
-        tidied_s = beaten_s - _TIDY_S
-        try:
-            while not self.ticks.stopping.is_set():
-                now_s = time.monotonic()
-                if now_s - beaten_s > _BEAT_S:
-                    self.heartbeat()
-                    beaten_s = now_s
-                if now_s - tidied_s > _TIDY_S:
-                    self.clean_registries()
-                    tidied_s = now_s
-                if self.ticks.now_ms() is None:
-                    self.ticks.stopping.wait(_POP_S)
-                    continue
-                popped: Any = self.connection.blpop(list(ticks), _POP_S)
-                if popped:
-                    self._handle(ticks[popped[0]], popped[1], take)
-        finally:
-            with contextlib.suppress(RedisError):
-                self.register_death()  # type: ignore[no-untyped-call]
-        return True
-
-    def _handle(self, tick: str, job_id: bytes, take: Callable[..., Any]) -> None:
-        """Handle a popped job if it is a tick, else drop it."""
-        now_ms = self.ticks.now_ms()
-        try:
-            answer = take(keys=[job_key(job_id)], args=[MAX_FIELDS, MAX_BYTES])
-            if now_ms is None:  # since it was popped; the next period pushes another
-                return
-            cluster, keys = self.ticks.cluster, self.ticks.keys
-            if check_tick(answer, cluster=cluster, tick=tick, job_id=job_id, keys=keys, now_ms=now_ms):
-                self.ticks.handle(tick)
-        except NoTick as problem:
-            self.ticks.drop(tick, problem)
-
-    def clean_registries(self) -> None:
-        """Remove the names of killed workers from rq's sets. It reads no job."""
-        for queue in self.queues:
-            rq.worker_registration.clean_worker_registry(queue)
-
-    def execute_job(self, job: Any, queue: Any) -> None:
-        """Refuse: no job is executed by rq's own code."""
-        raise NotImplementedError("Arranger's worker executes no jobs")
-
-    def perform_job(self, job: Any, queue: Any) -> bool:
-        """Refuse, as `execute_job`."""
-        self.execute_job(job, queue)
-        return False

@@ -1,0 +1,137 @@
+"""rq's worker for ticks, in a thread of this process, without what would let Redis do more than bring ticks.
+
+It doesn't fork, installs no signal handlers, hears no commands over pub/sub and can't be suspended: anybody may set the
+key for that, and a command can end the process. No job has dependents, and what rq cleans up is read by `TickJob` too.
+"""
+
+import logging
+import uuid
+from typing import Any
+
+import redis
+import rq.queue
+import rq.registry
+import rq.timeouts
+import rq.utils
+import rq.worker
+from rq.exceptions import DequeueTimeout, StopRequested
+from rq.job import JOB_ID_PATTERN
+from rq.serializers import JSONSerializer
+from rq.worker_registration import clean_worker_registry
+
+from arranger.workers.members.tick_jobs import Duty, NoTick, TickJob
+
+#: rq waits for a job for 15 s less, and a stop may have to wait for that.
+_WORKER_TTL_S = 16
+#: What killed workers left is removed this often, in seconds.
+_TIDY_S = 60
+_LONGEST_WAIT_S = 5.0
+#: Limit of a job's id, in bytes; ours have 32.
+_MAX_ID_BYTES = 200
+
+
+class _Queue(rq.queue.Queue):
+    duty: Duty
+
+    @classmethod
+    def lpop(cls, queue_keys: Any, timeout: int | None, connection: Any = None) -> Any:
+        """Take the id of a job, if a tick may be taken now."""
+        duty = cls.duty
+        if duty.stopping.is_set():
+            raise StopRequested
+        if duty.now_ms() is None:  # others may take it
+            duty.stopping.wait(1)
+            raise DequeueTimeout(1, queue_keys)
+        key, job_id = super().lpop(queue_keys, timeout, connection)
+        duty.queue = key.decode().removeprefix(cls.redis_queue_namespace_prefix)
+        if len(job_id) > _MAX_ID_BYTES or not JOB_ID_PATTERN.fullmatch(job_id.decode(errors="replace")):
+            duty.drop(NoTick("id"))
+            raise DequeueTimeout(1, queue_keys)
+        return key, job_id
+
+    @classmethod
+    def lmove(cls, connection: Any, queue_key: str, timeout: int | None) -> Any:
+        """As from several queues: a tick that was begun isn't kept for another worker."""
+        return cls.lpop([queue_key], timeout, connection)
+
+    def enqueue_dependents(self, *_arguments: Any, **_options: Any) -> None:
+        """No tick has any."""
+
+
+class _Begun(rq.registry.StartedJobRegistry):
+    """Jobs that were begun, of a queue of ours: rq's own reads dependents of such a job, and puts them into queues."""
+
+    def get_queue(self) -> rq.queue.Queue:
+        return _Queue(self.name, connection=self.connection, serializer=self.serializer)
+
+
+class _NoAlarm(rq.timeouts.BaseDeathPenalty):
+    """No signal ends a job in a thread: its function keeps to the limit by itself."""
+
+    def setup_death_penalty(self) -> None: ...
+
+    def cancel_death_penalty(self) -> None: ...
+
+
+class _Warnings(logging.LoggerAdapter[logging.Logger]):
+    """What rq calls an error, such as a Redis that is away, passes: the next period pushes again."""
+
+    def log(self, level: int, msg: object, *args: object, **named: Any) -> None:
+        super().log(min(level, logging.WARNING), msg, *args, **named)
+
+
+class TickWorker(rq.worker.SimpleWorker):
+    """rq's worker on the queues of a duty."""
+
+    death_penalty_class = _NoAlarm
+    max_connection_wait_time = _LONGEST_WAIT_S
+    duty: Duty
+
+    @classmethod
+    def of(cls, duty: Duty, connection: redis.Redis, member_id: str) -> "TickWorker":
+        """A worker under a unique name: rq refuses a name that a killed worker left behind."""
+        made = cls(
+            list(duty.ticks),
+            name=f"{member_id}.{uuid.uuid4().hex[:8]}",
+            connection=connection,
+            job_class=type("Tick", (TickJob,), {"duty": duty}),
+            queue_class=type("TickQueue", (_Queue,), {"duty": duty}),
+            serializer=JSONSerializer,
+            worker_ttl=_WORKER_TTL_S,
+            maintenance_interval=_TIDY_S,
+            log_job_description=False,
+        )
+        made.duty = duty
+        made.log = _Warnings(made.log, {})  # type: ignore[assignment]
+        return made
+
+    def _leave_out(self, *_arguments: Any, **_options: Any) -> None:
+        """Nothing: see above, and failures are logged where they happen."""
+
+    _install_signal_handlers = subscribe = check_for_suspension = procline = handle_exception = _leave_out
+
+    def execute_job(self, job: Any, queue: rq.queue.Queue) -> None:
+        """Run a tick as rq does, with its bookkeeping, unless it may not run now."""
+        now_ms = self.duty.now_ms()
+        if now_ms is None:  # since it was taken; the next period pushes another
+            return
+        try:
+            job.check(queue.name, now_ms)
+        except NoTick as problem:
+            job.drop(problem)
+        else:
+            super().execute_job(job, queue)
+
+    def run_maintenance_tasks(self) -> None:
+        """Count ticks of killed workers as failed, and forget what is over."""
+        for queue in self.queues:
+            self.duty.queue = queue.name
+            for registry in (rq.registry.FinishedJobRegistry, rq.registry.FailedJobRegistry, _Begun):
+                found = registry(queue=queue, job_class=self.job_class)
+                try:
+                    found.cleanup()
+                except ValueError:  # a name that no job of ours has
+                    self.duty.drop(NoTick("registry"))
+                    self.connection.unlink(found.key)
+            clean_worker_registry(queue)
+        self.last_cleaned_at: Any = rq.utils.now()
