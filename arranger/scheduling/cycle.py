@@ -291,9 +291,10 @@ class _Reasons:
         return tried.shortage is not None and self.replace_age_ms(tried, tried.shortage) == math.inf
 
     def replace_age_ms(self, tried: PlacementTry, shortage: Shortage) -> float:
-        """The age at which the recorded reason is replaced, in milliseconds: a while for another kind of reason, longer
-        for other numbers, infinite for an equal reason. It is negative, so at once, if none is recorded yet; for
-        another state, infeasibility, dry run or hold of a permit; and for another kind while reasons aren't limited."""
+        """The age at which the recorded reason is replaced, in milliseconds: as soon as the number of waiting jobs
+        allows for another kind of reason, a moment later for other numbers, infinite for an equal reason. It is
+        negative, so at once, if none is recorded yet; for another state, infeasibility, dry run or hold of a permit;
+        and for another kind while reasons aren't limited."""
         old = tried.job.waits
         if old is None or old.schedule_state != self._schedule_state(tried, shortage):
             return -math.inf
