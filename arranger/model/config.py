@@ -54,6 +54,8 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     behind one with a reservation may use the reserved room until that one can start.
 
     `starts` determines no plan: explanations say by it when a job that can't start gives up. None in older logs.
+    `beside_limits`: the reason of a job that a limit keeps waiting says as well why nodes have too little for it, if
+    they do. Older logs don't have that.
     """
 
     queue_policy: str = "Priority"
@@ -81,6 +83,7 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     dry_run: bool = False
     guests: bool = False
     starts: StartBounds | None = None
+    beside_limits: bool = False
 
     def search_bound(self, nodes: int) -> int:
         """The bound of one complete search in a cluster of so many nodes, in steps. Small clusters have time: little

@@ -51,6 +51,9 @@ class LimitKind(StrEnum):
 
 #: The limits that leave more once jobs of the queue, or of other queues, give room.
 LEFT_BY_JOBS = (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES)
+#: The limits without which nodes would be sought for a job: it waits for the others because of jobs before it, or of
+#: what nodes have.
+SEEK_WITHOUT = (LimitKind.QUOTA, LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.NON_PREEMPTIBLE)
 #: The limits that an empty namespace or queue has left in full.
 _OF_AMOUNTS = (LimitKind.QUOTA, LimitKind.CAPABILITY, LimitKind.NON_PREEMPTIBLE)
 

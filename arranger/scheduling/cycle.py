@@ -19,7 +19,7 @@ from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling.filters.refusals import next_end_ms
 from arranger.scheduling.placing.kept import KeptRankings
-from arranger.scheduling.placing.placement_try import CycleObserver, Piece, PlacementTry, Shortage
+from arranger.scheduling.placing.placement_try import CycleObserver, Piece, PlacementTry, Shortage, lack_of_nodes
 from arranger.scheduling.queues import waiting as queue
 from arranger.scheduling.queues.policies import Turn
 from arranger.scheduling.queues.registry import BUILT_IN, Policies
@@ -476,18 +476,6 @@ def facts_of(tried: PlacementTry, shortage: Shortage) -> ShortageFacts:
             untried=shortage.untried,
             quota=shortage.quota,
             kept_by=shortage.kept_by,
+            nodes=shortage.nodes,
         )
-    return LackOfNodes(
-        found,
-        asked,
-        reasons,
-        further=tried.quorum_stands,
-        searched=shortage.searched,
-        untried=shortage.untried,
-        group=tried.groups[shortage.group].name,
-        infeasible=shortage.infeasible,
-        topology=shortage.topology,
-        no_guest=shortage.no_guest,
-        kept_by=shortage.kept_by,
-        leaves_late=shortage.leaves_late,
-    )
+    return lack_of_nodes(tried, shortage)
