@@ -359,6 +359,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             min_runtime_ms=self.min_runtime_s * 1000,
             guests=self.backfill == "Guests",
             starts=StartBounds(self.image_grace_s * 1000, self.start_grace_s * 1000, self.ready_grace_s * 1000),
+            beside_limits=True,
         )
 
     @property

@@ -109,16 +109,18 @@ class LackOfNodes(_Lack, frozen=True, tag="nodes"):
 
 
 class BeyondLimit(_Lack, frozen=True, kw_only=True, tag="limit"):
-    """A ResourceQuota or a queue has too little left, so no node was checked."""
+    """A ResourceQuota or a queue has too little left. `nodes`: they have too little as well, so that the job would get
+    nothing at once without the limit; None if they have enough, and in older logs."""
 
     quota: QuotaLack
     #: The jobs (UIDs) for which what is left is kept.
     kept_by: tuple[str, ...] = ()
+    nodes: LackOfNodes | None = None
     infeasible: ClassVar[bool] = False
 
     def amounts(self) -> tuple[object, ...]:
         """What is left of the limit is in the reasons."""
-        return (*msgspec.structs.astuple(self)[:-2], self.kept_by, self.quota.never)
+        return (*msgspec.structs.astuple(self)[:-3], self.kept_by, self.nodes, self.quota.never)
 
 
 class Objected(_Shortage, frozen=True, kw_only=True, tag="plugin"):

@@ -31,6 +31,10 @@ def waits_text(job: JobRecord) -> str:
             shortage = msgspec.structs.replace(shortage, found=0, asked=lacking)
     if isinstance(shortage, LackOfNodes):
         shortage = msgspec.structs.replace(shortage, group=set_text(job, group))
+    elif isinstance(shortage, BeyondLimit) and shortage.nodes is not None:
+        group = shortage.nodes.group
+        nodes = msgspec.structs.replace(shortage.nodes, group=set_text(job, group))
+        shortage = msgspec.structs.replace(shortage, nodes=nodes)
     return shortage_text(shortage, next((of.shape for of in groups if of.name == group), None))
 
 
@@ -86,12 +90,17 @@ def shortage_text(facts: ShortageFacts, shape: PodShape | None = None) -> str:
         case Objected(objection=objection):
             return f"{head}; {objection_text(objection)}"
         case BeyondLimit(quota=quota):
-            return f"{head}; {quota_text(quota, kept=bool(facts.kept_by))}"
+            return f"{head}; {quota_text(quota, kept=bool(facts.kept_by))}{beside_limit_text(facts.nodes, shape)}"
     tail = no_guest_text(no_guest=facts.no_guest, leaves_late=facts.leaves_late)
     nodes = nodes_text(facts.group, facts.reasons, alone=facts.topology is not None, shape=shape)
     if facts.topology is None:
         return f"{head}; {beside_text(facts.found)}{nodes}{tail}"
     return f"{head}; {domains_text(facts.topology, facts.group, nodes, own=facts.found, further=facts.further)}{tail}"
+
+
+def beside_limit_text(nodes: LackOfNodes | None, shape: PodShape | None = None) -> str:
+    """That the nodes have too little as well for a job that a limit keeps waiting, and why; empty if they don't."""
+    return f"; nodes have too little as well: {shortage_text(nodes, shape)}" if nodes is not None else ""
 
 
 def never_text(*, infeasible: bool) -> str:

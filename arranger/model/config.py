@@ -27,17 +27,17 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Policies by name for jobs that name none, score weights by resource, and the grace before a job that no empty
     cluster could hold is failed.
 
-    `reasons_refresh_ms` is the maximum age of the numbers in an otherwise unchanged reason: refreshing every waiting
-    job in every cycle would be a storm. `reasons_a_second` limits how many jobs may get other reasons in a second, and
-    in one cycle, 0 for no limit: while pods come and go, "no node for the leader" and "no node for a worker" alternate
-    with every cycle, for each waiting job. `versions` are `(name, version)` of every installed policy and filter. For
-    `refusal_avoid_ms` a job avoids a node whose kubelet refused one of its pods. If the pods of a quorum are placed one
-    by one, because they have rules about each other, the scheduler tries further combinations until `tried_pods` of
-    them were placed in vain; 0 for all combinations. `search_steps` is the bound of one complete search for a
-    quorum that the simple ways don't place; 0 for no such search. In a cluster of fewer nodes than `search_nodes`, it
-    is as many times larger as the nodes are fewer, up to `SEARCHES` times. All searches of a cycle together may take
-    `SEARCHES` times as many steps as one. From an accepted cycle on, the fold keeps what queues used on average with
-    the half-life `half_life_ms`, which counts in their order; 0 for none.
+    `reasons_refresh_ms` is the maximum age of false numbers in an otherwise unchanged reason while few jobs wait: every
+    pod that comes or goes changes them. `reasons_a_second` limits how many jobs may get other reasons or numbers in a
+    second, and in one cycle, 0 for no limit: while pods come and go, "no node for the leader" and "no node for a
+    worker" alternate with every cycle, for each waiting job. `versions` are `(name, version)` of every installed policy
+    and filter. For `refusal_avoid_ms` a job avoids a node whose kubelet refused one of its pods. If the pods of a
+    quorum are placed one by one, because they have rules about each other, the scheduler tries further combinations
+    until `tried_pods` of them were placed in vain; 0 for all combinations. `search_steps` is the bound of one complete
+    search for a quorum that the simple ways don't place; 0 for no such search. In a cluster of fewer nodes than
+    `search_nodes`, it is as many times larger as the nodes are fewer, up to `SEARCHES` times. All searches of a cycle
+    together may take `SEARCHES` times as many steps as one. From an accepted cycle on, the fold keeps what queues used
+    on average with the half-life `half_life_ms`, which counts in their order; 0 for none.
 
     `preemption` says how room may be taken back in the whole cluster, whatever the queues allow; None for not at all.
     A job for which room is taken back has that room for `room_bound_ms` longer than the longest grace period of the
@@ -54,13 +54,15 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     behind one with a reservation may use the reserved room until that one can start.
 
     `starts` determines no plan: explanations say by it when a job that can't start gives up. None in older logs.
+    `beside_limits`: the reason of a job that a limit keeps waiting says as well why nodes have too little for it, if
+    they do. Older logs don't have that.
     """
 
     queue_policy: str = "Priority"
     pod_policy: str = "MostAllocated"
     weights: tuple[tuple[str, int], ...] = ((ANY_ACCELERATOR, 5), ("cpu", 1), ("memory", 1))
     infeasible_grace_ms: int = 300_000
-    reasons_refresh_ms: int = 10_000
+    reasons_refresh_ms: int = 1_000
     versions: tuple[tuple[str, int], ...] = ()
     refusal_avoid_ms: int = 0
     reasons_a_second: int = 0
@@ -81,6 +83,7 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     dry_run: bool = False
     guests: bool = False
     starts: StartBounds | None = None
+    beside_limits: bool = False
 
     def search_bound(self, nodes: int) -> int:
         """The bound of one complete search in a cluster of so many nodes, in steps. Small clusters have time: little

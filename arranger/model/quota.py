@@ -53,6 +53,9 @@ class LimitKind(StrEnum):
 LEFT_BY_JOBS = (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES)
 #: Those that leave more once jobs end. What jobs use that can't be preempted, nobody gives to others before.
 LEFT_BY_ENDS = (*LEFT_BY_JOBS, LimitKind.NON_PREEMPTIBLE)
+#: The limits without which nodes would be sought for a job: it waits for the others because of jobs before it, or of
+#: what nodes have.
+SEEK_WITHOUT = (LimitKind.QUOTA, LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.NON_PREEMPTIBLE)
 #: The limits that an empty namespace or queue has left in full.
 _OF_AMOUNTS = (LimitKind.QUOTA, LimitKind.CAPABILITY, LimitKind.NON_PREEMPTIBLE)
 

@@ -19,7 +19,7 @@ from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling.filters.refusals import next_end_ms
 from arranger.scheduling.placing.kept import KeptRankings
-from arranger.scheduling.placing.placement_try import CycleObserver, Piece, PlacementTry, Shortage
+from arranger.scheduling.placing.placement_try import CycleObserver, Piece, PlacementTry, Shortage, lack_of_nodes
 from arranger.scheduling.queues import waiting as queue
 from arranger.scheduling.queues.policies import Turn
 from arranger.scheduling.queues.registry import BUILT_IN, Policies
@@ -291,9 +291,10 @@ class _Reasons:
         return tried.shortage is not None and self.replace_age_ms(tried, tried.shortage) == math.inf
 
     def replace_age_ms(self, tried: PlacementTry, shortage: Shortage) -> float:
-        """The age at which the recorded reason is replaced, in milliseconds: a while for another kind of reason, longer
-        for other numbers, infinite for an equal reason. It is negative, so at once, if none is recorded yet; for
-        another state, infeasibility, dry run or hold of a permit; and for another kind while reasons aren't limited."""
+        """The age at which the recorded reason is replaced, in milliseconds: as soon as the number of waiting jobs
+        allows for another kind of reason, a moment later for other numbers, infinite for an equal reason. It is
+        negative, so at once, if none is recorded yet; for another state, infeasibility, dry run or hold of a permit;
+        and for another kind while reasons aren't limited."""
         old = tried.job.waits
         if old is None or old.schedule_state != self._schedule_state(tried, shortage):
             return -math.inf
@@ -491,18 +492,6 @@ def facts_of(tried: PlacementTry, shortage: Shortage) -> ShortageFacts:
             untried=shortage.untried,
             quota=shortage.quota,
             kept_by=shortage.kept_by,
+            nodes=shortage.nodes,
         )
-    return LackOfNodes(
-        found,
-        asked,
-        reasons,
-        further=tried.quorum_stands,
-        searched=shortage.searched,
-        untried=shortage.untried,
-        group=tried.groups[shortage.group].name,
-        infeasible=shortage.infeasible,
-        topology=shortage.topology,
-        no_guest=shortage.no_guest,
-        kept_by=shortage.kept_by,
-        leaves_late=shortage.leaves_late,
-    )
+    return lack_of_nodes(tried, shortage)

@@ -22,6 +22,7 @@ from arranger.projections.jobs.records import JobRecord, expand
 from arranger.scheduling.cluster.view import ClusterView
 from arranger.scheduling.cycle import VERSIONS, take_cycle
 from arranger.scheduling.filters.nodes import Filters, untolerated
+from arranger.settings import Settings
 from tests.interpreter import told_elsewhere
 from tests.random_clusters import ALL_POLICIES, SHAPES, JobDraw, NodeDraw, jobs_drawn, nodes_drawn, observed
 from tests.random_worlds import LONG, Step, live_through, steps
@@ -152,6 +153,38 @@ def test_jobs_that_wait_in_numbers_are_told_another_kind_of_reason_in_turn_and_a
     bare_node(world, "n1", cpu=2)
     told = world.cycle()
     assert all(waits_of(told, job).shortage.infeasible for job in jobs), "no empty cluster could hold them now"
+
+
+@pytest.mark.parametrize("waiting", [1, 8])
+def test_other_numbers_are_told_within_a_second_while_few_jobs_wait(waiting: int) -> None:
+    """A message that counts GPUs which have gone, or come, sends people after room that isn't there."""
+    world = World(config=Settings().cycle_config(VERSIONS))
+    bare_node(world, "n1", cpu=4)
+    jobs = [world.job(f"j{number}", leader=shape(cpu=3)) for number in range(waiting)]
+    uid = world.pod("p", "n1", cpu=2)
+    world.cycle()
+    world.change_pod(uid, requests=(("cpu", 3000),))
+    world.pass_time(1)
+    told = world.cycle()
+    for job in jobs:
+        assert waits_of(told, job).shortage.reasons == ((insufficient("cpu", 3000, 1000), 1),)
+
+
+@pytest.mark.parametrize(("waiting", "most"), [(1, 60), (8, 8 * 60), (40, 20 * 60), (300, 20 * 60)])
+def test_jobs_whose_numbers_change_all_the_time_are_told_so_many_a_second_however_many_wait(
+    waiting: int, most: int
+) -> None:
+    world = World(config=Settings().cycle_config(VERSIONS))
+    bare_node(world, "n1", cpu=400)
+    for number in range(waiting):
+        world.job(f"j{number}", leader=shape(cpu=350))
+    uid, told = world.pod("p", "n1", cpu=100), list[k.Event]()
+    world.cycle()
+    for turn in range(240):  # a minute of busy cycles
+        world.pass_time(0.25)
+        world.change_pod(uid, requests=(("cpu", 100_000 + turn * 1000),))
+        told += world.cycle()
+    assert 0.7 * most <= sum(isinstance(event, k.Waits) for event in told) <= most
 
 
 def test_a_reason_that_stays_true_is_never_said_again() -> None:

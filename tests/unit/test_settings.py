@@ -63,6 +63,7 @@ def test_the_recorded_configuration_is_the_same_however_weights_were_ordered() -
             guests=True,
             room_bound_ms=60_000,
             starts=StartBounds(120_000, 300_000, 7_200_000),
+            beside_limits=True,
         )
     )
 

@@ -488,7 +488,8 @@ def _of_queue(one: QueueAmount) -> str:
 
 def _kept_by(there: InQueue) -> str:
     assert there.kept_by is not None
-    return _KEPT_BY[there.kept_by].format(queue=f"queue {there.kept_at}")
+    nodes = ", and by room: without that, nodes would have too little" if there.no_nodes else ""
+    return _KEPT_BY[there.kept_by].format(queue=f"queue {there.kept_at}") + nodes
 
 
 def _passed_cells(one: Passed) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from arranger.messages.queues import passed_text
-from arranger.model.quota import LimitKind
+from arranger.model.quota import SEEK_WITHOUT, LimitKind
 from arranger.model.reasons import ReasonKind
 from arranger.projections.derived.queue_counts import queue_of
 from arranger.projections.derived.queue_membership import counted_priority, kept_out
@@ -74,7 +74,8 @@ class InQueue(msgspec.Struct, frozen=True):
     """A waiting job in its queue: its position among the queue's `waiting` jobs from 1, 0 if it isn't in the order.
     `amounts` are of the resources that it requests. `running` counts the jobs with nodes, of the queues below it, too.
     `kept_by` is None if a cycle would place the job now, or if something beside queues and nodes keeps it. `kept_at` is
-    the queue that has the limit, the state or the problem: its own or one above it; empty for none."""
+    the queue that has the limit, the state or the problem: its own or one above it; empty for none. `no_nodes`: it is a
+    limit, and without it the nodes would have too little."""
 
     queue: str
     position: int
@@ -84,6 +85,7 @@ class InQueue(msgspec.Struct, frozen=True):
     amounts: tuple[QueueAmount, ...]
     kept_by: KeptBy | None
     kept_at: str = ""
+    no_nodes: bool = False
 
 
 class Passed(msgspec.Struct, frozen=True):
@@ -127,6 +129,7 @@ def in_queue(case: WaitingCase, waiting: list[JobRecord], shortfall: Shortfall |
         ),
         kept_by=kept_by,
         kept_at=kept_at,
+        no_nodes=kept_by in _LIMITS and shortfall is not None and shortfall.beside_limit is not None,
     )
 
 
@@ -155,6 +158,8 @@ def _kept_by(case: WaitingCase, shortfall: Shortfall | None, no_room: KeptBy) ->
     return KeptBy.USAGE if kept_by_usage(case) else KeptBy.ORDER, ""
 
 
+#: Limits beside which the nodes may have too little.
+_LIMITS = frozenset({KeptBy(limit.value) for limit in SEEK_WITHOUT})
 #: Limits whose rest goes to the first in the order.
 _FIRST_IN_ORDER = (LimitKind.QUOTA, LimitKind.CAPABILITY, LimitKind.GUARANTEES, LimitKind.NON_PREEMPTIBLE)
 #: Reasons that are the job's own selection of nodes, that nodes are closed, and that they lack room: a node that would

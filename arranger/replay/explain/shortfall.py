@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from arranger.events.facts import Objection, UnitLack
+from arranger.events.facts import LackOfNodes, Objection, UnitLack
 from arranger.messages.shortages import affinity_text, meant_text, node_text, selector_text
 from arranger.model.pod import PodShape
 from arranger.model.quantity import amount_text
@@ -21,7 +21,15 @@ from arranger.projections.observed.runtime_classes import added_by_admission
 from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.node_labels import may_run_on
 from arranger.replay.reading.describe import label
-from arranger.scheduling import ClusterView, CycleObserver, Filters, Neighbour, PlacementTry, Shortage, neighbour_of
+from arranger.scheduling import (
+    ClusterView,
+    CycleObserver,
+    Filters,
+    Neighbour,
+    PlacementTry,
+    Shortage,
+    neighbour_of,
+)
 
 #: The maximum number of nodes that are compared with the closest one.
 _COMPARED = 1000
@@ -59,9 +67,10 @@ class Shortfall(msgspec.Struct, frozen=True):
     `reasons` count every node once. `candidates` are the nodes that lack only resources, and `resources` are those that
     they lack, with a `topology` for as many pods as it asks of a domain. `further`: the quorum has room, and the pods
     are those beyond it. `others` counts pods of other jobs that got room earlier in the cycle. `selector` is the pod's
-    nodeSelector, and `affinity` its required node affinity, if they rule out a node. With `quota` no node was checked,
-    because a quota of the namespace is too small. If `infeasible`, all of it is about these nodes without pods. The
-    others are as in `ShortageFacts`.
+    nodeSelector, and `affinity` its required node affinity, if they rule out a node. With `quota`, that quota of the
+    namespace or limit of a queue is too small, and `beside_limit` says why nodes have too little as well, if they do.
+    If `infeasible`, all of it is about these nodes without pods. The others are as in
+    `ShortageFacts`.
     """
 
     group: str
@@ -86,6 +95,7 @@ class Shortfall(msgspec.Struct, frozen=True):
     infeasible: bool = False
     leaves_late: bool = False
     affinity: str = ""
+    beside_limit: LackOfNodes | None = None
 
 
 def added_to(state: State, job: JobRecord, short: Shortfall) -> tuple[Added, ...]:
@@ -160,6 +170,7 @@ class ShortfallObserver(CycleObserver):
             topology=shortage.topology,
             objection=shortage.objection,
             infeasible=shortage.infeasible,
+            beside_limit=shortage.nodes,
         )
         if shortage.of_nodes:
             shortfall = self._among_nodes(shortfall, tried, view, filters)

@@ -9,6 +9,7 @@ from arranger.events import kinds as k
 from arranger.events.facts import ShortageFacts
 from arranger.messages.provisioning import request_text
 from arranger.messages.shortages import (
+    beside_limit_text,
     beside_text,
     counted_of,
     domains_text,
@@ -273,6 +274,7 @@ def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | Non
             lack = domains_text(shortfall.topology, name, lack, own=own, others=others, further=further or bool(gets))
         elif shortfall.quota is not None:
             lack = beside_text(own, others) + quota_text(shortfall.quota, kept=bool(shortfall.kept_by))
+            lack += _beside_limit(job, shortfall)
         else:
             lack = beside_text(own, others) + lack
         of = counted_of(name, shortfall.quota)
@@ -285,6 +287,15 @@ def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | Non
     if position:
         return _room(job, gets) if gets else without_try(state, job)
     return why_not(state, job)
+
+
+def _beside_limit(job: JobRecord, shortfall: Shortfall) -> str:
+    """Why the nodes have too little as well, in words."""
+    nodes = shortfall.beside_limit
+    if nodes is None:
+        return ""
+    shape = next(of.shape for of in job.valid_spec.groups if of.name == nodes.group)
+    return beside_limit_text(msgspec.structs.replace(nodes, group=set_text(job, nodes.group)), shape)
 
 
 def _room(job: JobRecord, gets: int) -> str:

@@ -120,17 +120,23 @@ def every_cause(state: State, job: JobRecord) -> Weights:
 
 
 def _of_shortage(state: State, job: JobRecord, shortage: ShortageFacts) -> Weights:
-    """The causes that a recorded reason names. Each node that refuses the next pod counts the same; where free room
-    is kept from it, nodes that others use count nothing, and nodes that are too small for it or full of the job's own
-    pods don't either, if there are others. Nor do closed nodes that have no room for it: open, they would be full."""
+    """The causes that a recorded reason names. A limit beside which the nodes have too little, too, counts half."""
     match shortage:
-        case BeyondLimit(quota=quota):
-            return ((_OF_LIMIT[quota.limit], 1),)
+        case BeyondLimit(quota=quota, nodes=nodes):
+            found = _of_nodes(state, job, nodes, nodes.reasons) if nodes is not None else ()
+            return ((_OF_LIMIT[quota.limit], sum(count for _, count in found) or 1), *found)
         case Objected():
             return ((Cause.PLUGIN, 1),)
         case LackOfNodes(infeasible=True):
             return ((Cause.INFEASIBLE, 1),)
-    found = _by_cause(standing_reasons(state, job))
+    return _of_nodes(state, job, shortage, standing_reasons(state, job))
+
+
+def _of_nodes(state: State, job: JobRecord, shortage: LackOfNodes, reasons: ReasonCounts) -> Weights:
+    """The causes that nodes refuse the next pod for. Each of them counts the same; where free room is kept from it,
+    nodes that others use count nothing, and nodes that are too small for it or full of the job's own pods don't either,
+    if there are others. Nor do closed nodes that have no room for it: open, they would be full."""
+    found = _by_cause(reasons)
     if len(found) > 1 and Cause.ROOM in found:
         found[Cause.ROOM] -= _not_of_others(state, job, shortage)
     if len(found) > 1 and not found.keys().isdisjoint(_OF_CLOSED):

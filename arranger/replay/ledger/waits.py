@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from arranger.events.facts import LackOfNodes
+from arranger.events.facts import BeyondLimit, LackOfNodes
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
@@ -298,7 +298,8 @@ class WaitLedger:
 def _next(job: JobRecord) -> PodShape | None:
     """The shape of the pod for which the last cycle found no node."""
     short = job.waits.shortage if job.waits is not None and job.spec is not None else None
-    return shape_of(job, short.group) if isinstance(short, LackOfNodes) else None
+    nodes = short.nodes if isinstance(short, BeyondLimit) else short
+    return shape_of(job, nodes.group) if isinstance(nodes, LackOfNodes) else None
 
 
 def quorum_gpus(spec: JobSpec, *, whole: bool) -> int:

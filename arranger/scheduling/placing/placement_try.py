@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from arranger.events.facts import Objection, UnitLack
+from arranger.events.facts import LackOfNodes, Objection, UnitLack
 from arranger.events.kinds import Preempted
 from arranger.model.job import WHOLE_JOB, Path, PodGroup, Unit
 from arranger.model.quota import QuotaLack
@@ -30,8 +30,10 @@ class Shortage:
     found: int
     asked: int
     infeasible: bool = False
-    #: What the namespace's quota lacks; if set, no nodes were checked.
+    #: What the namespace's quota lacks.
     quota: QuotaLack | None = None
+    #: Without that quota, the nodes would have too little.
+    nodes: LackOfNodes | None = None
     #: The steps after which the complete search gave up; 0 if it proved that nothing fits, and if none was needed.
     #: `NOT_SEARCHED` if no steps were left for one.
     searched: int = 0
@@ -164,6 +166,24 @@ class PlacementTry:
         del self.pieces[pieces:]
         del self.taken[taken:]
         self.of_job = self.units = None
+
+
+def lack_of_nodes(tried: PlacementTry, shortage: Shortage) -> LackOfNodes:
+    """The facts of a shortage of nodes."""
+    return LackOfNodes(
+        shortage.found,
+        shortage.asked,
+        shortage.reasons,
+        further=tried.quorum_stands,
+        searched=shortage.searched,
+        untried=shortage.untried,
+        group=tried.groups[shortage.group].name,
+        infeasible=shortage.infeasible,
+        topology=shortage.topology,
+        no_guest=shortage.no_guest,
+        kept_by=shortage.kept_by,
+        leaves_late=shortage.leaves_late,
+    )
 
 
 class CycleObserver:

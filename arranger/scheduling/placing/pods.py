@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from arranger.events.facts import UnitLack
+from arranger.events.facts import LackOfNodes, UnitLack
 from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP, TopologyMode
 from arranger.model.pod import PodShape
-from arranger.model.quota import QuotaLack
+from arranger.model.quota import SEEK_WITHOUT, QuotaLack
 from arranger.model.reasons import ReasonCounts, beyond_quota
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
@@ -21,7 +21,7 @@ from arranger.scheduling.cluster.view import Chosen, Part, fitting
 from arranger.scheduling.filters.nodes import Filters
 from arranger.scheduling.placing.kept import KeptRankings
 from arranger.scheduling.placing.needs import free_indices
-from arranger.scheduling.placing.placement_try import CycleObserver, Piece, PlacementTry, Shortage
+from arranger.scheduling.placing.placement_try import CycleObserver, Piece, PlacementTry, Shortage, lack_of_nodes
 from arranger.scheduling.placing.quotas import Quotas
 from arranger.scheduling.placing.topology import Units, with_labels
 from arranger.scheduling.policies.base import PlacementRequest, PodPolicy, Typical, Unplaced
@@ -274,20 +274,43 @@ class Placing:
         topology = tried.lack[1] if tried.lack is not None and tried.lack[0] == group else None
         lack = self.quotas.lack(tried.job, {group: 1})
         if lack is not None and not self._lacks_nodes(tried, group, lack):
-            return self.short_of_quota(tried, group, lack, found=found, asked=asked)
+            nodes = self._nodes_beside(tried, group, lack, (found, asked))
+            return self.short_of_quota(tried, group, lack, found=found, asked=asked, nodes=nodes)
         reasons = self._reasons(tried, group)
         return self.told(tried, Shortage(group, reasons, found, asked, self._empty, topology=topology))
 
     def _lacks_nodes(self, tried: PlacementTry, group: int, lack: QuotaLack) -> bool:
         """Whether no node would take the group's next pod, and no limit keeps one from it."""
-        if not self.quotas.of_guarantees(lack):
-            return False
+        return self.quotas.of_guarantees(lack) and self._no_room(tried, group)
+
+    def _no_room(self, tried: PlacementTry, group: int) -> bool:
         shape = tried.groups[group].shape
         return not self._in_domains(tried, group).room(shape, self.pod(tried.job, group)).any()
 
-    def short_of_quota(self, tried: PlacementTry, group: int, lack: QuotaLack, *, found: int, asked: int) -> Shortage:
-        """The shortage for an exhausted quota; it checks no nodes."""
-        return self.told(tried, Shortage(group, ((beyond_quota(lack), 1),), found, asked, quota=lack))
+    def seeks_without(self, lack: QuotaLack) -> bool:
+        """Whether it is asked what nodes have for a job that this limit keeps waiting."""
+        return self.config.beside_limits and lack.limit in SEEK_WITHOUT
+
+    def _nodes_beside(
+        self, tried: PlacementTry, group: int, lack: QuotaLack, counts: tuple[int, int]
+    ) -> LackOfNodes | None:
+        """Why no node would take the group's next pod without that limit either; None if one would."""
+        if not self.seeks_without(lack) or not self._no_room(tried, group):
+            return None
+        return lack_of_nodes(tried, Shortage(group, self._reasons(tried, group), *counts))
+
+    def short_of_quota(
+        self,
+        tried: PlacementTry,
+        group: int,
+        lack: QuotaLack,
+        *,
+        found: int,
+        asked: int,
+        nodes: LackOfNodes | None = None,
+    ) -> Shortage:
+        """The shortage for an exhausted quota, and what `nodes` lack as well."""
+        return self.told(tried, Shortage(group, ((beyond_quota(lack), 1),), found, asked, quota=lack, nodes=nodes))
 
     def short_of_domain(self, tried: PlacementTry, group: int, lack: UnitLack) -> Shortage:
         """The shortage of a quorum for which the nodes have room, but no domain."""

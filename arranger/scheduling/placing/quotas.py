@@ -106,6 +106,8 @@ class Quotas:
         self._accounts = {
             namespace: [_Account(of[name]) for name in sorted(of)] for namespace, of in state.quotas.items()
         }
+        #: Whether nothing limits anybody, for a while.
+        self._lifted = False
         #: What the cycle took, in order to undo it: account, resource, amount.
         self._taken: list[tuple[_Account | QueueAccount, str, int]] = []
         if self._accounts:
@@ -190,6 +192,8 @@ class Quotas:
 
     def _of(self, job: JobRecord) -> Accounts:
         """The job's accounts, the queue's last."""
+        if self._lifted:
+            return ()
         non_preemptible = self._counts_non_preemptible and not job.valid_spec.preemptible
         key = (job.of_pods, job.seen.namespace, job.valid_spec.queue, non_preemptible)
         found = self._found.get(key)
@@ -278,6 +282,15 @@ class Quotas:
         finally:
             self._roomy = None
             self._room.lend(False)
+
+    @contextmanager
+    def lifted(self) -> Iterator[None]:
+        """Meanwhile no quota and no queue limits anybody. What is placed meanwhile is to be undone before the end."""
+        self._lifted = True
+        try:
+            yield
+        finally:
+            self._lifted = False
 
     def suffice_without(self, used: Iterable[Use], job: JobRecord, policy: PodPolicy, lack: QuotaLack) -> bool:
         """Whether a quorum that lacks a limit of its queue has enough once queues use so much less."""

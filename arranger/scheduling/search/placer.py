@@ -6,6 +6,7 @@ place a quorum, and `quorum_memory` reuses the results for identical jobs.
 
 from collections.abc import Hashable, Mapping, Sequence
 
+from arranger.events.facts import BeyondLimit, LackOfNodes
 from arranger.model.config import CycleConfig
 from arranger.model.devices import DecidedDevices
 from arranger.model.job import LEADER_GROUP, PlacedPods, Slot
@@ -18,13 +19,17 @@ from arranger.scheduling.filters.refusals import wary_groups
 from arranger.scheduling.placing.consents import Consents
 from arranger.scheduling.placing.kept import KeptRankings
 from arranger.scheduling.placing.needs import Needs, awaits_set, free_indices, in_start_order, pods_of, quorum_needs
-from arranger.scheduling.placing.placement_try import CycleObserver, Piece, PlacementTry, Shortage
+from arranger.scheduling.placing.placement_try import CycleObserver, Piece, PlacementTry, Shortage, lack_of_nodes
 from arranger.scheduling.placing.pods import Placing
 from arranger.scheduling.queues.dominant_shares import Shares
 from arranger.scheduling.queues.registry import Policies
 from arranger.scheduling.search.empty_cluster import EmptyCluster
 from arranger.scheduling.search.quorum_memory import QuorumMemory
 from arranger.scheduling.search.quorum_search import QuorumSearch
+
+#: For how many different quorums that a limit keeps waiting a cycle asks what the nodes have: each costs as much as one
+#: that lacks nodes, and there may be thousands.
+SOUGHT = 200
 
 
 class Placer:
@@ -48,6 +53,8 @@ class Placer:
         self._memory = QuorumMemory(self.placing)
         self._empty = EmptyCluster(self.placing)
         self._consents = Consents(state, self.placing)
+        #: For how many quorums it was asked what nodes have beside limits.
+        self._sought = 0
         self.view = self.placing.view
         self.shares = Shares(self.view)
 
@@ -270,7 +277,29 @@ class Placer:
     def _limit_shortage(self, tried: PlacementTry, needs: Needs, lack: QuotaLack) -> Shortage:
         """The shortage of a whole quorum for such a lack."""
         asked = sum(len(indices) for indices in needs.values())
-        return self.placing.short_of_quota(tried, min(needs, default=LEADER_GROUP), lack, found=0, asked=asked)
+        nodes = self._nodes_beside(tried.job, needs) if self.placing.seeks_without(lack) else None
+        group = min(needs, default=LEADER_GROUP)
+        return self.placing.short_of_quota(tried, group, lack, found=0, asked=asked, nodes=nodes)
+
+    def _nodes_beside(self, job: JobRecord, needs: Needs) -> LackOfNodes | None:
+        """Why the nodes have too little for a quorum whatever limits say, as far as the simple ways tell; None if they
+        have enough. Once `SOUGHT` different quorums were asked for, what is recorded stays."""
+        placing, memory = self.placing, self._memory
+        key = memory.asks_the_same(job) if not job.placements else None
+        if key is not None and (known := memory.beside_limits(key)) is not None:
+            return known[0]
+        self._sought += 1
+        if self._sought > SOUGHT:
+            recorded = job.waits.shortage if job.waits is not None else None
+            return recorded.nodes if isinstance(recorded, BeyondLimit) else None
+        tried, mark = self.begin(job), placing.mark()
+        with placing.unobserved(), placing.quotas.lifted():
+            shortage = self._search.simply(tried, needs)
+            placing.undo(tried, mark)
+        lack = lack_of_nodes(tried, shortage) if shortage is not None else None
+        if key is not None:
+            memory.keep_beside_limits(key, lack)
+        return lack
 
     def further(self, tried: PlacementTry, pods: int | None) -> bool:
         """Place about `pods` pods (None: all) beyond a placed quorum, set by set: rounded up to whole worker groups.

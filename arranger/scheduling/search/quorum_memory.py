@@ -8,6 +8,7 @@ from operator import attrgetter
 import msgspec
 import numpy as np
 
+from arranger.events.facts import LackOfNodes
 from arranger.model.job import JobSpec, PodGroup
 from arranger.projections.cluster.nodes import Amounts
 from arranger.projections.jobs.records import JobRecord
@@ -47,6 +48,7 @@ class QuorumMemory:
     def __init__(self, placing: Placing) -> None:
         self._placing = placing
         self._failed: dict[Hashable, tuple[int, Shortage]] = {}
+        self._beside_limits: dict[Hashable, tuple[int, LackOfNodes | None]] = {}
         self._repeat: _Repeat | None = None
         self._last: _Last | None = None
 
@@ -89,6 +91,16 @@ class QuorumMemory:
     def keep_failed(self, key: Hashable, shortage: Shortage) -> None:
         """Keep the shortage of a quorum whose placements were undone."""
         self._failed[key] = (self._placing.view.content, shortage)
+
+    def beside_limits(self, key: Hashable) -> tuple[LackOfNodes | None] | None:
+        """Why the nodes have too little for a quorum that asks the same, whatever limits say, if they do; None if that
+        isn't known, or the view has changed since."""
+        known = self._beside_limits.get(key)
+        return known[1:] if known is not None and known[0] == self._placing.view.content else None
+
+    def keep_beside_limits(self, key: Hashable, lack: LackOfNodes | None) -> None:
+        """Keep why the nodes have too little for a quorum, None for enough."""
+        self._beside_limits[key] = (self._placing.view.content, lack)
 
     def keep_last(self, tried: PlacementTry) -> None:
         """Keep the try of the last quorum if it failed."""
