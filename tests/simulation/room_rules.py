@@ -630,7 +630,7 @@ def _done(decisions: Sequence[Decision]) -> set[str]:
 def _too_much(state: State, cycle: k.CycleTaken, event: k.Preempted, done: Collection[str]) -> Iterator[str]:
     """Why a smaller part of the victims would do, in the state before the decision; jobs that are `done` give none."""
     job = state.jobs[event.placed.job_uid]
-    if _may_start(state, cycle, job, alone=False, guests=False):
+    if all(_may_start(state, cycle, job, alone=False, guests=False, in_turn=each) for each in (False, True)):
         yield f"{job.seen.name} takes room, though enough comes by itself"
     units = [unit for victim in event.victims for unit in _units(state, victim)]
     of_lower = [unit for unit in _surplus(state, cycle, job) if unit[0].uid not in done]
@@ -862,14 +862,15 @@ def _may_start(
     guests: bool = True,
     replaced: bool = True,
     taken: k.Placed | None = None,
+    in_turn: bool = False,
 ) -> bool:
     """Whether a quorum fits once those have left who leave anyway, assumed pods too, and with `guests` its guests;
-    unless it is `alone`, beside the reservations of others. What a guest of several leaves is held for the others. The
-    room of a placement that is `taken` isn't there. With `replaced`, pods leave room too that are being deleted and
-    that their jobs may replace where they are."""
+    unless it is `alone`, beside the reservations of others (`in_turn` as for `hold_for_others`). What a guest of several
+    leaves is held for the others. The room of a placement that is `taken` isn't there. With `replaced`, pods leave room
+    too that are being deleted and that their jobs may replace where they are."""
     placer = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
     if not alone:
-        hold_for_others(state, placer, cycle, job, left=True)
+        hold_for_others(state, placer, cycle, job, left=True, in_turn=in_turn)
     if taken is not None:
         _take_room(state, placer, taken)
     vacating = Vacating(state, placer.placing)
