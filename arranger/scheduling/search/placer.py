@@ -46,7 +46,7 @@ class Placer:
         self._state = state
         self._search = QuorumSearch(self.placing)
         self._memory = QuorumMemory(self.placing)
-        self._empty = EmptyCluster(self.placing)
+        self._empty = EmptyCluster(self.placing, self._memory.asks_the_same)
         self._consents = Consents(state, self.placing)
         self.view = self.placing.view
         self.shares = Shares(self.view)
