@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling.cluster.neighbours import Neighbours, neighbour_of
+from arranger.scheduling.filters.nodes import Counts
 from arranger.scheduling.placing.needs import Quorum, quorum_needs
 from arranger.scheduling.placing.placement_try import PlacementTry
 from arranger.scheduling.placing.pods import Placing
 from arranger.scheduling.search.complete_search import holds_volumes_or_devices
-from arranger.scheduling.search.rules import RuleKind
+from arranger.scheduling.search.rules import Arrangement, RuleKind
 from arranger.scheduling.search.rules_question import Rules, interact, joined
 from arranger.scheduling.search.rules_search import place_by_rules
 
@@ -40,16 +41,21 @@ def forbid(empty: Placing, tried: PlacementTry, bound: int, *, joining: bool) ->
     """Whether a search of so many steps proves that the quorum fits no nodes without pods, and how many it took.
     `joining`: affinity counts."""
     quorum = Quorum.of(tried, quorum_needs(tried.job, tried.policy))
-    if not interact(empty, tried, quorum):
-        return False, 0
     rooms = {
         group: empty.filters.room(tried.groups[group].shape, empty.pod(tried.job, group), ever=True)
         for group in quorum.indices
     }
+    answer = arranged(empty, tried, quorum, rooms, bound, joining=joining)
+    return (answer.pods is None and answer.complete, answer.steps) if answer is not None else (False, 0)
+
+
+def arranged(
+    empty: Placing, tried: PlacementTry, quorum: Quorum, rooms: dict[int, Counts], bound: int, *, joining: bool
+) -> Arrangement | None:
+    """How the pods of a quorum may be placed in these rooms by such rules; None if they have none."""
+    if not interact(empty, tried, quorum):
+        return None
     question = Rules(empty, tried, quorum, rooms).question()
     kinds = (RuleKind.APART, RuleKind.JOIN) if joining else (RuleKind.APART,)
     rules = tuple(rule for rule in question.rules if rule.kind in kinds and rule.counted)
-    if not rules:
-        return False, 0
-    answer = place_by_rules(replace(question, rules=rules), bound)
-    return answer.pods is None and answer.complete, answer.steps
+    return place_by_rules(replace(question, rules=rules), bound) if rules else None

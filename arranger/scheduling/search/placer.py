@@ -51,7 +51,7 @@ class Placer:
         self._state = state
         self._search = QuorumSearch(self.placing)
         self._memory = QuorumMemory(self.placing)
-        self._empty = EmptyCluster(self.placing)
+        self._empty = EmptyCluster(self.placing, self._memory.asks_the_same)
         self._consents = Consents(state, self.placing)
         #: For how many quorums it was asked what nodes have beside limits.
         self._sought = 0
