@@ -865,7 +865,7 @@ def _may_start(
     in_turn: bool = False,
 ) -> bool:
     """Whether a quorum fits once those have left who leave anyway, assumed pods too, and with `guests` its guests;
-    unless it is `alone`, beside the reservations of others (`in_turn` as for `hold_for_others`). What a guest of several
+    unless it is `alone`, beside the reservations of others, `in_turn` as for `hold_for_others`. What a guest of several
     leaves is held for the others. The room of a placement that is `taken` isn't there. With `replaced`, pods leave room
     too that are being deleted and that their jobs may replace where they are."""
     placer = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
