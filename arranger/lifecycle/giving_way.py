@@ -4,6 +4,7 @@ from arranger.events.facts import PreemptedPods
 from arranger.events.kinds import PodSeen
 from arranger.lifecycle.awaited_room import awaited_pods
 from arranger.model.text import counted, rfc3339
+from arranger.projections.derived.jobs_ahead import are_estimated
 from arranger.projections.folding.forecasts import expected_start, others_may_delay
 from arranger.projections.jobs.records import JobRecord, expand, holds
 from arranger.projections.state import State
@@ -80,14 +81,17 @@ def expected_start_ms(state: State, job: JobRecord) -> int:
 
 
 def expected_start_text(state: State, job: JobRecord) -> str:
-    """As `expected_start_ms`, for people: a guess is called that, and a reservation's time that others may delay is the
-    earliest. Empty if it is unknown."""
+    """As `expected_start_ms`, for people: a guess is called that, as is a reservation's time that follows from earlier
+    runs alone an estimate; and one that others may delay is the earliest. Empty if it is unknown."""
     expected = expected_start(state, job)
     if expected is None:
         return ""
     if expected.forecast is not None:
         return f"{rfc3339(expected.start_ms)}{' (a guess)' if expected.guess else ''}"
-    return f"{rfc3339(expected.start_ms)}{' or later' if others_may_delay(state, job) else ''}"
+    reservation = state.reservations.get(job.uid)
+    estimated = reservation is not None and are_estimated(state, reservation.decided.awaits)
+    how = f"{' (estimated)' if estimated else ''}{' or later' if others_may_delay(state, job) else ''}"
+    return f"{rfc3339(expected.start_ms)}{how}"
 
 
 def preempted_text(decided: str, expected: str) -> str:

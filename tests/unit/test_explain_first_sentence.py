@@ -162,6 +162,7 @@ def test_a_start_that_is_estimated_from_earlier_runs_is_not_promised(
     world.settle()
     told = start_line(world, "large", capsys, tmp_path)
     assert told.endswith(": expected by its reservation (estimated from earlier runs)")
+    assert desired_status(world.state, world.state.jobs["uid-large"])["expectedStart"].endswith("Z (estimated)")
 
 
 def test_a_promise_that_was_missed_or_moved_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

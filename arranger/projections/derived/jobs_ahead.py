@@ -1,6 +1,6 @@
 """Because of which jobs a reservation doesn't promise a start: they may take the reserved room, or stay in it."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from enum import Enum, auto
 
 from arranger.events.facts import LackOfNodes
@@ -44,6 +44,13 @@ def in_the_way(state: State, job: JobRecord) -> Iterator[tuple[Way, JobRecord]]:
             yield Way.CONTESTS, other
         if _is_guest(state, job, other):
             yield Way.GUEST, other
+
+
+def are_estimated(state: State, uids: Collection[str]) -> bool:
+    """Whether the end of one of these jobs, for which a reservation waits, is known from earlier runs alone."""
+    running = [job for uid in uids if (job := state.jobs.get(uid)) is not None and not job.ended]
+    specs = [job.spec for job in running if job.spec is not None and not job.seen.deleting]
+    return any(spec.expected_s is None and spec.deadline_s is None for spec in specs)
 
 
 def _goes_first(state: State, job: JobRecord, priority: int, other: JobRecord) -> bool:

@@ -7,7 +7,7 @@ import msgspec
 
 from arranger.model.job import Stage
 from arranger.projections.derived.awaited_room import refused_by_dry_run, refused_when_started
-from arranger.projections.derived.jobs_ahead import Way, in_the_way
+from arranger.projections.derived.jobs_ahead import Way, are_estimated, in_the_way
 from arranger.projections.folding.forecasts import expected_start
 from arranger.projections.jobs.records import JobRecord, has_started
 from arranger.projections.jobs.run_times import usual_run_time_ms
@@ -133,7 +133,7 @@ def _reserved(state: State, job: JobRecord, reservation: Reservation, refresh_ms
         unknown = awaited_labels(state, [uid for uid in decided.awaits if _may_never_end(state, uid)])
         return Start(Certainty.UNKNOWN, why=NoStart.AWAITED, endless=unknown or awaited)
     moved_ms = first_ms if first_ms != decided.start_ms else 0
-    estimated, found = _estimated(state, decided.awaits), dict[Way, list[str]]()
+    estimated, found = are_estimated(state, decided.awaits), dict[Way, list[str]]()
     for way, other in in_the_way(state, job):
         found.setdefault(way, []).append(other.uid)
     contested, guests = Way.CONTESTS in found, Way.GUEST in found
@@ -177,13 +177,6 @@ def _may_never_end(state: State, uid: str) -> bool:
     spec = job.spec if job is not None else None
     known = spec is not None and (spec.expected_s is not None or spec.deadline_s is not None)
     return job is not None and not known and usual_run_time_ms(state.run_times, job) is None
-
-
-def _estimated(state: State, awaits: Collection[str]) -> bool:
-    """Whether the end of one of these jobs is known from earlier runs alone."""
-    running = [job for uid in awaits if (job := state.jobs.get(uid)) is not None and not job.ended]
-    specs = [job.spec for job in running if job.spec is not None and not job.seen.deleting]
-    return any(spec.expected_s is None and spec.deadline_s is None for spec in specs)
 
 
 def _forecast(found: Forecasted) -> Start:
