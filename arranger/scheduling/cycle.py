@@ -30,6 +30,8 @@ from arranger.scheduling.room.short_jobs import ShortJobs
 from arranger.scheduling.room.too_large import TooLarge
 from arranger.scheduling.search.placer import Placer
 
+#: The groups of a job whose quorum can't have pods of other sets than it asks for: a leader and a worker set.
+_OF_ONE_SET = 2
 #: Name and version of every built-in policy and filter.
 VERSIONS = BUILT_IN.versions()
 
@@ -442,6 +444,8 @@ def _quorum_in_open_room(placer: Placer, job: JobRecord, room: Room) -> Placemen
         return barred
     if room.asked and room.in_vain(job, placer):
         return None
+    if not room.limits.of_queues or len(job.valid_spec.groups) <= _OF_ONE_SET:
+        return placer.quorum(job)
     mark = placer.placing.mark()
     tried = placer.quorum(job)
     barred = room.limits.beyond_placed(tried) if tried.quorum_stands else None

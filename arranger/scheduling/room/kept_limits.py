@@ -70,6 +70,8 @@ class KeptLimits:
         self._config = placer.placing.config
         self._placer = placer
         self._quotas = placer.placing.quotas
+        #: Whether a queue limits its jobs at all.
+        self.of_queues = self._quotas.of_queues
         self._waiting = waiting
         self._held = reservations.held
         self._ends = reservations.ends
@@ -92,7 +94,7 @@ class KeptLimits:
         #: Queue → the most senior of its waiting jobs that lack a limit alone, which jobs leave as they end: at first
         #: as the last cycles found, then as jobs have their turns.
         self._first: dict[str, tuple[JobRecord, LimitName]] = {}
-        for job in waiting if self._quotas.of_queues else ():
+        for job in waiting if self.of_queues else ():
             shortage = job.waits.shortage if job.waits is not None else None
             if isinstance(shortage, BeyondLimit) and not shortage.kept_by:
                 self._enter_if_left(job, shortage.quota)
@@ -112,7 +114,7 @@ class KeptLimits:
 
     def turned(self, tried: PlacementTry) -> None:
         """A job had its turn, and its quorum has nodes or not."""
-        if not self._quotas.of_queues:
+        if not self.of_queues:
             return
         job, shortage = tried.job, tried.shortage
         self.count_turn(job)
@@ -131,7 +133,7 @@ class KeptLimits:
     def count_turn(self, job: JobRecord) -> None:
         """A job had its turn. If it lacks room alone, as one does that surely gets none, nothing else follows from it:
         no limit is kept for it any more as for a job whose turn is still to come."""
-        if not self._quotas.of_queues:
+        if not self.of_queues:
             return
         self._turned[job.uid] = None
         if self._first:
@@ -142,7 +144,7 @@ class KeptLimits:
     def events(self) -> tuple[list[LimitKept], list[LimitKept]]:
         """What is kept from now on, and what isn't any more."""
         made, before = list[LimitKept](), self._state.kept_limits
-        if not self._quotas.of_queues and not before:
+        if not self.of_queues and not before:
             return [], []
         first = sorted([job for job, _ in self._first.values()], key=attrgetter("uid"))
         kept = {job.uid for job in first if job.uid not in self._turned}
@@ -182,7 +184,7 @@ class KeptLimits:
     def beyond(self, job: JobRecord) -> PlacementTry | None:
         """The try of a quorum that may not use a limit because it is kept for a job in front; None if it may, or has
         too little left anyway."""
-        if not self._quotas.of_queues or job.placements or not (self._held or self._first):
+        if not self.of_queues or job.placements or not (self._held or self._first):
             return None
         pods = self._quorum_of(job)
         return self._kept_from(job, pods) if self._suffices(job, pods) else None
@@ -190,10 +192,10 @@ class KeptLimits:
     def beyond_placed(self, tried: PlacementTry) -> PlacementTry | None:
         """As `beyond`, of a quorum that has just been placed with pods of other worker sets than was asked there."""
         job = tried.job
-        if not self._quotas.of_queues or job.placements or not (self._held or self._first):
+        if not self.of_queues or job.placements or not (self._held or self._first):
             return None
         pods = pods_by_group(tried.pieces)
-        if len(job.valid_spec.groups) <= 2 or pods == self._quorum_of(job):
+        if pods == self._quorum_of(job):
             return None
         with self._quotas.before(job, pods):
             return self._kept_from(job, pods)
@@ -246,7 +248,7 @@ class KeptLimits:
     def mark_as_guest(self, tried: PlacementTry) -> None:
         """A quorum that got nodes is the guest of those for whom what it uses of a limit is kept."""
         job = tried.job
-        if not self._quotas.of_queues or job.placements or not (self._held or self._first):
+        if not self.of_queues or job.placements or not (self._held or self._first):
             return
         if not may_be_guest(job, self._config):
             return
