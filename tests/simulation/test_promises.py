@@ -9,7 +9,7 @@ CYCLE_MS = 1_000
 
 def test_in_calm_worlds_every_reserved_job_starts_as_promised() -> None:
     kept = void = 0
-    for seed in (5, 6):  # whose worlds have many reservations with a known start
+    for seed in (19, 24):  # whose worlds have many reservations with a known start
         world = World(seed, {CALM: 1.0})
         world.run(1200)
         promises = world.oracle.promises

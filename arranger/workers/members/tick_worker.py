@@ -5,6 +5,7 @@ key for that, and a command can end the process. No job has dependents, and what
 """
 
 import logging
+import sys
 import uuid
 from typing import Any
 
@@ -14,6 +15,7 @@ import rq.registry
 import rq.timeouts
 import rq.utils
 import rq.worker
+from redis.exceptions import RedisError
 from rq.exceptions import DequeueTimeout, StopRequested
 from rq.job import JOB_ID_PATTERN
 from rq.serializers import JSONSerializer
@@ -74,9 +76,13 @@ class _NoAlarm(rq.timeouts.BaseDeathPenalty):
 
 
 class _Warnings(logging.LoggerAdapter[logging.Logger]):
-    """What rq calls an error, such as a Redis that is away, passes: the next period pushes again."""
+    """What rq calls an error, such as a Redis that is away, passes: the next period pushes again. A problem of Redis is
+    told without a traceback, because nothing of ours failed."""
 
     def log(self, level: int, msg: object, *args: object, **named: Any) -> None:
+        problem = sys.exception()
+        if named.get("exc_info") and isinstance(problem, RedisError | OSError):
+            msg, args, named = f"{msg} %s", (*args, problem), {**named, "exc_info": False}
         super().log(min(level, logging.WARNING), msg, *args, **named)
 
 
