@@ -777,8 +777,10 @@ def hold_for_others(
     held, search = reservations.held, reservations._search
     ahead = []
     for other in waiting_jobs(state, cycle.time_ms):
-        # Further pods have their turns after the quorums of other jobs.
+        # Further pods have their turns after the quorums of other jobs. By shares, a less senior job may be before.
+        by_shares = BUILT_IN.queue_policy_name(other, cycle.config) != "Priority"
         before = job.placements or name_of(state, other) != name_of(state, job) or seniority(other) < seniority(job)
+        before = before or by_shares
         if other.uid != job.uid and not other.placements and (before or other.uid in state.reservations):
             ahead.append(other)
     coming = {} if in_turn else {other.uid: search.after_departures(other) for other in ahead}
