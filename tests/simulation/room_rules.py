@@ -635,14 +635,15 @@ def _too_much(state: State, cycle: k.CycleTaken, event: k.Preempted, done: Colle
     units = [unit for victim in event.victims for unit in _units(state, victim)]
     of_lower = [unit for unit in _surplus(state, cycle, job) if unit[0].uid not in done]
     surplus = of_lower if PreemptionKind.SURPLUS in _modes(state, cycle, job) else []
-    whole = [victim for victim in event.victims if victim.kind in (PreemptionKind.PRIORITY, PreemptionKind.RECLAIM)]
-    # Who takes room that is to be left to its host does so beside what is held for that.
+    # Who takes room that is to be left to its host does so beside what is held for that, and guests alone give it any.
     guest = bool(event.placed.hosts) and all(state.jobs[of.job_uid].slots.hosts for of in event.victims)
-    if whole and surplus and _fits(state, cycle, job, surplus, as_guest=guest):
+    kinds = () if guest else (PreemptionKind.PRIORITY, PreemptionKind.RECLAIM)
+    whole = [victim for victim in event.victims if victim.kind in kinds]
+    if whole and surplus and _fits(state, cycle, job, surplus):
         yield f"{job.seen.name} takes room from whole jobs, though the surplus of {len(surplus)} would do"
     for node in sorted(state.nodes.rows) if whole and surplus else ():
         spare = _surplus_of(state, cycle, [of for of in _lower(state, cycle, job) if of.uid not in done], node)
-        if spare and _fits(state, cycle, job, spare, as_guest=guest):
+        if spare and _fits(state, cycle, job, spare):
             names = [(of.seen.name, slots) for of, slots, _ in spare]
             yield f"{job.seen.name} takes room from whole jobs, though {names} on {node} would do"
     if len(units) > _UNITS:
