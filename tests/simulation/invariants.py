@@ -116,7 +116,7 @@ class Oracle:
         #: Whether room of pods that never came was freed between a cycle and its entry.
         self._late = False
         #: What is used and kept for guarantees beyond what the nodes offer, before a cycle's entry.
-        self._given_away = Counter[str]()
+        self._given_away: Counter[str] | None = None
         #: Whether this epoch lost its tail, and how many cycles were taken on a state of such a tail and came once the
         #: log was trimmed beyond their base: then it can't tell that it never had that state.
         self._lost_tail = False
@@ -319,7 +319,8 @@ class Oracle:
         void = [verdict.reason for verdict in verdicts if not verdict.accepted]
         if void:
             raise Violation(f"a cycle decided what is void on its own state: {', '.join(void)}")
-        if lost := room_rules.given_away(self.state, cycle.time_ms) - self._given_away:
+        after = room_rules.given_away(self.state, cycle.time_ms)
+        if after is not None and self._given_away is not None and (lost := after - self._given_away):
             raise Violation(f"a cycle gives away what is kept for guarantees: {dict(lost)}")
         for event in entry.batch.events:
             if isinstance(event, k.Waits) and (pods := joins_nobody(self.state.jobs[event.job_uid], event)):

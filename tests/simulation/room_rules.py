@@ -342,8 +342,8 @@ def misjudged_offer(state: State, time_ms: int) -> str:
     return f"more is offered than what queues use and open nodes have left: {beyond}" if beyond else ""
 
 
-def given_away(state: State, time_ms: int) -> Counter[str]:
-    """Resource → how much more than the nodes offer is used and kept for guarantees together. No cycle lifts it. Empty
+def given_away(state: State, time_ms: int) -> Counter[str] | None:
+    """Resource → how much more than the nodes offer is used and kept for guarantees together. No cycle lifts it. None
     where a node has less than is used there: that a part of it leaves lessens the offer only for the next cycle; and
     where a job with nodes is in a queue without a way to the root, which no limit keeps from more. Nothing is kept for
     closed queues, so that others may use room of pods that have ended, which their queue counts until that is decided.
@@ -352,10 +352,10 @@ def given_away(state: State, time_ms: int) -> Counter[str]:
     ways = {name: way_of(state, name) for name in state.queues if spec_of(state, name).guarantee}
     names = [name for name, way in ways.items() if way and closed.isdisjoint(way)]
     if not all(way_of(state, name_of(state, job)) for job in state.jobs.values() if job.placements):
-        return Counter()
+        return None
     amounts = [state.nodes.amounts(row) for row in state.nodes.rows.values()] if names else []
-    if not names or any(used > has for of in amounts for name, (used, has) in of.items() if name != "pods"):
-        return Counter()
+    if any(used > has for of in amounts for name, (used, has) in of.items() if name != "pods"):
+        return None
     used, kept, offer = use_of_queues(state), Counter[str](), offered(state, time_ms)
     for resource in dict.fromkeys(of for name in names for of, _ in spec_of(state, name).guarantee):
 
