@@ -886,7 +886,9 @@ def _may_start(
         is_guest, lent = asked and job.uid in of.slots.hosts, of.slots.lent_by(job.uid) if asked else set[SlotKey]()
         if not alone and not state.reservations.keys().isdisjoint({*of.slots.hosts} - {job.uid}):
             is_guest = False
-        leaves_now = (is_guest and not preempting.stays(of, job)) or ends_by_itself(state, of, cycle.time_ms)
+        stays = is_guest and preempting.stays(of, job)
+        lent = set() if stays else lent  # who needn't leave isn't asked for a part either
+        leaves_now = (is_guest and not stays) or ends_by_itself(state, of, cycle.time_ms)
         if of.placements and (leaves_now or (lent and _needs(placer, of, lent))):
             goes[of.uid] = (of, tuple(sorted(of.placements)), True)
         elif lent:
