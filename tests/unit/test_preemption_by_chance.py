@@ -116,10 +116,12 @@ class Watch:
         return found
 
     def awaited(self, free: Counter[str], event: k.Preempted, given: Collection[str]) -> bool:
-        """Whether a job before this one waits for what others leave: nothing shows on which nodes."""
+        """Whether a job before this one waits for what others leave: nothing shows on which nodes. Any of
+        another queue may be before it, by their shares."""
         by = self.job(event.placed.job_uid)
         waiting = [of for of in self.of.state.jobs.values() if not of.placements and of.uid not in given]
-        return any(seniority(of) < seniority(by) and self.fits(of, free, ()) for of in waiting)
+        before = [of for of in waiting if of.valid_spec.queue != by.valid_spec.queue or seniority(of) < seniority(by)]
+        return any(self.fits(of, free, ()) for of in before)
 
     def take(self, free: Counter[str], event: k.Placed) -> None:
         group = self.job(event.job_uid).valid_spec.groups[1]
