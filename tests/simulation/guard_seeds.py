@@ -16,7 +16,7 @@ _FILE = Path(__file__).with_suffix(".json")
 #: The seed and the number of steps with faults of each guard's run.
 RECORDED: dict[str, tuple[int, int]] = {guard: (run[0], run[1]) for guard, run in json.loads(_FILE.read_text()).items()}
 #: A guard whose recorded run notices nothing has all of these seeds, with so many steps with faults, to be noticed.
-_OTHERS, _STEPS = range(160), 800
+_OTHERS, _STEPS = range(80), 800
 #: The number of steps with faults of the runs that are tried. Some damage shows only at the end of a run, which comes
 #: sooner in a shorter run.
 _LENGTHS = (_STEPS, 100, 200, 400)

@@ -50,9 +50,7 @@ from arranger.scheduling.room import backfill, candidates, vacating
 from arranger.scheduling.room.backfill import Backfill
 from arranger.scheduling.room.candidates import Candidates
 from arranger.scheduling.room.held_room import HeldRooms
-from arranger.scheduling.room.kept_limits import KeptLimits
 from arranger.scheduling.room.preemption import LeavingAnyway
-from arranger.scheduling.room.preemption import PreemptionSearch as Preempting
 from arranger.scheduling.room.reservation_search import ReservationSearch
 from arranger.scheduling.room.reservations import Reservations
 from arranger.scheduling.room.victims import RoomSearch
@@ -89,7 +87,6 @@ from tests.simulation.faults import (
     ENDS,
     HALF_WAY,
     KINDS,
-    LIMITED,
     PLACEHOLDERS,
     REQUESTS,
     SLOW,
@@ -105,7 +102,7 @@ from tests.simulation.invariants import Violation
 from tests.simulation.limit_ranges import COMES
 from tests.simulation.queues import MODES
 from tests.simulation.rogue import GROUPS
-from tests.simulation.room import CROWD, TWO_SETS
+from tests.simulation.room import CROWD
 from tests.simulation.second import SECOND
 from tests.simulation.starts import KEPT, ORDER, UNABLE
 from tests.simulation.topologies import RACE
@@ -123,7 +120,6 @@ OF_ROOM = (
     "that whoever isn't needed is spared",
     "that nobody gives room that comes by itself",
     "that surplus goes before whole jobs",
-    "that whichever workers free a node may be surplus",
     "that who takes room which is to be left to a job before it is its guest",
     "that no restart of a preempted job counts",
     "that room is kept for whom others gave it",
@@ -155,7 +151,6 @@ _OFTEN = {
     "ending tasks for sure": {"cancellation swallowed": 1.0, "append held in flight": 0.03, "lease unavailable": 0.05},
     **{key: {CROWD: 1.0} for key in OF_ROOM},
     "how room may be taken in a queue": {CROWD: 1.0, MODES: 1.0},
-    "that whichever workers free a node may be surplus": {CROWD: 1.0, TWO_SETS: 1.0},
     "that who took room in vain takes none again": {CROWD: 1.0, REFUSED: 1.0},
     "that a job is pardoned once": {CROWD: 1.0, REFUSED: 1.0},
     "that nobody gives room that comes by itself": {CROWD: 1.0, ENDS: 1.0},
@@ -170,7 +165,6 @@ _OFTEN = {
     "that running jobs grow into reserved room": {CALM: 1.0},
     "that reserved room is kept": {CALM: 1.0},
     "that room which comes by itself is kept": {CROWD: 1.0, ENDS: 1.0},
-    "that a limit is kept for the job which lacks nothing else": {CROWD: 1.0, LIMITED: 1.0},
     "that only who ends in time goes before a reservation": {CALM: 1.0},
     "that one log works on a cluster": {SECOND: 1.0},
     "that no cycle looks at forecasts": {TOLD: 1.0},
@@ -541,17 +535,6 @@ def _nothing_is_taken_back() -> Iterator[None]:
 
 
 @contextmanager
-def _limits_are_used() -> Iterator[None]:
-    """Who uses a limit that is kept for another job is no guest of that one, and nobody waits for it."""
-    beyond, note = (
-        mock.patch.object(KeptLimits, "beyond", lambda *_: None),
-        mock.patch.object(KeptLimits, "mark_as_guest"),
-    )
-    with beyond, note:
-        yield
-
-
-@contextmanager
 def _any_pod_of_the_name_is_bound() -> Iterator[None]:
     """A binding doesn't say which pod it is for."""
     bind = Store.bind
@@ -690,7 +673,6 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     ),
     "that a pod which hangs is no reason to wait": _without(vacating, "hanging", frozenset()),
     "that surplus goes before whole jobs": _without(Candidates, "_units_on", ()),
-    "that whichever workers free a node may be surplus": _without(Preempting, "_spare_nodes", []),
     "that no restart of a preempted job counts": _restarts_of_victims_count,
     "that room is kept for whom others gave it": _room_is_anyones,
     "that who took room in vain takes none again": _takes_in_vain_again,
@@ -705,7 +687,6 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that running jobs grow into reserved room": _without(Backfill, "lend", False),
     "that reserved room is kept": _without(HeldRooms, "hold", None),
     "that room which comes by itself is kept": _without(ReservationSearch, "after_departures", None),
-    "that a limit is kept for the job which lacks nothing else": _limits_are_used,
     "that room is kept for a job that waits for its own pods": lambda: mock.patch.object(
         Reservations, "waits_for_own_pods", lambda self, job: bool(self.vacating.own_gone_ms(job))
     ),
