@@ -206,7 +206,7 @@ export function InQueue({ waiting }: { waiting: NonNullable<Explained["waiting"]
               {shown(there.queue)}: {there.amounts.map(ofQueue).join("; ")}; {many(there.running, "job")}
               {there.maxRunning !== null && ` of at most ${there.maxRunning}`} with nodes.
               {there.keptBy !== null &&
-                ` What keeps it waiting is ${(KEPT_BY[there.keptBy] ?? there.keptBy).replace("{queue}", shown(there.keptAt))}.`}
+                ` What keeps it waiting is ${keptBy(there.keptBy, there)}.`}
             </Brief>
           </p>
         </>
@@ -216,6 +216,11 @@ export function InQueue({ waiting }: { waiting: NonNullable<Explained["waiting"]
   );
 }
 
+function keptBy(cause: string, { keptAt, noNodes }: Standing): string {
+  const nodes = noNodes ? ", and room: without that, nodes would have too little" : "";
+  return (KEPT_BY[cause] ?? cause).replace("{queue}", shown(keptAt)) + nodes;
+}
+
 function noRoom(one: NoRoom): string {
   const until = one.untilMs > 0 ? `, until ${clock(one.untilMs / 1000)} at the earliest` : "";
   const above = one.above ? `queue ${one.above}` : "its own queue";
@@ -223,7 +228,8 @@ function noRoom(one: NoRoom): string {
   return (TAKES_NONE[one.kind] ?? one.kind).replace("{reservations}", wait).replace("{hosts}", few(one.hosts)).replace("{jobs}", few(one.jobs)).replace("{above}", above).replace("{of}", one.resources.join(" and ")) + until;
 }
 
-type QueueAmount = NonNullable<NonNullable<Explained["waiting"]>["inQueue"]>["amounts"][number];
+type Standing = NonNullable<NonNullable<Explained["waiting"]>["inQueue"]>;
+type QueueAmount = Standing["amounts"][number];
 
 function ofQueue({ resource, used, share, capability }: QueueAmount): string {
   const cap = capability === null ? "" : `, capability ${quantity(resource, capability)}`;

@@ -328,6 +328,8 @@ export interface Explained {
       amounts: { resource: string; used: number; share: number; capability: number | null }[];
       keptBy: string | null;
       keptAt: string;
+      /** It is a limit, and without it the nodes would have too little. */
+      noNodes: boolean;
     };
     takesNone: NoRoom[];
   };
