@@ -25,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # process. Each costs the processor time of an API server and of finding all tests: six keep two processors busy.
 WORKERS ?= 6
 
-.PHONY: demo console replay pictures test test-all test-kubernetes soak test-quick sim trial fuzz history check lock image chart board bench bench-compare format clean
+.PHONY: demo console replay pictures test test-all test-kubernetes soak test-quick sim trial fuzz history check lock image chart board bench bench-compare release format clean
 
 LOCKED = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command "make lock" $(LOCK_ARGS)
@@ -134,6 +134,9 @@ bench: $(VENV)/.dev ## every benchmark, with ratios and the machine
 
 bench-compare: $(VENV)/.dev ## an earlier revision and this tree by turns: make bench-compare BASE=REV NAMES="cycle fold" ROUNDS=3
 	$(BIN)/python -m benchmarks.compare $(BASE) $(NAMES) --rounds $(ROUNDS)
+
+release: $(VENV)/.dev ## what a release consists of, of the commit, made twice: make release VERSION=0.1.0
+	@$(BIN)/python deploy/release.py "$(VERSION)"
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
