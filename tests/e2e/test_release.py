@@ -43,7 +43,7 @@ def test_a_release_is_made_twice_and_its_parts_install(clone: Path, tmp_path: Pa
     refused = make(clone)
     assert refused.returncode == 1
     assert "aren't committed" in refused.stderr
-    assert " M CHANGELOG.md" in refused.stderr
+    assert "M CHANGELOG.md" in refused.stderr
 
     git(clone, "commit", "--quiet", "--all", "--message=release")
     made = make(clone)
