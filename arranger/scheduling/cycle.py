@@ -420,7 +420,7 @@ def _try_quorum(placer: Placer, job: JobRecord, room: Room) -> PlacementTry | No
     tried = _quorum_in_open_room(placer, job, room)
     if tried is None:
         return None
-    if tried.shortage is not None and tried.shortage.kept_by:
+    if tried.shortage is not None and tried.shortage.of_kept_limit:
         tried = room.beside_limits(tried) or tried
     elif not tried.quorum_stands:
         tried = room.backfill.quorum(tried) or room.make_room(tried) or tried

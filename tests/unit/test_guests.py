@@ -18,8 +18,12 @@ from arranger.projections.jobs.parts import TakenRoom
 from arranger.projections.jobs.records import JobRecord
 from arranger.scheduling import NoRoom, NoRoomKind, why_no_room
 from arranger.scheduling.cluster import view
-from arranger.scheduling.cycle import Cycles, take_cycle
+from arranger.scheduling.cycle import Cycles, _try_quorum, take_cycle
+from arranger.scheduling.queues.registry import BUILT_IN
+from arranger.scheduling.queues.waiting import waiting_jobs
+from arranger.scheduling.room.cycle_room import Room
 from arranger.scheduling.room.reservation_search import ReservationSearch
+from arranger.scheduling.search.placer import Placer
 from tests.unit.replay_worlds import explained
 from tests.unit.test_preemption import CONFIG, GPU, running
 from tests.world import World, shape
@@ -911,3 +915,27 @@ def test_nobody_takes_a_guests_room_in_the_way_of_a_host_for_which_it_could_not_
     above = small(of, "above", 4, priority=5, grace_s=60)
     assert not above.placements and guest.stage == Stage.RUNNING
     assert small(of, "at-once", 4, priority=5, grace_s=0).slots.hosts == ("uid-first", "uid-second")
+
+
+def test_what_a_job_is_told_of_reserved_room_is_not_known_of_an_equal_job_of_another_queue() -> None:
+    """Both fail for the same reason, but who keeps room from them is asked for each: their queues may differ in that.
+    It is no limit that is kept from them either, beside which nothing else would be tried."""
+    of = two_reservations()
+    asked = shape(cpu=1, gpus=2)
+    jobs = [
+        of.job(name, workers=1, worker=asked, min_workers=1, equals=True, of_queue=name, preemptible=False)
+        for name in ("one", "other")
+    ]
+    placer = Placer(of.state, of.config, BUILT_IN, time_ms=of.now_ms)
+    room = Room.of(of.state, placer, waiting_jobs(of.state, of.now_ms, by_qos=False))
+    for host in ("uid-big-a", "uid-big-b"):
+        _try_quorum(placer, of.state.jobs[host], room)
+    room.reservations.begin(jobs[0])
+    first = placer.quorum(jobs[0])
+    assert first.shortage is not None and room.backfill.quorum(first) is None
+    assert first.shortage.kept_by == ("uid-big-a", "uid-big-b") and first.shortage.no_guest
+    assert not first.shortage.of_kept_limit
+    for job in jobs:
+        second = placer.quorum(job)
+        assert second.shortage is not None and second.shortage.reasons == first.shortage.reasons
+        assert second.shortage.kept_by == () and not second.shortage.no_guest

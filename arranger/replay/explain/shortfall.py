@@ -133,7 +133,10 @@ class ShortfallObserver(CycleObserver):
         left = self._try.shortage if self._try is not None else None
         if left is None:
             return None
-        found = next((shortfall for shortage, shortfall in self._found if shortage is left), None)
+        # The same one, or a copy that was told more.
+        found = next((shortfall for shortage, shortfall in self._found if shortage is left), None) or next(
+            (shortfall for shortage, shortfall in reversed(self._found) if shortage.lack == left.lack), None
+        )
         if found is None:
             return None
         guest = {"no_guest": left.no_guest, "leaves_late": left.leaves_late}

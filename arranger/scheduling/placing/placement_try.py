@@ -47,13 +47,23 @@ class Shortage:
     no_guest: bool = False
     #: Reserved room is in the way, in which it would be a guest if its pods could leave before that is needed.
     leaves_late: bool = False
-    #: The jobs (UIDs) whose reserved room is in its way, if several have reservations.
+    #: The jobs (UIDs) for which a limit is kept, or whose reserved room is in its way, if several have reservations.
     kept_by: tuple[str, ...] = ()
 
     @property
     def of_nodes(self) -> bool:
         """As in `ShortageFacts`."""
         return self.quota is None and self.objection is None
+
+    @property
+    def lack(self) -> tuple[object, ...]:
+        """What was found when the quorum was tried, without what is told of it later in its turn."""
+        return self.group, self.reasons, self.found, self.asked, self.quota, self.topology, self.objection
+
+    @property
+    def of_kept_limit(self) -> bool:
+        """Whether a limit has enough left, and that is kept for others."""
+        return self.quota is not None and bool(self.kept_by)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ the room.)
 A guest that keeps its queue within its share stays, where its host would lift its own above it (`ShareRules.stays`).
 """
 
+import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
@@ -86,11 +87,14 @@ class Backfill:
         guest = self._as_guest(job)
         if guest is not None and _has_room(guest):
             return guest
+        shortage = tried.shortage
         for again in (in_time, guest):
-            tried.shortage = _in_open_room(tried.shortage, again.shortage if again is not None else None)
-        self._note_no_guest(job, tried.shortage)
+            shortage = _in_open_room(shortage, again.shortage if again is not None else None)
+        # A copy: equal jobs have the same shortage, and in whose reserved room they may be depends on their queues.
+        tried.shortage = shortage = dataclasses.replace(shortage)
+        self._note_no_guest(job, shortage)
         if len(self._state.reservations) > 1 or self._held.keys() - self._state.reservations.keys():
-            tried.shortage.kept_by = self._keeping_out(job, tried.shortage)
+            shortage.kept_by = self._keeping_out(job, shortage)
         return None
 
     def _as_guest(self, job: JobRecord) -> PlacementTry | None:

@@ -123,7 +123,7 @@ class KeptLimits:
         if shortage is None or tried.quorum_stands:
             return
         kept = self._state.kept_limits.get(job.uid)
-        if shortage.quota is not None and not shortage.kept_by:
+        if shortage.quota is not None and not shortage.of_kept_limit:
             self._enter_if_left(job, shortage.quota)
             return
         room = shortage.of_nodes and not shortage.infeasible and job.uid not in self._held

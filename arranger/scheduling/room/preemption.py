@@ -292,7 +292,7 @@ class PreemptionSearch:
         # Which reserved room is open to it: to a job with a reservation its own, so that its UID is the key; to all
         # others by whether they may be guests.
         guesthood: Hashable = job.uid if job.uid in self._state.reservations else job.valid_spec.preemptible
-        kept_by = tried.shortage is not None and tried.shortage.quota is not None and tried.shortage.kept_by
+        kept_by = tried.shortage.kept_by if tried.shortage is not None and tried.shortage.of_kept_limit else ()
         key = (*self._candidates.standing_of(job), self._placer.alike(job), guesthood, beside_queues, kept_by)
         if self._failed.get(key) == view.content or self.surely_lacks(job) or self._lacks_without(job, may_not_give()):
             return None

@@ -64,7 +64,7 @@ class Placer:
         if (refused := self._refused(job)) is not None:
             return refused
         if (failed := self._memory.fails_as_the_last(job)) is not None:
-            return PlacementTry(job, failed.policy, failed.groups, shortage=failed.shortage)
+            return failed
         tried = self.begin(job)
         if (full := self.placing.quotas.full(job) or self._too_little(job)) is not None:
             tried.shortage = self._limit_shortage(tried, quorum_needs(job, tried.policy), full)

@@ -17,6 +17,7 @@ from arranger.scheduling.filters.refusals import wary_groups
 from arranger.scheduling.placing.placement_try import Piece, PlacementTry, Shortage
 from arranger.scheduling.placing.pods import Placing
 from arranger.scheduling.placing.quotas import UNLIMITED
+from arranger.scheduling.policies.base import PodPolicy
 from arranger.scheduling.queues.dominant_shares import pods_by_group
 
 
@@ -34,9 +35,11 @@ class _Repeat:
 @dataclass(slots=True)
 class _Last:
     """The last quorum, if it failed. `job` is the last one that failed for its reason, and `alike` is None if a limit
-    may have been that."""
+    may have been that. The reason is kept, not the try: that may be told another one later in its turn."""
 
-    tried: PlacementTry
+    policy: PodPolicy
+    groups: tuple[PodGroup, ...]
+    shortage: Shortage
     job: JobRecord
     alike: Hashable
     content: int
@@ -110,11 +113,11 @@ class QuorumMemory:
         if alone and tried.shortage is not None and not objected and _has_nothing(job):
             room = quota is None and self._placing.quotas.tight(job) == UNLIMITED
             alike = _without_queue(job.valid_spec) if room else None
-            self._last = _Last(tried, job, alike, self._placing.view.content)
+            self._last = _Last(tried.policy, tried.groups, tried.shortage, job, alike, self._placing.view.content)
 
     def fails_as_the_last(self, job: JobRecord) -> PlacementTry | None:
-        """The last quorum's try, if it failed and this job's must fail for the same reason: both have the same limits,
-        or the limits leave enough for both."""
+        """A failed try of a job, if the last quorum failed and this one must for the same reason: both have the same
+        limits, or the limits leave enough for both."""
         last = self._last
         if last is None or last.content != self._placing.view.content or not _has_nothing(job):
             return None
@@ -125,7 +128,7 @@ class QuorumMemory:
             if quotas.full(job) is not None or quotas.tight(job) != UNLIMITED:
                 return None
             last.job = job
-        return last.tried
+        return PlacementTry(job, last.policy, last.groups, shortage=last.shortage)
 
     # --- the last quorum -----------------------------------------------------------------------------------
 
