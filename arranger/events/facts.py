@@ -136,6 +136,12 @@ class Objected(_Shortage, frozen=True, kw_only=True, tag="plugin"):
 ShortageFacts = LackOfNodes | BeyondLimit | Objected
 
 
+def nodes_lack(shortage: ShortageFacts) -> LackOfNodes | None:
+    """What nodes lack: all that a shortage is, or beside a limit; None if they have enough, or that isn't known."""
+    found = shortage.nodes if isinstance(shortage, BeyondLimit) else shortage
+    return found if isinstance(found, LackOfNodes) else None
+
+
 class PreemptionKind(StrEnum):
     """How room is taken from a job: workers above its quorum (surplus), or all of its pods, for a job of higher
     priority in the same queue or (reclaim) for one of a queue below its share. A guest gives room back that was

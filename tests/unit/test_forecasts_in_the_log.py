@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from arranger.clock import SystemClock
+from arranger.errors import LogUnavailable
 from arranger.events import kinds as k
 from arranger.events.facts import BeyondLimit
 from arranger.lifecycle.desired import desired_status
 from arranger.lifecycle.giving_way import expected_start_ms
 from arranger.model.config import CycleConfig
+from arranger.model.job import Stage
+from arranger.model.stages import StageReason
 from arranger.model.text import rfc3339
 from arranger.projections import snapshot
 from arranger.projections.consistency import validate
@@ -261,13 +264,82 @@ def test_a_forecast_stands_still_while_a_cycle_is_taken(made: list[int]) -> None
     assert next(asked) > 3 and of.verdict("StartForecast").accepted
 
 
+def test_a_forecast_that_the_log_did_not_take_is_made_again(made: list[int]) -> None:
+    of, _, third = waiting()
+    role = role_of(of)
+    taken, role._writer.append_and_fold = role._writer.append_and_fold, _refuses  # type: ignore[method-assign]
+    with pytest.raises(LogUnavailable):
+        asyncio.run(role.make())
+    role._writer.append_and_fold = taken  # type: ignore[method-assign]
+    asyncio.run(role.make())
+    assert len(made) == 2 and expected_start_ms(of.state, third) > 0
+
+
+async def _refuses(*_: Any, **__: Any) -> None:
+    raise LogUnavailable("no log")
+
+
+def test_a_forecast_that_fails_rests_as_one_that_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    of, _, _ = waiting()
+    role, spent_s = role_of(of), [0.0]
+
+    def fails(*_: Any, **__: Any) -> Forecast:
+        spent_s[0] += 2.0
+        raise ValueError("a policy failed")
+
+    monkeypatch.setattr(forecaster, "forecast", fails)
+    monkeypatch.setattr(forecaster, "processor_s", lambda: spent_s[0])
+    with pytest.raises(ValueError, match="a policy failed"):
+        asyncio.run(role.make())
+    of.pass_time(39)
+    asyncio.run(role.make())
+    of.pass_time(2)
+    with pytest.raises(ValueError, match="a policy failed"):
+        asyncio.run(role.make())
+
+
+def test_a_forecast_is_made_again_once_the_stage_of_a_job_was_decided(made: list[int]) -> None:
+    """With its stage, the end that is expected of a job begins or ceases to be known."""
+    of, _, _ = waiting()
+    role, small = role_of(of), of.job("small", leader=shape(cpu=1), expected_s=60)
+    of.cycle()
+    assert small.placements and small.stage == Stage.STARTING
+    asyncio.run(role.make())
+    of.say(k.StageDecided(small.uid, small.version, small.attempt, Stage.RUNNING, StageReason.WORKERS_READY))
+    assert of.verdict("StageDecided").accepted
+    asyncio.run(role.make())
+    assert len(made) == 2
+
+
+def test_a_tick_of_the_scheduler_that_reacts_to_changes_is_passed_on_once_in_a_period() -> None:
+    of, _, _ = waiting()
+    members, pushed = [SimpleNamespace(aside=False)] * 2, list[str]()
+
+    async def push(tick: str) -> bool:
+        pushed.append(tick)
+        return True
+
+    membership = SimpleNamespace(seen=lambda _: members, owns=lambda *_: True)
+    role = role_of(of, membership=membership, ticker=SimpleNamespace(push=push))
+    asyncio.run(role.tick())
+    asyncio.run(role.tick())
+    assert pushed == [forecaster.TICK], "the second one came back: no other process takes any"
+    of.pass_time(10)
+    asyncio.run(role.tick())
+    assert pushed == [forecaster.TICK] * 2
+    members.pop()
+    asyncio.run(role.tick())
+    assert len(pushed) == 2 and role._due.is_set(), "it makes the forecast if it is alone"
+
+
 @pytest.mark.parametrize(("owns", "others", "makes"), [(True, 0, True), (True, 1, False), (False, 1, True)])
 def test_a_scheduler_that_reacts_to_changes_leaves_forecasts_to_others(
     made: list[int], *, owns: bool, others: int, makes: bool
 ) -> None:
     of, _, _ = waiting()
     members = [SimpleNamespace(aside=False)] * (1 + others) + [SimpleNamespace(aside=True)]
-    role = role_of(of, membership=SimpleNamespace(seen=lambda _: members, owns=lambda *_: owns))
+    membership = SimpleNamespace(seen=lambda _: members, owns=lambda *_: owns)
+    role = role_of(of, membership=membership, ticker=SimpleNamespace(push=lambda _: asyncio.sleep(0)))
 
     async def ticked() -> None:
         running = asyncio.create_task(role.run())

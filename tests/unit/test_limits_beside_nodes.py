@@ -6,13 +6,18 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from arranger.events import kinds as k
 from arranger.events.facts import BeyondLimit
 from arranger.messages.shortages import waits_text
 from arranger.model.queue import NonPreemptible
 from arranger.model.quota import LimitKind
+from arranger.model.reasons import Reason, ReasonKind
 from arranger.projections.jobs.records import JobRecord
+from arranger.projections.state import Reservation, State
 from arranger.replay.explain.in_queue import KeptBy
 from arranger.replay.ledger.causes import Cause, causes_of
+from arranger.replay.ledger.waits import WaitLedger
+from arranger.replay.reading.history import Span
 from arranger.scheduling.cycle import VERSIONS
 from arranger.scheduling.search import placer
 from arranger.settings import Settings
@@ -158,3 +163,40 @@ def test_a_limit_and_nodes_that_both_have_too_little_share_the_time_that_a_job_w
     causes = dict(causes_of(world.state, big))
     assert causes.keys() > {Cause.CAPABILITY}
     assert causes.pop(Cause.CAPABILITY) == sum(causes.values())
+
+
+def test_closed_nodes_beside_a_limit_count_only_while_they_have_room() -> None:
+    world = _world(_capability)
+    big = _job(world, "big", created=1)
+    world.cycle()
+    assert dict(causes_of(world.state, big)) == {Cause.CAPABILITY: 2, Cause.CLOSED: 1, Cause.ROOM: 1}
+    world.pass_time(8)
+    world.pod("other", node="n4", gpus=8)
+    assert dict(causes_of(world.state, big)) == {Cause.CAPABILITY: 1, Cause.ROOM: 1}
+    world.pass_time(4)
+    world.node("n9", cpu=1)
+    ledger = WaitLedger(State(), Span(), CONFIG)
+    for entry in world.entries:
+        ledger.feed(entry)
+    ledger.finish()
+    told = {line.cause: line.wait_ms for line in ledger.lines if line.waiter.job == "default/big"}
+    assert (told[Cause.CAPABILITY], told[Cause.CLOSED]) == (4_000 + 2_000, 2_000)
+
+
+def test_room_reserved_for_others_counts_beside_a_limit_as_long_as_they_have_reservations() -> None:
+    world = _world(_capability)
+    big, ahead, other = (_job(world, name, created=1) for name in ("big", "ahead", "other"))
+    world.cycle()
+    assert big.waits is not None
+    nodes = _limit_of(big).nodes
+    assert nodes is not None
+    reserved = msgspec.structs.replace(nodes, reasons=((Reason(ReasonKind.RESERVED), 2),), kept_by=(ahead.uid,))
+    big.waits = msgspec.structs.replace(big.waits, shortage=msgspec.structs.replace(_limit_of(big), nodes=reserved))
+    for job in (ahead, other):
+        decided = k.Reserved(job.uid, job.version, 0, ())
+        world.state.reservations[job.uid] = Reservation(decided, 0, 0)
+    assert dict(causes_of(world.state, big)) == {Cause.CAPABILITY: 2, Cause.RESERVATION: 2}
+    ledger = WaitLedger(world.state, Span(), CONFIG)
+    assert ledger._kept_for(big) == (ahead.uid,)
+    del world.state.reservations[ahead.uid]
+    assert dict(causes_of(world.state, big)) == {Cause.CAPABILITY: 1}

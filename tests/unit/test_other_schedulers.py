@@ -49,6 +49,24 @@ async def test_the_watcher_tells_of_another_scheduler_until_it_has_ended(monkeyp
     assert scene.watcher._parts.problems.present() == (), "whoever has the watch next tells it"
 
 
+async def test_what_an_earlier_epoch_has_decided_is_not_taken_for_another_scheduler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A new epoch lists a pod as waiting whose binding is under way, and knows nothing of the decision."""
+    async with watching() as scene:
+        spec = {**POD["spec"], "schedulerName": "arranger"}
+        for name in ("bound", "later"):
+            await scene.cluster.create(PODS, "default", {"metadata": {"name": name}, "spec": spec})
+        await scene.until(lambda: scene.names() == ["bound", "later"])
+        lost = scene.follower.state.epoch
+        scene.home.lose_everything()
+        await scene.until(lambda: scene.follower.state.epoch != lost and scene.names() == ["bound", "later"])
+        await scene.until(lambda: bool(scene.follower.state.listed.get(scene.kind)))
+        assert await _problems(scene, "bound") == ()
+        monkeypatch.setattr(other_schedulers, "_UNDER_WAY_S", 0.0)
+        assert [told.cause for told in await _problems(scene, "later")] == ["last: default/later"]
+
+
 async def _problems(scene: Scene, name: str) -> tuple[MemberProblem, ...]:
     """Those of the process once it has seen that somebody bound a pod."""
     live = await scene.cluster.get(PODS, "default", name)

@@ -149,13 +149,17 @@ def _nodes(what: What, state: State, job: JobRecord) -> Awaited:
 
 
 def standing_reasons(state: State, job: JobRecord) -> ReasonCounts:
-    """The reasons recorded last why the job's next pod has no node, by the number of nodes; not that room is reserved
-    for others that have no reservation any more: the next reason may be recorded some time later."""
+    """The reasons recorded last why the job's next pod has no node, by the number of nodes; of nodes, those that still
+    stand."""
     if job.waits is None:
         return ()
     shortage = job.waits.shortage
-    if not isinstance(shortage, LackOfNodes):
-        return shortage.reasons
+    return still_standing(state, job, shortage) if isinstance(shortage, LackOfNodes) else shortage.reasons
+
+
+def still_standing(state: State, job: JobRecord, shortage: LackOfNodes) -> ReasonCounts:
+    """The reasons of what nodes lack for a job's next pod, by the number of nodes; not that room is reserved for others
+    that have no reservation any more: the next reason may be recorded some time later."""
     if any(uid in state.reservations and uid != job.uid for uid in shortage.kept_by or state.reservations):
         return shortage.reasons
     return tuple(of for of in shortage.reasons if of[0].kind != ReasonKind.RESERVED)

@@ -2,14 +2,14 @@
 
 from enum import StrEnum
 
-from arranger.events.facts import BeyondLimit, LackOfNodes, Objected, ShortageFacts
+from arranger.events.facts import BeyondLimit, LackOfNodes, Objected, ShortageFacts, nodes_lack
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.pod import PodShape
 from arranger.model.quota import LimitKind
 from arranger.model.reasons import ReasonCounts, ReasonKind
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import State
-from arranger.replay.explain.awaited import WISHED, What, awaited, standing_reasons
+from arranger.replay.explain.awaited import WISHED, What, awaited, still_standing
 from arranger.replay.explain.full_nodes import closed_with_room, full_of_others, shape_of
 
 
@@ -123,19 +123,23 @@ def _of_shortage(state: State, job: JobRecord, shortage: ShortageFacts) -> Weigh
     """The causes that a recorded reason names. A limit beside which the nodes have too little, too, counts half."""
     match shortage:
         case BeyondLimit(quota=quota, nodes=nodes):
-            found = _of_nodes(state, job, nodes, nodes.reasons) if nodes is not None else ()
+            found = _of_nodes(state, job, nodes) if nodes is not None else ()
             return ((_OF_LIMIT[quota.limit], sum(count for _, count in found) or 1), *found)
         case Objected():
             return ((Cause.PLUGIN, 1),)
         case LackOfNodes(infeasible=True):
             return ((Cause.INFEASIBLE, 1),)
-    return _of_nodes(state, job, shortage, standing_reasons(state, job))
+    return _of_nodes(state, job, shortage)
 
 
-def _of_nodes(state: State, job: JobRecord, shortage: LackOfNodes, reasons: ReasonCounts) -> Weights:
+def _of_nodes(state: State, job: JobRecord, shortage: LackOfNodes) -> Weights:
     """The causes that nodes refuse the next pod for. Each of them counts the same; where free room is kept from it,
     nodes that others use count nothing, and nodes that are too small for it or full of the job's own pods don't either,
-    if there are others. Nor do closed nodes that have no room for it: open, they would be full."""
+    if there are others. Nor do closed nodes that have no room for it: open, they would be full. Empty if all
+    kept room for others that have no reservation any more."""
+    reasons = still_standing(state, job, shortage)
+    if shortage.reasons and not reasons:
+        return ()
     found = _by_cause(reasons)
     if len(found) > 1 and Cause.ROOM in found:
         found[Cause.ROOM] -= _not_of_others(state, job, shortage)
@@ -151,11 +155,12 @@ def pod_for_closed(state: State, job: JobRecord) -> PodShape | None:
     """The shape of a waiting job's next pod, if its causes change with the room for such pods on nodes that
     are closed to them; None if it doesn't."""
     shortage = job.waits.shortage if job.waits is not None else None
-    if not isinstance(shortage, LackOfNodes) or shortage.infeasible:
+    nodes = nodes_lack(shortage) if shortage is not None else None
+    if nodes is None or (nodes is shortage and nodes.infeasible):
         return None
-    found = _by_cause(standing_reasons(state, job))
+    found = _by_cause(still_standing(state, job, nodes))
     alone = len(found) == 1 or found.keys().isdisjoint(_OF_CLOSED)
-    return shape_of(job, shortage.group) if not alone else None
+    return shape_of(job, nodes.group) if not alone else None
 
 
 def _by_cause(reasons: ReasonCounts) -> dict[Cause, int]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from arranger.events.facts import BeyondLimit, LackOfNodes
+from arranger.events.facts import nodes_lack
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
@@ -188,8 +188,8 @@ class WaitLedger:
         """The jobs (UIDs) for which the room is kept that this one would use."""
         state = self.state
         others = tuple(uid for uid in state.reservations if uid != job.uid and uid in state.jobs)
-        short = job.waits.shortage if job.waits is not None else None
-        named = short.kept_by if isinstance(short, LackOfNodes) else ()
+        short = nodes_lack(job.waits.shortage) if job.waits is not None else None
+        named = short.kept_by if short is not None else ()
         found = tuple(uid for uid in others if uid in named) or others
         for uid in found:
             self._holdings.know(state, state.jobs[uid])
@@ -297,9 +297,8 @@ class WaitLedger:
 
 def _next(job: JobRecord) -> PodShape | None:
     """The shape of the pod for which the last cycle found no node."""
-    short = job.waits.shortage if job.waits is not None and job.spec is not None else None
-    nodes = short.nodes if isinstance(short, BeyondLimit) else short
-    return shape_of(job, nodes.group) if isinstance(nodes, LackOfNodes) else None
+    nodes = nodes_lack(job.waits.shortage) if job.waits is not None and job.spec is not None else None
+    return shape_of(job, nodes.group) if nodes is not None else None
 
 
 def quorum_gpus(spec: JobSpec, *, whole: bool) -> int:

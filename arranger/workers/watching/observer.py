@@ -284,6 +284,8 @@ class Observer:
                 self._version, _, gone = await self._take_listing(begun=True)
                 break
         self._compare_after(self._clock.monotonic_s() - began_s)
+        if self._kind == k.Watched.POD:
+            self._others.listed(self._follower.state)
         objects = len(projected(self._follower.state, self._kind, self._term))
         log_event(_log, "listed", kind=self._kind, objects=objects, gone=gone, reason=reason)
 

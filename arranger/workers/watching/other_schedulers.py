@@ -3,6 +3,9 @@
 Nothing in a cluster says which schedulers run: they need no lease, and no Deployment of a known name. What a second one
 does shows: a pod that waited for Arranger is on a node that Arranger didn't decide. The API server takes one binding
 for a pod, so the pod itself is bound once.
+
+A new epoch knows nothing of what was decided before it. So a pod that waited when it listed all of them may get the
+node of an earlier decision, whose binding was under way.
 """
 
 import logging
@@ -23,6 +26,9 @@ _log = logging.getLogger(__name__)
 
 #: So long after the last such pod the other scheduler is taken to have ended.
 _TOLD_S = 600.0
+#: So long after a listing, a binding may be seen that was under way before it, in seconds: its request takes half a
+#: minute at most.
+_UNDER_WAY_S = 60.0
 
 
 class OtherSchedulers:
@@ -32,18 +38,32 @@ class OtherSchedulers:
         self._clock, self._problems = parts.time, parts.problems
         #: By name: when it was seen last, in seconds of the process's clock, and in words the pod.
         self._seen: dict[str, tuple[float, str]] = {}
+        #: The pods (UIDs) that waited when all were listed, and when that was.
+        self._waited: frozenset[str] = frozenset()
+        self._listed_s = -math.inf
+
+    def listed(self, state: State) -> None:
+        """All pods were listed just now."""
+        self._waited = frozenset(uid for uid, pod in state.pods.items() if pod.asks is not None and not pod.node)
+        self._listed_s = self._clock.monotonic_s()
 
     async def look(self, events: Sequence[k.Event], changes: Sequence[WatchEvent], follower: Follower) -> None:
         """Look at what a watch has told, before it is appended. The decision for which a pod was bound is in the log
         before the pod has its node, but this process may not have folded it yet."""
-        if not taken_by_others(events, follower.state) or not await follower.catch_up():
+        if not self._taken(events, follower.state) or not await follower.catch_up():
             return
-        taken = taken_by_others(events, follower.state)
+        taken = self._taken(events, follower.state)
         for change in changes:
             pod = taken.pop(change.object["metadata"].get("uid", ""), None)
             if pod is not None:
                 self._note(pod, change.object["spec"].get("schedulerName") or "")
         self.tell()
+
+    def _taken(self, events: Sequence[k.Event], state: State) -> dict[str, k.PodSeen]:
+        found = taken_by_others(events, state)
+        if not found or self._clock.monotonic_s() - self._listed_s >= _UNDER_WAY_S:
+            return found
+        return {uid: pod for uid, pod in found.items() if uid not in self._waited}
 
     def _note(self, pod: k.PodSeen, scheduler: str) -> None:
         name = f"{pod.namespace}/{pod.name}"
