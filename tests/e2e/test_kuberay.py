@@ -1,5 +1,7 @@
 """The real operator of KubeRay: of two RayClusters only one fits as a whole, with its head and all workers."""
 
+import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,28 +52,38 @@ def kube(server: RealKube) -> Iterator[RealKube]:
     clear(server, "rayclusters", OF_CLUSTER)
 
 
-def ray_cluster(name: str, mode: Mode) -> dict[str, Any]:
-    head = {"rayStartParams": {}, "template": template(name, mode, container="ray-head")}
-    workers = {
+def ray_cluster(name: str, mode: Mode, *, workers: int = WORKERS) -> dict[str, Any]:
+    """A RayCluster of a head and so many workers, which needs all of them to begin."""
+    head = {"rayStartParams": {}, "template": template(name, mode, container="ray-head", least=workers + 1)}
+    of_workers = {
         "groupName": "gpus",
-        "replicas": WORKERS,
-        "minReplicas": WORKERS,
-        "maxReplicas": WORKERS,
+        "replicas": workers,
+        "minReplicas": 0,
+        "maxReplicas": 10,
         "rayStartParams": {},
-        "template": template(name, mode, container="ray-worker", gpus=1),
+        "template": template(name, mode, container="ray-worker", gpus=1, least=workers + 1),
     }
     labels = {"ray.io/gang-scheduling-enabled": "true"} if mode.groups == GroupKind.COSCHEDULING else {}
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
         "metadata": {"name": name, "namespace": "default", "labels": labels},
-        "spec": {"rayVersion": "2.46.0", "headGroupSpec": head, "workerGroupSpecs": [workers]},
+        "spec": {"rayVersion": "2.46.0", "headGroupSpec": head, "workerGroupSpecs": [of_workers]},
     }
 
 
 def group_of(name: str, mode: Mode) -> str:
     """The record of a RayCluster's group; KubeRay names PodGroups of Volcano in its own way."""
     return group_uid("default", f"ray-{name}-pg" if mode.groups == GroupKind.VOLCANO else name, mode.groups)
+
+
+def scale(kube: RealKube, name: str, workers: int) -> None:
+    patch = [{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": workers}]
+    kube.kubectl("patch", "raycluster", name, "--type=json", "-p", json.dumps(patch))
+
+
+def phases(kube: RealKube, name: str) -> Counter[str]:
+    return Counter(of["status"]["phase"] for of in pods_with(kube, f"{OF_CLUSTER}={name}"))
 
 
 def suspend(kube: RealKube, name: str, *, suspended: bool) -> None:
@@ -103,3 +115,21 @@ def test_of_two_rayclusters_that_dont_fit_together_one_runs_whole_and_then_the_o
         placed = first_placed(Running(kube, redis_url))
         of_both = {name: placed[group_of(name, mode)] for name in NAMES}
         assert of_both == dict.fromkeys(NAMES, PODS_OF_ALL), "each got all its nodes by one decision"
+
+
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+def test_a_raycluster_that_runs_gets_further_workers_as_far_as_there_is_room(
+    kube: RealKube, mode: Mode, tmp_path: Path
+) -> None:
+    with in_mode(kube, mode, kuberay, tmp_path):
+        apply(kube, ray_cluster("rollouts", mode, workers=2))
+        eventually("it runs whole", lambda: phases(kube, "rollouts") == Counter(Running=3))
+        scale(kube, "rollouts", WORKERS)
+        eventually("further workers run", lambda: phases(kube, "rollouts") == Counter(Running=PODS_OF_ALL))
+        scale(kube, "rollouts", WORKERS + 2)
+        grown = Counter(Running=PODS_OF_ALL, Pending=2)
+        eventually("those without room wait, and the others run on", lambda: phases(kube, "rollouts") == grown)
+        scale(kube, "rollouts", 1)
+        eventually("it has shrunk", lambda: phases(kube, "rollouts") == Counter(Running=2))
+        apply(kube, ray_cluster("rollouts-2", mode, workers=3))
+        eventually("another one gets the room", lambda: phases(kube, "rollouts-2") == Counter(Running=4))

@@ -68,14 +68,14 @@ def clear(kube: RealKube, plural: str, label: str) -> None:
     kube.request("DELETE", "/apis/arranger.dev/v1/clusterlogs")  # the next log needn't wait for this one
 
 
-def template(name: str, mode: Mode, *, container: str, gpus: int = 0) -> dict[str, Any]:
-    """The template of a pod of the workload, with labels of its group if they make it."""
+def template(name: str, mode: Mode, *, container: str, gpus: int = 0, least: int = PODS_OF_ALL) -> dict[str, Any]:
+    """The template of a pod of the workload, with labels of its group if they make it, which needs so many pods."""
     amounts = {"cpu": "1"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
     containers = [{"name": container, "image": "trainer:1", "resources": {"limits": amounts, "requests": amounts}}]
     spec: dict[str, Any] = {"containers": containers}
     spec |= {"schedulerName": mode.in_templates} if mode.in_templates else {}
     group = "pod-group.scheduling.sigs.k8s.io"
-    labels = {f"{group}/name": name, f"{group}/min-available": str(PODS_OF_ALL)}
+    labels = {f"{group}/name": name, f"{group}/min-available": str(least)}
     return {"metadata": {"labels": labels if mode.groups == GroupKind.LABELS else {}}, "spec": spec}
 
 
