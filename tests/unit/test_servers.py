@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.build_servers import KUBERNETES, OPERATORS
 from tests.servers import REPOSITORY, Daemon, ServersUnavailable, free_port, scratch_folder
 
 
@@ -130,3 +131,9 @@ def test_a_port_that_another_process_was_given_is_not_given(monkeypatch: pytest.
             free_port()
         other.stdin.close()
     assert free_port() == theirs
+
+
+def test_the_page_on_operators_says_which_versions_the_tests_run() -> None:
+    told = (REPOSITORY / "docs" / "operators.md").read_text().partition("## What the tests run")[2]
+    rows = [line.split(" | ")[1] for line in told.splitlines() if line.startswith("| ")]
+    assert rows[2:] == [KUBERNETES, *[of.version for of in OPERATORS]]
