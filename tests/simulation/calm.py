@@ -1,6 +1,6 @@
 """Calm worlds, in which every expectation comes true: no fault happens, no node changes, and each job ends before it is
 expected to. Small jobs come without end, and large ones need most of the nodes. So every reservation with a known start
-must be kept (`promises`).
+must be kept (`promises`). In those that are about limits, the large ones need most of what a queue may use instead.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from arranger.kube.cluster import TYJOBS, ApiError
 from arranger.model.job import ENDED
 from arranger.sandbox.nodes import NodeTemplate
+from tests.simulation.faults import LIMITED
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -37,6 +38,7 @@ class CalmUser:
         self._world = world
         self._chance = random.Random(f"{world.seed} calm")
         self._growth = random.Random(f"{world.seed} growth")
+        self._limited = world.faults.often(LIMITED)
         self.names: dict[str, str] = {}
 
     async def run(self) -> None:
@@ -55,6 +57,8 @@ class CalmUser:
     def _create(self, name: str) -> None:
         chance, large = self._chance, name in _LARGE
         count, cpu = (chance.choice((3, 4)), "4") if large else (chance.choice((1, 1, 2)), chance.choice("12"))
+        if large and self._limited:
+            cpu = "2"  # there are always nodes for it
         run_s = chance.choice(_LARGE_RUN_S if large else _SMALL_RUN_S)
         requests = {"cpu": cpu}
         container = {"name": "c", "image": "i", "resources": {"requests": requests, "limits": requests}}
@@ -80,4 +84,5 @@ def calm_down(world: "World") -> None:
     """Let no fault happen in a world that hasn't begun."""
     world.faults.on = False
     world.skews_ms = dict.fromkeys(world.skews_ms, 0)
-    world.quotas.comes = world.limit_ranges.comes = world.queues.comes = world.room.crowded = world.room.forges = False
+    world.quotas.comes = world.limit_ranges.comes = world.room.crowded = world.room.forges = False
+    world.queues.calm_down()

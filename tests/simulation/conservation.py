@@ -30,7 +30,7 @@ from arranger.scheduling.search.complete_search import holds_volumes_or_devices
 from arranger.scheduling.search.placer import Placer
 from tests.reasons import lacking_quota
 from tests.simulation.queue_rules import crowded, hopeless, of_guarantee, untrue_guarantee, unusable
-from tests.simulation.room_rules import folded, hold_for_others, limits_kept
+from tests.simulation.room_rules import by_seniority, folded, hold_for_others, limits_kept
 
 
 def needless(
@@ -134,7 +134,7 @@ def _untrue_guarantee(state: State, cycle: CycleTaken, job: JobRecord) -> str:
 
 def _fits(state: State, cycle: CycleTaken, job: JobRecord, *, in_turn: bool = False) -> bool:
     """Whether a cycle of this job alone gives it nodes, beside the reservations of others or as their guest; `in_turn`
-    as in `hold_for_others`."""
+    with those before it one after the other."""
     as_guest = cycle.config.guests and job.valid_spec.preemptible and not job.of_pods
     return _gets_nodes(state, cycle, job, in_turn=in_turn) or (
         as_guest and _gets_nodes(state, cycle, job, as_guest=True, in_turn=in_turn)
@@ -146,7 +146,9 @@ def _gets_nodes(
 ) -> bool:
     placer = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
     # A guest may use what is reserved for later.
-    held = hold_for_others(state, placer, cycle, job, due=as_guest, in_turn=in_turn)
+    held = hold_for_others(
+        state, placer, cycle, job, due=as_guest, turns=by_seniority(state, cycle) if in_turn else None
+    )
     if limits_kept(state, placer, cycle, held).beyond(job) is not None:
         return False
     tried = placer.quorum(job)

@@ -442,12 +442,15 @@ class FaultyCluster(DirectCluster):
         resource_version: str | None = None,
         grace_s: int | None = None,
     ) -> None:
+        """What a process may delete is judged by what it knows when it asks: a request can't be taken back."""
         parent, process, checks = super().delete, self._gateway.process, self._world.checks
         knows = checks.forged.get(uid or "") in process.follower.state.jobs
+        graceful = resource == PODS and grace_s != 0
+        problem = self._world.room_record.deleted(process, uid or "") if graceful else ""
 
         async def effect() -> None:
             checks.worker_deletes(resource, namespace or "", name, uid, knows=knows)
-            if resource == PODS and grace_s != 0 and (problem := self._world.room_record.deleted(process, uid or "")):
+            if problem:
                 raise Violation(problem)
             if grace_s == 0 and uid is not None:
                 self._world.clocks.check_force(self._gateway.process, uid)

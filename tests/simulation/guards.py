@@ -50,6 +50,7 @@ from arranger.scheduling.room import backfill, candidates, vacating
 from arranger.scheduling.room.backfill import Backfill
 from arranger.scheduling.room.candidates import Candidates
 from arranger.scheduling.room.held_room import HeldRooms
+from arranger.scheduling.room.kept_limits import KeptLimits
 from arranger.scheduling.room.preemption import LeavingAnyway
 from arranger.scheduling.room.reservation_search import ReservationSearch
 from arranger.scheduling.room.reservations import Reservations
@@ -87,6 +88,7 @@ from tests.simulation.faults import (
     ENDS,
     HALF_WAY,
     KINDS,
+    LIMITED,
     PLACEHOLDERS,
     REQUESTS,
     SLOW,
@@ -165,6 +167,7 @@ _OFTEN = {
     "that running jobs grow into reserved room": {CALM: 1.0},
     "that reserved room is kept": {CALM: 1.0},
     "that room which comes by itself is kept": {CROWD: 1.0, ENDS: 1.0},
+    "that a limit is kept for the job which lacks nothing else": {CALM: 1.0, LIMITED: 1.0},
     "that only who ends in time goes before a reservation": {CALM: 1.0},
     "that one log works on a cluster": {SECOND: 1.0},
     "that no cycle looks at forecasts": {TOLD: 1.0},
@@ -535,6 +538,17 @@ def _nothing_is_taken_back() -> Iterator[None]:
 
 
 @contextmanager
+def _limits_are_used() -> Iterator[None]:
+    """Who uses a limit that is kept for another job is no guest of that one, and nobody waits for it."""
+    beyond, note = (
+        mock.patch.object(KeptLimits, "beyond", lambda *_: None),
+        mock.patch.object(KeptLimits, "mark_as_guest"),
+    )
+    with beyond, note:
+        yield
+
+
+@contextmanager
 def _any_pod_of_the_name_is_bound() -> Iterator[None]:
     """A binding doesn't say which pod it is for."""
     bind = Store.bind
@@ -687,6 +701,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that running jobs grow into reserved room": _without(Backfill, "lend", False),
     "that reserved room is kept": _without(HeldRooms, "hold", None),
     "that room which comes by itself is kept": _without(ReservationSearch, "after_departures", None),
+    "that a limit is kept for the job which lacks nothing else": _limits_are_used,
     "that room is kept for a job that waits for its own pods": lambda: mock.patch.object(
         Reservations, "waits_for_own_pods", lambda self, job: bool(self.vacating.own_gone_ms(job))
     ),

@@ -3,11 +3,15 @@
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
+from msgspec.structs import replace
+
 from arranger.events import kinds as k
+from arranger.model.job import LEADER_GROUP, ScheduleState
 from arranger.model.quota import LimitKind, QuotaLack
 from arranger.projections.derived.expected_ends import leaves_by_ms
 from arranger.projections.derived.queue_counts import queue_of
-from arranger.projections.jobs.records import JobRecord
+from arranger.projections.jobs.records import JobRecord, by_group, compact, expand, is_quorum
+from arranger.projections.jobs.worker_groups import parted
 from arranger.projections.state import State
 from arranger.scheduling.placing.needs import pods_of, quorum_needs
 from arranger.scheduling.placing.quotas import Quotas
@@ -21,7 +25,7 @@ from tests.simulation.room_rules import folded
 
 
 def passed_at_limits(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -> Iterator[tuple[str, str]]:
-    """(UID, the problem) of each job that gets its first nodes in a cycle and uses what a job before it in its queue
+    """(UID, the problem) of each job whose quorum gets nodes in a cycle and uses what a job before it in its queue
     needs of a limit that is kept for it, though it is no guest of that one, and not expected to leave in time; and of
     each job that has a limit kept for it without reservations. `state` is that on which the cycle was taken."""
     placed = [of for of in events if isinstance(of, k.Placed)]
@@ -46,7 +50,7 @@ def _delays(state: State, cycle: k.CycleTaken, events: Sequence[k.Event], placed
     # Further pods have their turns after the quorums of other jobs.
     quorums = [of for of in events if isinstance(of, k.Placed) and not state.jobs[of.job_uid].placements]
     before = takewhile(lambda of: of is not placed, quorums)
-    after = folded(state, [cycle, *before, placed])
+    after = folded(state, [cycle, *before, _quorum_of(state.jobs[placed.job_uid], placed)])
     placer = Placer(after, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
     quotas, vacating = placer.placing.quotas, Vacating(after, placer.placing)
     job, left = after.jobs[placed.job_uid], [after.jobs[placed.job_uid]]
@@ -66,6 +70,20 @@ def _delays(state: State, cycle: k.CycleTaken, events: Sequence[k.Event], placed
     lack = _lack(quotas, host, cycle)
     # Guarantees leave too little where the nodes offer too little, too, and who can't be a guest uses free nodes.
     return lack is not None and (lack.limit != LimitKind.GUARANTEES or may_be_guest(job, cycle.config))
+
+
+def _quorum_of(job: JobRecord, placed: k.Placed) -> k.Placed:
+    """The placement of a quorum alone, of as few and small pods as it can have: workers above it may use a limit, and
+    are surplus."""
+    groups, slots = job.valid_spec.groups, expand(placed.pods)
+    for slot in sorted(slots, key=lambda slot: (groups[slot[0]].shape.requests, slot), reverse=True):
+        rest = {of: node for of, node in slots.items() if of != slot}
+        enough = all(had >= least for had, least in zip(by_group(job.valid_spec, rest), job.least, strict=True))
+        if slot[0] != LEADER_GROUP and enough and is_quorum(job.valid_spec, rest) and not parted(job.valid_spec, rest):
+            slots = rest
+    if placed.devices or len(slots) == len(expand(placed.pods)):
+        return placed
+    return replace(placed, schedule_state=ScheduleState.PARTLY, pods=compact(slots))
 
 
 def _leave(quotas: Quotas, vacating: Vacating, jobs: Sequence[JobRecord]) -> None:

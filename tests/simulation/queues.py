@@ -71,6 +71,8 @@ MODES = "preempted: reclaim"
 _ABOUT = (MODES, LIMITED, SUBMITTERS, WITHIN_DESERVED)
 _PACE_S = 5.0
 _HISTORY = 100
+#: What the jobs of a calm world may use of its nodes, in cpu: as much as a large one needs.
+_LIMIT = 8
 
 
 @lru_cache(maxsize=1)
@@ -87,6 +89,7 @@ class Queues:
         self._chance = chance = random.Random(f"{world.seed} queues")
         self._modes = world.faults.often(MODES)
         self.comes = chance.random() < 0.5 or any(map(world.faults.often, _ABOUT))
+        self._calm = False
         self._stays = chance.random() < 0.5
         self._odds = _ODDS | (_OF_AUTOSCALERS if world.autoscaler.comes else {})
         #: What concerns jobs that can't be preempted, in some runs.
@@ -101,6 +104,13 @@ class Queues:
         self._open = False
         if self.comes:
             world.store.collections[_kind().key] = Collection([_kind()], _HISTORY)
+
+    def calm_down(self) -> None:
+        """Let no queue change before the end. In a run about limits there is one, for which large jobs wait."""
+        self._calm = True
+        self.comes = self._world.faults.often(LIMITED)
+        if self.comes:
+            self._world.store.create(QUEUES, "", queue(DEFAULT_QUEUE, {"capability": {"cpu": _LIMIT}}))
 
     @property
     def served(self) -> bool:
@@ -123,7 +133,7 @@ class Queues:
         chance = self._chance
         rogue = Rogue(self._world, chance)
         acts = (self._change, self._change, self._edit, self._edit, self._go, self._again, self._annotate, self._move)
-        while self.comes:
+        while self.comes and not self._calm:
             await asyncio.sleep(self._chance.expovariate(1 / _PACE_S))
             if not self._world.faults.on:
                 return

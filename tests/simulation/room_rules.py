@@ -35,6 +35,7 @@ from arranger.scheduling.queues.policies import seniority
 from arranger.scheduling.queues.registry import BUILT_IN
 from arranger.scheduling.queues.standing import QueueStanding
 from arranger.scheduling.queues.waiting import considered, waiting_jobs
+from arranger.scheduling.queues.waiting import turns as queue_turns
 from arranger.scheduling.room.backfill import Backfill
 from arranger.scheduling.room.guests import may_be_guest
 from arranger.scheduling.room.kept_limits import KeptLimits
@@ -262,16 +263,17 @@ def kept_by_borrowers(
 ) -> Iterator[tuple[str, str]]:
     """(UID, the problem) of a job that would be the first to get nodes without reservations, from others that give it
     room, and that keeps its queues within their shares by that, beside all those that have a reservation and borrow.
-    The cycle on this state gives nodes to nobody, and decides these `events`."""
-    made = {of.job_uid: of for of in events if isinstance(of, k.Reserved) and of.pods}
-    if not (state.reservations or made) or state.queue_tree.limited or not config.reservations:
+    The cycle on this state gives nodes to nobody, and decides these `events`. A first reservation is kept from all
+    until the next cycle, which is at once, and is asked the same."""
+    made = [of.job_uid for of in events if isinstance(of, k.Reserved) and of.pods]
+    if not state.reservations.keys() >= {*made} or state.queue_tree.limited or not config.reservations:
         return
     decided = take_cycle(state, msgspec.structs.replace(config, reservations=0), time_ms)
     first = next((of for of in decided if isinstance(of, Decision)), None)
     if not isinstance(first, k.Preempted) or any(victim.kind.of_guest for victim in first.victims):
         return
     cycle, job = k.CycleTaken(state.offset, time_ms, config), state.jobs[first.placed.job_uid]
-    hosts = [state.jobs[uid] for uid in {**state.reservations, **made} if uid != job.uid]
+    hosts = [state.jobs[uid] for uid in state.reservations if uid != job.uid]
     if hosts and all(_is_borrower_beside(state, cycle, host, first) for host in hosts):
         names = [host.seen.name for host in hosts]
         yield job.uid, f"{job.seen.name} takes no room back because of the reservations of {names}, which borrow"
@@ -604,10 +606,14 @@ def _not_reclaimable(
         return "a queue on one of the ways doesn't lead to the root"
     if kept := [name for name in others if not spec_of(state, name.removeprefix(_OWN)).reclaimable]:
         return f"queue {kept[0]} isn't reclaimable"
-    used = _use(state, before, all_pods=True)
+    used, done = _use(state, before, all_pods=True), _done(before)
+    # What a job gives up anyway is no reason to take something of others in its queue.
+    ending = [of for of in state.jobs.values() if of.placements and ends_by_itself(state, of, cycle.time_ms)]
+    for of in ending:
+        _count(state, used, of, of.placements, -1)
     if victim.kind == PreemptionKind.RECLAIM:
-        done = _done(before)
-        spare = [unit for unit in _surplus_of(state, cycle, _givers(state, cycle)) if unit[0].uid not in done]
+        givers = [of for of in _givers(state, cycle) if of not in ending]
+        spare = [unit for unit in _surplus_of(state, cycle, givers) if unit[0].uid not in done]
         for of, slots, _ in spare:
             _count(state, used, of, slots, -1)
     resources = [name for group in job.valid_spec.groups for name, amount in group.shape.requests if amount]
@@ -630,7 +636,8 @@ def _done(decisions: Sequence[Decision]) -> set[str]:
 def _too_much(state: State, cycle: k.CycleTaken, event: k.Preempted, done: Collection[str]) -> Iterator[str]:
     """Why a smaller part of the victims would do, in the state before the decision; jobs that are `done` give none."""
     job = state.jobs[event.placed.job_uid]
-    if all(_may_start(state, cycle, job, alone=False, guests=False, in_turn=each) for each in (False, True)):
+    orders = (None, by_seniority(state, cycle), _turns_before(state, cycle, job))
+    if all(_may_start(state, cycle, job, alone=False, guests=False, turns=turns) for turns in orders):
         yield f"{job.seen.name} takes room, though enough comes by itself"
     units = [unit for victim in event.victims for unit in _units(state, victim)]
     of_lower = [unit for unit in _surplus(state, cycle, job) if unit[0].uid not in done]
@@ -654,6 +661,24 @@ def _too_much(state: State, cycle: k.CycleTaken, event: k.Preempted, done: Colle
                 names = [(of.seen.name, slots) for of, slots, _ in part]
                 yield f"{job.seen.name} takes room from {len(units)}, though {names or 'nobody'} would do"
                 return
+
+
+def by_seniority(state: State, cycle: k.CycleTaken) -> list[JobRecord]:
+    """The waiting jobs, the most senior first."""
+    return sorted(waiting_jobs(state, cycle.time_ms), key=seniority)
+
+
+def _turns_before(state: State, cycle: k.CycleTaken, job: JobRecord) -> list[JobRecord]:
+    """The jobs whose turns are before another one's, in their order, while nobody gets anything: between queues, shares
+    decide that."""
+    placer = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
+    jobs, _ = considered(state, waiting_jobs(state, cycle.time_ms, by_qos=cycle.config.qos_order))
+    turns = queue_turns(state, jobs, cycle.config, BUILT_IN, placer.shares, time_ms=cycle.time_ms)
+    found = list[JobRecord]()
+    while (turn := turns.head()) is not None and turn.job.uid != job.uid:
+        found.append(turn.job)
+        turns.taken(more=False, job=turn.job, pieces=[])
+    return found
 
 
 def _modes(state: State, cycle: k.CycleTaken, job: JobRecord) -> list[PreemptionKind]:
@@ -765,14 +790,14 @@ def hold_for_others(
     *,
     due: bool = False,
     left: bool = False,
-    in_turn: bool = False,
+    turns: Sequence[JobRecord] | None = None,
 ) -> Reservations:
     """Take the reservations of other jobs out of the placer's view; with `due` only those whose guest the job can't be:
     of jobs that can start with them once their guests have left, and those who leave anyway, or that are expected to
     start before the job could have left again; and what those before it are to get that fit as soon as those have left
     who leave anyway. With `left`, also what those are still to leave for them whose end they await: that isn't there
-    for another job. Each of those before it gets its room as if its turn were the first, or with `in_turn` one after
-    the other: who comes later may then get it elsewhere."""
+    for another job. Each of those before it gets its room as if its turn were the first, or with `turns` one after the
+    other, in that order: who comes later may then get it elsewhere, or none."""
     others = _preempting(state, placer, cycle)
     reservations = Reservations(state, placer, [], share_rules=others)
     held, search = reservations.held, reservations._search
@@ -784,14 +809,17 @@ def hold_for_others(
         before = before or by_shares
         if other.uid != job.uid and not other.placements and (before or other.uid in state.reservations):
             ahead.append(other)
-    coming = {} if in_turn else {other.uid: search.after_departures(other) for other in ahead}
+    if turns is not None:
+        some = {other.uid: None for other in ahead}
+        ahead = [other for other in turns if other.uid in some]
+    coming = {} if turns is not None else {other.uid: search.after_departures(other) for other in ahead}
     for uid, reservation in state.reservations.items():
         decided, other = reservation.decided, state.jobs[uid]
         present = decided.based_on == other.version and all(state.nodes.has(of.node) for of in decided.pods)
         if uid != job.uid and present:
             held.hold(other, decided, coming.get(uid))
     search._tried_after_departures = 0
-    for other in sorted(ahead, key=seniority) if in_turn else ahead:
+    for other in ahead:
         if other.uid not in held:  # or beside what was held before its turn
             found, again = coming.get(other.uid), search.after_departures(other)
             first = found or again
@@ -865,15 +893,15 @@ def _may_start(
     guests: bool = True,
     replaced: bool = True,
     taken: k.Placed | None = None,
-    in_turn: bool = False,
+    turns: Sequence[JobRecord] | None = None,
 ) -> bool:
     """Whether a quorum fits once those have left who leave anyway, assumed pods too, and with `guests` its guests;
-    unless it is `alone`, beside the reservations of others, `in_turn` as for `hold_for_others`. What a guest of several
-    leaves is held for the others. The room of a placement that is `taken` isn't there. With `replaced`, pods leave room
-    too that are being deleted and that their jobs may replace where they are."""
+    unless it is `alone`, beside the reservations of others, with their `turns` as for `hold_for_others`. What a guest
+    of several leaves is held for the others. The room of a placement that is `taken` isn't there. With `replaced`, pods
+    leave room too that are being deleted and that their jobs may replace where they are."""
     placer = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
     if not alone:
-        hold_for_others(state, placer, cycle, job, left=True, in_turn=in_turn)
+        hold_for_others(state, placer, cycle, job, left=True, turns=turns)
     if taken is not None:
         _take_room(state, placer, taken)
     vacating = Vacating(state, placer.placing)

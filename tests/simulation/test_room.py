@@ -134,10 +134,26 @@ def test_who_is_kept_from_its_share_by_a_borrowers_reservation_is_a_problem() ->
     with mock.patch.object(PreemptionSearch, "comes_first_by_victims", lambda *_: False):
         assert not [event for event in take_cycle(of.state, of.config, of.now_ms) if isinstance(event, k.Preempted)]
         [(uid, problem)] = room_rules.kept_by_borrowers(of.state, of.config, of.now_ms)
+        decided = of.state.reservations[wide.uid].decided
+        first = k.Reserved(v2.uid, v2.version, 0, decided.pods)  # kept from all until the next cycle
+        assert not list(room_rules.kept_by_borrowers(of.state, of.config, of.now_ms, [first]))
     assert uid == v2.uid and wide.seen.name in problem
     of.job_gone(v2)
     submit(of, "both", "vision", 2, created=9)
     assert not list(room_rules.kept_by_borrowers(of.state, of.config, of.now_ms))
+
+
+def test_between_queues_shares_say_whose_turns_are_before() -> None:
+    of = world()
+    for name in ("a", "b"):
+        of.queue(name)
+    running(of, "runs", 4, of_queue="a")
+    senior, junior = waiting(of, "senior", 2, of_queue="a", priority=9), waiting(of, "junior", 2, of_queue="a")
+    other = waiting(of, "other", 2, of_queue="b")
+    cycle = k.CycleTaken(of.state.offset, of.now_ms, of.config)
+    assert [job.seen.name for job in room_rules._turns_before(of.state, cycle, junior)] == ["other", "senior"]
+    assert room_rules._turns_before(of.state, cycle, other) == []
+    assert room_rules.by_seniority(of.state, cycle)[0] is senior
 
 
 def forbidden(of: World, *, least_ms: int = 0) -> list[str]:

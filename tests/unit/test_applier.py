@@ -991,6 +991,35 @@ async def test_a_creation_that_begins_after_the_job_was_decided_again_is_dropped
     assert scene.pods() == []
 
 
+@pytest.mark.parametrize("evict", [False, True], ids=["deletion", "eviction"])
+async def test_a_pod_that_gets_a_slot_again_while_its_deletion_waits_is_not_deleted(
+    evict: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene()
+    scene.observe()
+    scene.world.cycle()
+    scene.decide(Stage.STARTING)
+    async with scene.running():
+        await until(lambda: scene.pods() == ["j-learner-0"])
+    pod = pod_seen(scene.decoded(PODS, "default", "j-learner-0"), scene.world.terms[k.Watched.POD])
+    scene.world.say(pod)
+    reconciler, look = scene.applier._pods.reconciler, scene.look()
+    monkeypatch.setattr(reconciler, "_evicts", evict)
+    monkeypatch.setattr("arranger.workers.applying.pods.pod_reconciler.gives_way", lambda *_: evict)
+    read = scene.cluster.get
+
+    async def paused(resource: Resource, namespace: str | None, name: str) -> Object:
+        """The process is paused as it reads the pod; the log was lost meanwhile, and the job has adopted its pods."""
+        found = await read(resource, namespace, name)
+        scene.following.state = snapshot.restore(snapshot.encode(scene.world.state))
+        return found
+
+    monkeypatch.setattr(scene.cluster, "get", paused)
+    assert not await reconciler._leave(look, pod, force=False)
+    assert "deletionTimestamp" not in scene.decoded(PODS, "default", "j-learner-0")["metadata"]
+    assert pod.uid not in look.progress.settling  # the next look may find that it is to go all the same
+
+
 async def test_an_applier_that_has_not_read_the_log_for_long_does_nothing_until_it_has() -> None:
     scene = Scene()
     scene.world.cycle()

@@ -242,6 +242,24 @@ def test_a_queue_that_only_surplus_puts_above_its_share_gives_none_where_the_rul
     assert preempted(of) is not None
 
 
+@pytest.mark.parametrize("ends", [True, False], ids=["ends", "stays"])
+def test_no_job_is_lost_by_a_queue_that_only_one_that_ends_puts_above_its_share(ends: bool) -> None:
+    of = world(nodes=2)
+    of.queue("a", deserved=(("nvidia.com/gpu", 5),))
+    of.queue("b", deserved=(("nvidia.com/gpu", 3),))
+    over = running(of, "over", 3, of_queue="b", deadline_s=60 if ends else None)
+    running(of, "beside", 1, of_queue="a")
+    runs = running(of, "runs", 3, of_queue="b")
+    of.pass_time(60)  # what the first one leaves isn't enough
+    wide = of.job("wide", workers=1, worker=shape(cpu=1, gpus=4), min_workers=1, equals=True, of_queue="a")
+    decision = preempted(of)
+    if not ends:
+        assert decision is not None and {victim.job_uid for victim in decision.victims} <= {over.uid, runs.uid}
+        return
+    assert decision is None
+    assert (NoRoomKind.WITHIN_SHARE, ["over", "runs"]) in reasons(of, wide)
+
+
 def test_the_rule_that_forbids_to_reclaim_is_told_by_its_name() -> None:
     of = world()
     of.queue("a", preemption=Preemption(reclaim=PreemptionMode.NEVER))

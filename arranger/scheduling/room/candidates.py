@@ -177,6 +177,15 @@ class Candidates:
         return found
 
     @cached_property
+    def _ending(self) -> Use:
+        """What the jobs of each queue use that give up all their nodes, whoever wants them."""
+        found: Use = {}
+        for job in self._state.jobs.values():
+            if job.slots.nodes and not job.slots.done and (known := self._jobs.of(job)).ends:
+                _add(found, known.queue, known.whole.amounts, 1)
+        return found
+
+    @cached_property
     def _shares(self) -> QueueStanding:
         return QueueStanding(self._state, self._waiting, self._time_ms)
 
@@ -417,7 +426,10 @@ class Candidates:
         resources = [resource for resource in asked if resource in self._shares.total and asked[resource]]
         specs = self._state.queue_tree.specs
         parts = self._parts_without(ended)
-        return ShareLine(specs, queue, asked, placed, resources=resources, parts=parts, spare=lambda: self._spare)
+        return ShareLine(
+            specs, queue, asked, placed,
+            resources=resources, parts=parts, spare=lambda: self._spare, ending=lambda: self._ending,
+        )  # fmt: skip
 
     def line_beyond(
         self, job: JobRecord, asked: ByResource, placed: Use, *, beside_queues: Collection[str] = ()
@@ -575,6 +587,7 @@ class ShareLine:
 
     A queue gives surplus while it is above its share, and whole jobs only while it would be without any surplus.
     Otherwise surplus that came into free room would cost a job its quorum, and two queues could take turns for ever.
+    What jobs use that give it up anyway counts for neither: else others of their queue would be lost that may stay.
     The own jobs of a queue with others below it are one more child of it, as in `own_jobs`: among the names on paths,
     and with a line of their own.
     """
@@ -589,9 +602,11 @@ class ShareLine:
         resources: list[str],
         parts: ShareParts,
         spare: Callable[[], Use],
+        ending: Callable[[], Use],
     ) -> None:
         """`asked` is what a quorum of the queue requests, of these resources some that is in shares. `placed` is what
-        this cycle gave to the own jobs of queues, and `spare` what their surplus requests."""
+        this cycle gave to the own jobs of queues, `spare` what their surplus requests, and `ending` what those of them
+        use that give it up anyway."""
         self._paths = parts.paths
         self._specs = specs
         self._path = self._paths.get(queue, ())
@@ -603,6 +618,7 @@ class ShareLine:
         #: What of that candidates have given: of queues on the quorum's path those whose giving opens others to it.
         self._given: Use = {}
         self._spare = spare
+        self._ending = ending
         #: What whole jobs have given, without their surplus.
         self._given_whole: Use = {}
         #: UID → what a job has given as surplus.
@@ -617,7 +633,8 @@ class ShareLine:
         return [name for name in self._path if any(self._over(name, one, self._amounts[one]) for one in self._asked)]
 
     def _over(self, name: str, resource: str, more: int = 0) -> bool:
-        used = self._used.get(name, _NOTHING).get(resource, 0) - self._given.get(name, _NOTHING).get(resource, 0)
+        use = self._used if name in self._path else self._used_for_good
+        used = use.get(name, _NOTHING).get(resource, 0) - self._given.get(name, _NOTHING).get(resource, 0)
         return used + more > self._shares.get(name, _NOTHING).get(resource, 0)
 
     @property
@@ -723,9 +740,15 @@ class ShareLine:
         return is_of_own_jobs(own) and bool(above) and not any(self._over(own, one) for one in above)
 
     @cached_property
+    def _used_for_good(self) -> Mapping[str, Mapping[str, int]]:
+        """What queues and those below them use without jobs that give it up anyway."""
+        ending = self._ending()
+        return less(self._used, ending, self._paths) if ending else self._used
+
+    @cached_property
     def _by_quorums(self) -> Mapping[str, Mapping[str, int]]:
-        """What queues and those below them use without surplus."""
-        return less(self._used, self._spare(), self._paths)
+        """The same without surplus."""
+        return less(self._used_for_good, self._spare(), self._paths)
 
     def _over_by_quorums(self, name: str, resource: str) -> bool:
         used = self._by_quorums.get(name, _NOTHING).get(resource, 0)

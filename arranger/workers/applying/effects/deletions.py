@@ -38,7 +38,7 @@ async def delete_pod(
     """Delete a pod that belongs to this TYJob by its live owner reference; with `force`, without a grace period.
 
     `still` is called after the pod was read, because the reason to delete it may no longer apply. Returns whether the
-    pod is deleted: False for a pod that isn't the job's, and for one that kept changing. Raises `ClusterError`.
+    pod is deleted: False then, for a pod that isn't the job's, and for one that kept changing. Raises `ClusterError`.
     """
 
     def belongs(live: Object) -> bool:
@@ -57,7 +57,7 @@ def _belongs(live: Object, pod: PodSeen, job_uid: str) -> bool:
     return owned
 
 
-async def evict_pod(cluster: Cluster, pod: PodSeen, job_uid: str) -> bool:
+async def evict_pod(cluster: Cluster, pod: PodSeen, job_uid: str, *, still: Callable[[], bool]) -> bool:
     """Evict a pod that belongs to this TYJob by its live owner reference, with its own grace period.
 
     Returns whether the pod is deleted, as `delete_pod`. Raises `ClusterError`, 429 if a PodDisruptionBudget refuses it.
@@ -66,7 +66,7 @@ async def evict_pod(cluster: Cluster, pod: PodSeen, job_uid: str) -> bool:
         live = await _read(cluster, PODS, pod.namespace, pod.name)
         if live is None or live["metadata"]["uid"] != pod.uid or live["metadata"].get("deletionTimestamp"):
             return True
-        if not _belongs(live, pod, job_uid):
+        if not (_belongs(live, pod, job_uid) and still()):
             return False
         if await _taken(cluster.evict(pod.namespace, pod.name, uid=pod.uid)):
             return True

@@ -23,11 +23,11 @@ class Evictions(JobWriter):
     """Evicts pods, and records why the API server refuses that."""
 
     async def evict(self, look: Look, pod: PodSeen) -> bool:
-        """Evict a pod of the job; returns whether it is being deleted."""
+        """Evict a pod of the job, unless that is decided again meanwhile; returns whether the pod is being deleted."""
         job, progress = look.job, look.progress
         try:
             done = await self._effects.carry_out(
-                EVICT, pod.namespace, lambda: evict_pod(self._effects.cluster, pod, job.uid)
+                EVICT, pod.namespace, lambda: evict_pod(self._effects.cluster, pod, job.uid, still=look.current)
             )
         except ApiError as refused:
             if not _lasting(refused):
@@ -35,7 +35,8 @@ class Evictions(JobWriter):
             await self._refused(look, pod, refused)
             return False
         progress.evictions.pop(pod.uid, None)
-        progress.settling[pod.uid] = self._clock.monotonic_s() + SETTLE_S
+        if done or look.current():
+            progress.settling[pod.uid] = self._clock.monotonic_s() + SETTLE_S
         return done
 
     async def _refused(self, look: Look, pod: PodSeen, refused: ApiError) -> None:

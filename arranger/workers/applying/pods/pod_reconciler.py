@@ -105,17 +105,19 @@ class PodReconciler(JobWriter):
         return done
 
     async def _leave(self, look: Look, pod: PodSeen, *, force: bool) -> bool:
-        """Delete a pod of the job, or evict one that gives room, where that is set."""
+        """Delete a pod of the job, or evict one that gives room, where that is set; unless the job is decided again
+        while this waits or the pod is read: it may have a slot by then, and the next look finds whether it is to go."""
         if self._evicts and not force and gives_way(look.job, pod):
             return await self._evictions.evict(look, pod)
-        return await self._delete(look.job.uid, look.progress, pod, force=force)
+        return await self._delete(look.job.uid, look.progress, pod, force=force, still=look.current)
 
     async def _delete(
-        self, job_uid: str, progress: Progress, pod: PodSeen, *, force: bool, still: Callable[[], bool] = lambda: True
+        self, job_uid: str, progress: Progress, pod: PodSeen, *, force: bool, still: Callable[[], bool]
     ) -> bool:
         delete = partial(delete_pod, self._effects.cluster, pod, job_uid, force=force, still=still)
         done = await self._effects.carry_out("delete", pod.namespace, delete)
-        progress.settling[pod.uid] = self._clock.monotonic_s() + SETTLE_S
+        if done or still():
+            progress.settling[pod.uid] = self._clock.monotonic_s() + SETTLE_S
         return done
 
     async def delete_orphans(self, uid: str, progress: Progress) -> None:
