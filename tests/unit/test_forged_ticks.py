@@ -15,7 +15,8 @@ import redis
 from rq.serializers import JSONSerializer
 
 from arranger.clock import SystemClock
-from arranger.workers.members.tick_jobs import TickJob, queue_name
+from arranger.workers.jobs.table_jobs import TableJob
+from arranger.workers.members.tick_jobs import queue_name
 from arranger.workers.members.ticks import Ticker, TickLoop
 from tests.members import connected
 from tests.servers import RealRedis
@@ -281,7 +282,7 @@ async def test_a_tick_runs_once_however_often_it_is_put_back(redis_server: RealR
 async def test_what_is_packed_behind_a_tick_isnt_unpacked(redis_server: RealRedis, cluster: str) -> None:
     scene, tick = Scene(redis_server, cluster), zlib.decompress(data(TICK, [cluster, "cycle"]))
     padded = zlib.compress(tick.ljust(5_000_000) + b"x")
-    job = type("Tick", (TickJob,), {"duty": scene.working(redis_server, asyncio.get_running_loop())._duty})
+    job = type("Tick", (TableJob,), {"duty": scene.working(redis_server, asyncio.get_running_loop())._duty})
     found = job("x", scene.redis, JSONSerializer)
     found.restore({b"data": padded, b"status": b"queued"})
     assert found.data == tick.ljust(1_024) and found.args == [cluster, "cycle"]

@@ -1,7 +1,7 @@
-"""rq's worker for ticks, in a thread of this process, without what would let Redis do more than bring ticks.
+"""rq's worker for our jobs, in a thread of this process, without what would let Redis do more than bring them.
 
 It doesn't fork, installs no signal handlers, hears no commands over pub/sub and can't be suspended: anybody may set the
-key for that, and a command can end the process. No job has dependents, and what rq cleans up is read by `TickJob` too.
+key for that, and a command can end the process. No job has dependents, and what rq cleans up is read by `TableJob` too.
 """
 
 import logging
@@ -21,12 +21,10 @@ from rq.job import JOB_ID_PATTERN
 from rq.serializers import JSONSerializer
 from rq.worker_registration import clean_worker_registry
 
-from arranger.workers.members.tick_jobs import Duty, NoTick, TickJob
+from arranger.workers.jobs.table_jobs import Duty, NoJob, TableJob
 
 #: rq waits for a job for 15 s less, and a stop may have to wait for that.
 _WORKER_TTL_S = 16
-#: What killed workers left is removed this often, in seconds.
-_TIDY_S = 60
 _LONGEST_WAIT_S = 5.0
 #: Limit of a job's id, in bytes; ours have 32.
 _MAX_ID_BYTES = 200
@@ -37,7 +35,7 @@ class _Queue(rq.queue.Queue):
 
     @classmethod
     def lpop(cls, queue_keys: Any, timeout: int | None, connection: Any = None) -> Any:
-        """Take the id of a job, if a tick may be taken now."""
+        """Take the id of a job, if one may be taken now."""
         duty = cls.duty
         if duty.stopping.is_set():
             raise StopRequested
@@ -47,17 +45,17 @@ class _Queue(rq.queue.Queue):
         key, job_id = super().lpop(queue_keys, timeout, connection)
         duty.queue = key.decode().removeprefix(cls.redis_queue_namespace_prefix)
         if len(job_id) > _MAX_ID_BYTES or not JOB_ID_PATTERN.fullmatch(job_id.decode(errors="replace")):
-            duty.drop(NoTick("id"))
+            duty.drop(NoJob("id"))
             raise DequeueTimeout(1, queue_keys)
         return key, job_id
 
     @classmethod
     def lmove(cls, connection: Any, queue_key: str, timeout: int | None) -> Any:
-        """As from several queues: a tick that was begun isn't kept for another worker."""
+        """As from several queues: rq keeps none that was begun for another worker."""
         return cls.lpop([queue_key], timeout, connection)
 
     def enqueue_dependents(self, *_arguments: Any, **_options: Any) -> None:
-        """No tick has any."""
+        """No job has any."""
 
 
 class _Begun(rq.registry.StartedJobRegistry):
@@ -65,6 +63,16 @@ class _Begun(rq.registry.StartedJobRegistry):
 
     def get_queue(self) -> rq.queue.Queue:
         return _Queue(self.name, connection=self.connection, serializer=self.serializer)
+
+    def abandon(self, duty: Duty) -> None:
+        """Count jobs of killed workers as failed, but those that the duty puts back."""
+        for job_id in self.get_expired_job_ids():
+            if duty.abandoned(self.name, job_id):
+                entries: Any = self.connection.zrange(self.key, 0, -1)
+                for entry in entries:
+                    if entry.startswith(f"{job_id}:".encode()):
+                        self.connection.zrem(self.key, entry)
+        self.cleanup()
 
 
 class _NoAlarm(rq.timeouts.BaseDeathPenalty):
@@ -86,7 +94,7 @@ class _Warnings(logging.LoggerAdapter[logging.Logger]):
         super().log(min(level, logging.WARNING), msg, *args, **named)
 
 
-class TickWorker(rq.worker.SimpleWorker):
+class DutyWorker(rq.worker.SimpleWorker):
     """rq's worker on the queues of a duty."""
 
     death_penalty_class = _NoAlarm
@@ -94,17 +102,17 @@ class TickWorker(rq.worker.SimpleWorker):
     duty: Duty
 
     @classmethod
-    def of(cls, duty: Duty, connection: redis.Redis, member_id: str) -> "TickWorker":
+    def of(cls, duty: Duty, connection: redis.Redis, member_id: str) -> "DutyWorker":
         """A worker under a unique name: rq refuses a name that a killed worker left behind."""
         made = cls(
-            list(duty.ticks),
+            list(duty.queues),
             name=f"{member_id}.{uuid.uuid4().hex[:8]}",
             connection=connection,
-            job_class=type("Tick", (TickJob,), {"duty": duty}),
-            queue_class=type("TickQueue", (_Queue,), {"duty": duty}),
+            job_class=type("DutyJob", (TableJob,), {"duty": duty}),
+            queue_class=type("DutyQueue", (_Queue,), {"duty": duty}),
             serializer=JSONSerializer,
             worker_ttl=_WORKER_TTL_S,
-            maintenance_interval=_TIDY_S,
+            maintenance_interval=duty.tidy_s,
             log_job_description=False,
         )
         made.duty = duty
@@ -117,27 +125,36 @@ class TickWorker(rq.worker.SimpleWorker):
     _install_signal_handlers = subscribe = check_for_suspension = procline = handle_exception = _leave_out
 
     def execute_job(self, job: Any, queue: rq.queue.Queue) -> None:
-        """Run a tick as rq does, with its bookkeeping, unless it may not run now."""
+        """Run a job as rq does, with its bookkeeping, unless it may not run now."""
         now_ms = self.duty.now_ms()
-        if now_ms is None:  # since it was taken; the next period pushes another
+        if now_ms is None:  # since it was taken: as if it had been lost
             return
         try:
             job.check(queue.name, now_ms)
-        except NoTick as problem:
+        except NoJob as problem:
             job.drop(problem)
         else:
+            self.duty.job_id, self.duty.beat = job.id, lambda: self.maintain_heartbeats(job)
             super().execute_job(job, queue)
 
+    def get_heartbeat_ttl(self, job: Any) -> int:
+        """Seconds after which a job counts as abandoned."""
+        return self.duty.dead_s or super().get_heartbeat_ttl(job)
+
+    def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:
+        """Where functions beat, a worker that doesn't is dead soon."""
+        super().heartbeat(self.duty.dead_s or timeout, pipeline)
+
     def run_maintenance_tasks(self) -> None:
-        """Count ticks of killed workers as failed, and forget what is over."""
+        """Settle the jobs of killed workers, and forget what is over."""
         for queue in self.queues:
             self.duty.queue = queue.name
             for registry in (rq.registry.FinishedJobRegistry, rq.registry.FailedJobRegistry, _Begun):
                 found = registry(queue=queue, job_class=self.job_class)
                 try:
-                    found.cleanup()
+                    found.abandon(self.duty) if isinstance(found, _Begun) else found.cleanup()
                 except ValueError:  # a name that no job of ours has
-                    self.duty.drop(NoTick("registry"))
+                    self.duty.drop(NoJob("registry"))
                     self.connection.unlink(found.key)
             clean_worker_registry(queue)
         self.last_cleaned_at: Any = rq.utils.now()
