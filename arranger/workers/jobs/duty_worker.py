@@ -136,6 +136,7 @@ class DutyWorker(rq.worker.SimpleWorker):
         else:
             self.duty.job_id, self.duty.beat = job.id, lambda: self.maintain_heartbeats(job)
             super().execute_job(job, queue)
+            self.duty.settled(job.id)
 
     def get_heartbeat_ttl(self, job: Any) -> int:
         """Seconds after which a job counts as abandoned."""

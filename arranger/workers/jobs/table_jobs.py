@@ -83,6 +83,10 @@ class Duty:
     dropped: Callable[[str, NoJob], None]
     #: A job whose worker died is given to this, which may put it back (True). Otherwise rq counts it as failed.
     abandoned: Callable[[str, str], bool] = lambda queue, job_id: False
+    #: Begins a job that may run more than once; returns the wrong part of one that may not begin, "" if it may.
+    begins: Callable[["TableJob"], str] = lambda job: ""
+    #: Hears of a job when rq's bookkeeping of it is done.
+    settled: Callable[[str], None] = lambda job_id: None
     #: What killed workers left is removed this often. A worker counts as killed after `dead_s`, if its function beats.
     tidy_s: int = 60
     dead_s: int | None = None
@@ -189,6 +193,8 @@ class TableJob(rq.job.Job):
         # Nobody can make a job without the key, but anybody could put an old one back.
         if self.duty.keys.strict and abs(now_ms - self.kwargs["made_ms"]) > self.form.waits_s * 1000:
             raise NoJob("age", self.form.name)
+        if not self.form.once and (fault := self.duty.begins(self)):
+            raise NoJob(fault, self.form.name)
         self.duty.begun.append(self.id)
 
     def drop(self, problem: NoJob) -> None:
