@@ -70,8 +70,8 @@ class DutyLoop:
     async def stop(self, *, drain_s: float = 10.0) -> None:
         """Take no further job; a running one gets `drain_s` seconds to end and is then cancelled.
 
-        Without a running one it takes about a second, whatever Redis does: a hanging one may block the thread longer,
-        but that is a daemon and only unregisters its worker then.
+        Without a running one it takes about two seconds, whatever Redis does: a hanging one may block the thread
+        longer, but that is a daemon and begins nothing.
         """
         self._stopping.set()
         asked_s = handled_s = time.monotonic()
@@ -83,10 +83,14 @@ class DutyLoop:
             await asyncio.sleep(_LOOK_S)
 
     def begin(self, coroutine: Coroutine[Any, Any, Any]) -> "concurrent.futures.Future[Any]":
-        """In the side thread: start a job's work on the event loop. `end` must follow."""
+        """In the side thread: start a job's work on the event loop. `end` must follow. Raises `CancelledError` at a
+        stop, `RuntimeError` if the event loop is closed: the process ends."""
+        if self._stopping.is_set():  # since the job was taken
+            coroutine.close()
+            raise concurrent.futures.CancelledError
         try:
             self._running = future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        except RuntimeError:  # the event loop is closed: the process ends
+        except RuntimeError:
             coroutine.close()
             raise
         return future
@@ -96,11 +100,11 @@ class DutyLoop:
 
     def _work(self, member_id: str) -> None:
         """The side thread: run an rq worker, and a new one whenever it ends, until stopped."""
-        wait_s = 0.1
+        wait_s, level = 0.1, logging.getLevelName(max(logging.WARNING, logging.root.level))
         while not self._stopping.is_set():
             began_s = time.monotonic()
             try:
-                DutyWorker.of(self._duty, self._connection, member_id).work(logging_level="WARNING")
+                DutyWorker.of(self._duty, self._connection, member_id).work(logging_level=level)
             except Exception as problem:
                 if wait_s < _LONGEST_WAIT_S:
                     said = f"{self.several} can't be fetched, trying again"

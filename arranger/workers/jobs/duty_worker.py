@@ -6,6 +6,7 @@ key for that, and a command can end the process. No job has dependents, and what
 
 import logging
 import sys
+import time
 import uuid
 from typing import Any
 
@@ -15,7 +16,7 @@ import rq.registry
 import rq.timeouts
 import rq.utils
 import rq.worker
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 from rq.exceptions import DequeueTimeout, StopRequested
 from rq.job import JOB_ID_PATTERN
 from rq.serializers import JSONSerializer
@@ -26,8 +27,16 @@ from arranger.workers.jobs.table_jobs import Duty, NoJob, TableJob
 #: rq waits for a job for 15 s less, and a stop may have to wait for that.
 _WORKER_TTL_S = 16
 _LONGEST_WAIT_S = 5.0
+#: Problems of Redis are logged at most this often, in seconds.
+_TELL_AWAY_S = 60.0
 #: Limit of a job's id, in bytes; ours have 32.
 _MAX_ID_BYTES = 200
+#: So many jobs of killed workers are settled at a time. Nobody has more, unless they were forged.
+_MOST_ABANDONED = 100
+
+
+class _Away(RedisError):
+    """Redis is away. It ends the worker, and the next one registers anew: by then Redis may have lost everything."""
 
 
 class _Queue(rq.queue.Queue):
@@ -42,7 +51,10 @@ class _Queue(rq.queue.Queue):
         if duty.now_ms() is None:  # others may take it
             duty.stopping.wait(1)
             raise DequeueTimeout(1, queue_keys)
-        key, job_id = super().lpop(queue_keys, timeout, connection)
+        try:
+            key, job_id = super().lpop(queue_keys, timeout, connection)
+        except redis.exceptions.ConnectionError as problem:
+            raise _Away(str(problem)) from None
         duty.queue = key.decode().removeprefix(cls.redis_queue_namespace_prefix)
         if len(job_id) > _MAX_ID_BYTES or not JOB_ID_PATTERN.fullmatch(job_id.decode(errors="replace")):
             duty.drop(NoJob("id"))
@@ -63,6 +75,12 @@ class _Begun(rq.registry.StartedJobRegistry):
 
     def get_queue(self) -> rq.queue.Queue:
         return _Queue(self.name, connection=self.connection, serializer=self.serializer)
+
+    def get_expired_job_ids(self, timestamp: float | None = None) -> list[str]:
+        """So many at a time: anybody may have put names there."""
+        until = timestamp if timestamp is not None else rq.utils.current_timestamp()
+        found: Any = self.connection.zrangebyscore(self.key, 0, until, start=0, num=_MOST_ABANDONED)
+        return [self.parse_job_id(job_id) for job_id in found]
 
     def abandon(self, duty: Duty) -> None:
         """Count jobs of killed workers as failed, but those that the duty puts back."""
@@ -85,12 +103,21 @@ class _NoAlarm(rq.timeouts.BaseDeathPenalty):
 
 class _Warnings(logging.LoggerAdapter[logging.Logger]):
     """What rq calls an error, such as a Redis that is away, passes: the next period pushes again. A problem of Redis is
-    told without a traceback, because nothing of ours failed."""
+    told without a traceback, because nothing of ours failed, and once in a while."""
+
+    def __init__(self, logger: logging.Logger, duty: Duty) -> None:
+        super().__init__(logger, {})
+        self._duty = duty
 
     def log(self, level: int, msg: object, *args: object, **named: Any) -> None:
         problem = sys.exception()
-        if named.get("exc_info") and isinstance(problem, RedisError | OSError):
-            msg, args, named = f"{msg} %s", (*args, problem), {**named, "exc_info": False}
+        if isinstance(problem, RedisError | OSError):
+            now_s = time.monotonic()
+            if now_s < self._duty.quiet_until_s:
+                return
+            self._duty.quiet_until_s = now_s + _TELL_AWAY_S
+            if named.get("exc_info"):
+                msg, args, named = f"{msg} %s", (*args, problem), {**named, "exc_info": False}
         super().log(min(level, logging.WARNING), msg, *args, **named)
 
 
@@ -116,7 +143,7 @@ class DutyWorker(rq.worker.SimpleWorker):
             log_job_description=False,
         )
         made.duty = duty
-        made.log = _Warnings(made.log, {})  # type: ignore[assignment]
+        made.log = _Warnings(made.log, duty)  # type: ignore[assignment]
         return made
 
     def _leave_out(self, *_arguments: Any, **_options: Any) -> None:
@@ -127,7 +154,7 @@ class DutyWorker(rq.worker.SimpleWorker):
     def execute_job(self, job: Any, queue: rq.queue.Queue) -> None:
         """Run a job as rq does, with its bookkeeping, unless it may not run now."""
         now_ms = self.duty.now_ms()
-        if now_ms is None:  # since it was taken: as if it had been lost
+        if now_ms is None or self.duty.stopping.is_set():  # since it was taken: as if it had been lost
             return
         try:
             job.check(queue.name, now_ms)
@@ -144,7 +171,10 @@ class DutyWorker(rq.worker.SimpleWorker):
 
     def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:
         """Where functions beat, a worker that doesn't is dead soon."""
-        super().heartbeat(self.duty.dead_s or timeout, pipeline)
+        try:
+            super().heartbeat(self.duty.dead_s or timeout, pipeline)
+        except redis.exceptions.ConnectionError as problem:
+            raise _Away(str(problem)) from None
 
     def run_maintenance_tasks(self) -> None:
         """Settle the jobs of killed workers, and forget what is over."""
@@ -154,7 +184,7 @@ class DutyWorker(rq.worker.SimpleWorker):
                 found = registry(queue=queue, job_class=self.job_class)
                 try:
                     found.abandon(self.duty) if isinstance(found, _Begun) else found.cleanup()
-                except ValueError:  # a name that no job of ours has
+                except (ValueError, ResponseError):  # a name that no job of ours has, or no registry
                     self.duty.drop(NoJob("registry"))
                     self.connection.unlink(found.key)
             clean_worker_registry(queue)

@@ -37,6 +37,26 @@ class _Signed(msgspec.Struct, forbid_unknown_fields=True):
     signature: str = ""
 
 
+#: A job's fields and values, and nothing larger than so many bytes or with more fields: KEYS: its hash, ARGV: bytes.
+#: One script, so that what was measured is what is read. False: it isn't there. "size": it is larger.
+_READ_SCRIPT = """
+local fields = redis.call('HLEN', KEYS[1])
+if fields == 0 then
+  return false
+end
+if fields > 32 then
+  return 'size'
+end
+local all, size = redis.call('HGETALL', KEYS[1]), 0
+for _, part in ipairs(all) do
+  size = size + #part
+end
+if size > tonumber(ARGV[1]) then
+  return 'size'
+end
+return all
+"""
+
 _data = msgspec.json.Decoder(tuple[str, None, msgspec.Raw, _Signed])
 
 
@@ -93,6 +113,8 @@ class Duty:
     #: The queue that is looked at, and the last jobs that were begun.
     queue: str = ""
     begun: deque[str] = field(default_factory=lambda: deque(maxlen=1_000))
+    #: Problems of Redis aren't logged before this, by the monotonic clock, in seconds.
+    quiet_until_s: float = 0.0
     #: Of the job that runs: its id, and what tells rq that it still does.
     job_id: str = ""
     beat: Callable[[], None] = lambda: None
@@ -144,14 +166,14 @@ class TableJob(rq.job.Job):
 
     def refresh(self) -> None:
         """Read it. Raises `NoSuchJobError` if it isn't there, or not ours and so dropped: rq then passes on."""
-        size = self.connection.memory_usage(self.key, samples=0)
-        if size is None:
-            raise NoSuchJobError(self.key)
+        most = max(form.most_bytes for form in self.duty.functions)
         try:
-            if size > max(form.most_bytes for form in self.duty.functions):
+            found: Any = self.connection.register_script(_READ_SCRIPT)(keys=[self.key], args=[most])
+            if found is None:
+                raise NoSuchJobError(self.key)
+            if found == b"size":
                 raise NoJob("size")
-            found: Any = self.connection.hgetall(self.key)
-            self.restore(found)
+            self.restore(dict(zip(found[::2], found[1::2], strict=True)))
         except (NoJob, ResponseError) as problem:  # or it isn't a hash
             self.drop(problem if isinstance(problem, NoJob) else NoJob("record"))
             raise NoSuchJobError(self.key) from None
