@@ -123,8 +123,6 @@ class _Try:
 class Analyst(DutyLoop):
     """Answers questions until it is stopped."""
 
-    one, several = "question", "questions"
-
     def __init__(
         self, redis_url: str, *, cluster: str, member_id: str, answering: Answering,
         loop: asyncio.AbstractEventLoop, keys: LogKeys, clock: Clock, metrics: Metrics,
@@ -301,6 +299,12 @@ class Analyst(DutyLoop):
                 args=[job_id, MOST_TRIES, self._duty.now_ms() or 0, WAITS_S, KEPT_S, back, why],
             )
         )  # fmt: skip
+
+    def _tell_unfetched(self, problem: Exception) -> None:
+        log_event(_log, "questions can't be fetched, trying again", level=logging.WARNING, problem=problem)
+
+    def _tell_dropped(self, word: str, **about: object) -> None:
+        log_event(_log, "a job that isn't a question was dropped", level=logging.ERROR, queue=word, **about)
 
 
 async def measure(client: redis.asyncio.Redis, cluster: str, clock: Clock, metrics: Metrics) -> None:

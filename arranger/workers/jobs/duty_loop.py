@@ -6,20 +6,17 @@ stays in the side thread, so a slow Redis delays these jobs and nothing else.
 
 import asyncio
 import concurrent.futures
-import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from arranger.clock import Clock, SystemClock
 from arranger.events.log_keys import LogKeys
 from arranger.events.redis_connection import sync_client
-from arranger.logs import log_event
 from arranger.workers.jobs.duty_worker import DutyWorker
 from arranger.workers.jobs.table_jobs import Duty, Form, NoJob
-
-_log = logging.getLogger(__name__)
 
 _LOOK_S, _LONGEST_WAIT_S = 0.05, 5.0
 #: Time for the worker to finish its blocking pop and to remove its name from Redis.
@@ -28,11 +25,8 @@ _GOODBYE_S = 2.0
 _TELL_DROPPED_S = 60.0
 
 
-class DutyLoop:
+class DutyLoop(ABC):
     """Runs rq's worker on some queues in a side thread, with `functions` for the event loop `loop`."""
-
-    #: What its jobs are called in the log: one, and several.
-    one, several = "job", "jobs"
 
     def __init__(
         self,
@@ -61,7 +55,7 @@ class DutyLoop:
             cluster=cluster, keys=keys, clock=clock or SystemClock(), stopping=self._stopping, dropped=self._drop,
             queues=queues, functions=functions,
         )  # fmt: skip
-        self._thread = threading.Thread(target=self._work, args=[member_id], name=self.several, daemon=True)
+        self._thread = threading.Thread(target=self._work, args=[member_id], name=type(self).__name__, daemon=True)
 
     def start(self) -> None:
         """Begin to work; Redis need not be reachable yet."""
@@ -107,8 +101,7 @@ class DutyLoop:
                 DutyWorker.of(self._duty, self._connection, member_id).work(logging_level=level)
             except Exception as problem:
                 if wait_s < _LONGEST_WAIT_S:
-                    said = f"{self.several} can't be fetched, trying again"
-                    log_event(_log, said, level=logging.WARNING, problem=problem)
+                    self._tell_unfetched(problem)
             finally:
                 self._connection.close()
             if time.monotonic() - began_s > _LONGEST_WAIT_S:
@@ -123,8 +116,13 @@ class DutyLoop:
         now_s = time.monotonic()
         if now_s - self._told_dropped_s < _TELL_DROPPED_S:
             return
-        log_event(
-            _log, f"a job that isn't a {self.one} was dropped", level=logging.ERROR,
-            **{self.one: word}, fault=problem.fault, named=problem.named, dropped=self._untold,
-        )  # fmt: skip
+        self._tell_dropped(word, fault=problem.fault, named=problem.named, dropped=self._untold)
         self._untold, self._told_dropped_s = 0, now_s
+
+    @abstractmethod
+    def _tell_unfetched(self, problem: Exception) -> None:
+        """Log that the worker ended with a problem, and is started again."""
+
+    @abstractmethod
+    def _tell_dropped(self, word: str, **about: object) -> None:
+        """Log jobs that are none of ours, and were dropped from the queue that is told as `word`."""

@@ -89,8 +89,6 @@ class Ticker:
 class TickLoop(DutyLoop):
     """Runs rq's worker on the queues of some ticks in a side thread, and their handlers on the event loop `loop`."""
 
-    one, several = "tick", "ticks"
-
     def __init__(
         self,
         redis_url: str,
@@ -134,6 +132,12 @@ class TickLoop(DutyLoop):
         finally:
             self.end()
             self._told(tick, result)
+
+    def _tell_unfetched(self, problem: Exception) -> None:
+        log_event(_log, "ticks can't be fetched, trying again", level=logging.WARNING, problem=problem)
+
+    def _tell_dropped(self, word: str, **about: object) -> None:
+        log_event(_log, "a job that isn't a tick was dropped", level=logging.ERROR, tick=word, **about)
 
 
 async def _awaited(handler: Handler) -> None:
