@@ -181,6 +181,21 @@ class Metrics:
         self.ticks_dropped = self._counter(
             "ticks_dropped", "Jobs dropped from rq's tick queues because they are not ticks, by queue.", ["tick"]
         )
+        self.questions = self._counter(
+            "questions", "Questions that an analyst worked on, by result: done, failed, cancelled or stopped.",
+            ["kind", "result"],
+        )  # fmt: skip
+        self.question_seconds = self._histogram(
+            "question_seconds", "Seconds that an analyst worked on a question.", _CYCLE_BUCKETS, ["kind"]
+        )
+        self.questions_waiting = self._gauge("questions_waiting", "Questions that wait for an analyst.", ["queue"])
+        self.questions_running = self._gauge("questions_running", "Questions that analysts work on.", ["queue"])
+        self.questions_retried = self._counter("questions_retried", "Questions put back: their analyst was killed.")
+        self.questions_dropped = self._counter(
+            "questions_dropped",
+            "Jobs dropped from rq's queues of questions because they are none, by queue.",
+            ["queue"],
+        )
         self.clock_offset = self._gauge(
             "clock_offset_seconds", "Seconds that this process's clock is ahead of the log's server; negative: behind."
         )

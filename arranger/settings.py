@@ -24,9 +24,11 @@ from arranger.model.queue import Preemption, PreemptionMode, ScheduledFailed
 from arranger.setting_tables import KUBE_SCHEDULER, PREEMPTION, Modes, Setting, check_schedulers, names_in, table_of
 
 _ENV_PREFIX = "ARRANGER_"
-#: Variables that are no settings: the file with settings, and the server whose log the reading commands read.
+#: Variables that are no settings: the file with settings, the server whose log the reading commands read, and whether
+#: long work says by lines of JSON how far it is.
 CONFIG_VARIABLE = _ENV_PREFIX + "CONFIG"
 SERVER_VARIABLE = _ENV_PREFIX + "SERVER"
+PROGRESS_VARIABLE = _ENV_PREFIX + "PROGRESS_LINES"
 
 #: Kubernetes sets such variables in pods for Services whose names begin with "arranger": they are not settings.
 _SERVICE_LINK = re.compile(r"ARRANGER(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
@@ -503,7 +505,7 @@ def _from_file(path: Path, origin: str) -> Iterator[tuple[str, Any, str]]:
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:
     for variable in sorted(environ):
-        if not variable.startswith(_ENV_PREFIX) or variable in (CONFIG_VARIABLE, SERVER_VARIABLE):
+        if not variable.startswith(_ENV_PREFIX) or variable in (CONFIG_VARIABLE, SERVER_VARIABLE, PROGRESS_VARIABLE):
             continue
         raw = environ[variable]
         if _SERVICE_LINK.fullmatch(variable) or (variable.endswith("_PORT") and _SERVICE_LINK_VALUE.match(raw)):

@@ -12,12 +12,8 @@ from typing import Any
 
 import msgspec
 
-from arranger.web.moment_process import killed
+from arranger.own_process import AnswerTooLarge, run_command
 from arranger.web.refusals import CODES, RefusalBody, refuse
-
-_CHUNK_BYTES = 1 << 16
-#: The last line on standard error is the refusal; what stands before it are remarks.
-_KEPT_ERROR_BYTES = 1 << 16
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -67,52 +63,21 @@ class Asker:
             self._free.release()
 
     async def _answer(self, arguments: Sequence[str], *, lines: bool, given: bytes) -> bytes:
-        process = await asyncio.create_subprocess_exec(
-            *self._program,
-            *self._with_log(arguments),
-            stdin=asyncio.subprocess.PIPE if given else asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=self._environment,
-        )
-        assert process.stdout is not None
-        assert process.stderr is not None
-        remarks = asyncio.create_task(_tail(process.stderr))
-        if process.stdin is not None:  # written in full while the answer is read, unless the process ends first
-            process.stdin.write(given)
-            process.stdin.close()
+        words = (*self._program, *self._with_log(arguments))
+        limit = self._limits.answer_bytes
         try:
-            out = await self._read(process.stdout)
-            err = await remarks
-            status = await process.wait()
-        finally:
-            await killed(process)
-            await remarks
-        return _accepted(out, err, status, lines=lines)
+            ended = await run_command(words, self._environment, given=given, most_bytes=limit)
+        except AnswerTooLarge:
+            refuse(
+                "RequestEntityTooLarge",
+                f"the answer has more than {limit >> 20} MiB",
+                hint="ask about a smaller part of the log",
+            )
+        return _accepted(ended.out, ended.err, ended.status, lines=lines)
 
     def _with_log(self, arguments: Sequence[str]) -> Sequence[str]:
         end = arguments.index("--")
         return (*arguments[:end], *self._log, *arguments[end:])
-
-    async def _read(self, stream: asyncio.StreamReader) -> bytes:
-        pieces, size, limit = [], 0, self._limits.answer_bytes
-        while piece := await stream.read(_CHUNK_BYTES):
-            size += len(piece)
-            if size > limit:
-                refuse(
-                    "RequestEntityTooLarge",
-                    f"the answer has more than {limit >> 20} MiB",
-                    hint="ask about a smaller part of the log",
-                )
-            pieces.append(piece)
-        return b"".join(pieces)
-
-
-async def _tail(stream: asyncio.StreamReader) -> bytes:
-    kept = b""
-    while piece := await stream.read(_CHUNK_BYTES):
-        kept = (kept + piece)[-_KEPT_ERROR_BYTES:]
-    return kept
 
 
 def _accepted(out: bytes, err: bytes, status: int, *, lines: bool) -> bytes:

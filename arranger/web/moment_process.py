@@ -5,7 +5,6 @@ A fold takes the processor for as long as it takes. In another process it delays
 
 import asyncio
 import os
-import signal
 from asyncio.subprocess import Process
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,21 +12,13 @@ from typing import Protocol
 
 import msgspec
 
+from arranger.own_process import killed
 from arranger.web.refusals import Refusal, refuse
 
 _WAITING = 64
 _TIME_S = 60.0
 #: An answer is one line.
 _MOST_BYTES = 64 << 20
-
-
-async def killed(process: Process) -> None:
-    """Kill the process unless it has ended, and wait until it has. Its own method `kill` would first look whether it
-    has ended, and asyncio would no longer learn how."""
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)
-    await process.wait()
 
 
 class MomentRequest(msgspec.Struct, frozen=True):

@@ -204,6 +204,51 @@ def with_manifests(inquiry: Asked) -> Asked:
     return msgspec.structs.replace(inquiry, arguments=arguments, tag="", present=False)
 
 
+def question_of(arguments: Sequence[str]) -> str:
+    """The name of the question that these arguments ask, or "" for such that no question of the table becomes. Whoever
+    takes arguments from elsewhere runs no other command, and gives none a file or a log to read."""
+    for question in QUESTIONS.values():
+        begun = (*question.command, "--output=json")
+        if tuple(arguments[: len(begun)]) == begun and _are_of(question, arguments[len(begun) :]):
+            return question.name
+    return ""
+
+
+def _are_of(question: Question, arguments: Sequence[str]) -> bool:
+    """Whether these are options of a question, `--`, and its words."""
+    if "--" not in arguments:
+        return False
+    end = list(arguments).index("--")
+    values = _values_of(question, arguments[:end])
+    unnamed = [one for one in question.parameters if not one.flag]
+    words = arguments[end + 1 :]
+    if values is None or (words and not unnamed):
+        return False
+    for at, word in enumerate(words):
+        values.setdefault(unnamed[min(at, len(unnamed) - 1)].name, []).append(word)
+    try:
+        for one in question.parameters:
+            _check(one, values.get(one.name, []))
+    except Refusal:
+        return False
+    return True
+
+
+def _values_of(question: Question, options: Sequence[str]) -> dict[str, list[str]] | None:
+    """The values of options, by the names of their parameters; None if one is no option of the question."""
+    flags = {one.flag: one for one in question.parameters if one.flag}
+    values: dict[str, list[str]] = {}
+    for option in options:
+        if question.manifests and option == f"{question.manifests}=-":
+            continue
+        flag, _, value = option.partition("=")
+        one = flags.get(flag)
+        if one is None or (one.switch and option != flag):
+            return None
+        values.setdefault(one.name, []).append("true" if one.switch else value)
+    return values
+
+
 def by_parameters(question: Question, refusal: Refusal) -> Refusal:
     """What a command says, for those who asked it by parameters: with these names, and without the command's manual."""
     message = re.sub(r" \(see [^()]* --help\)$", "", str(refusal)).replace("standard input", "the body")

@@ -1,5 +1,6 @@
 """The objects that the roles of one process share."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import redis.asyncio
@@ -19,6 +20,19 @@ from arranger.workers.members.membership import Lease, Membership
 from arranger.workers.members.problems import MemberProblems
 from arranger.workers.members.ticks import Ticker
 from arranger.workers.members.timekeeping import Timekeeper
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answering:
+    """How an analyst answers: by a program with its environment, within limits; and which question words ask ("" for
+    words that are none)."""
+
+    program: Sequence[str]
+    environment: Mapping[str, str]
+    question_of: Callable[[Sequence[str]], str]
+    time_s: float = 600.0
+    #: The program limits itself below that, so that it can say so.
+    memory_bytes: int = 12 << 30
 
 
 @dataclass(kw_only=True)
@@ -44,6 +58,8 @@ class Parts:
     identity: ClusterIdentity | None
     #: Whether the log holds that cluster; None if nobody asks, as in tests of a single role.
     hold: ClusterHold | None = None
+    #: None for a process that is no analyst.
+    answering: Answering | None = None
     effect_times: EffectTimes = field(init=False)
 
     def __post_init__(self) -> None:

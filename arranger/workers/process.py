@@ -30,11 +30,11 @@ from arranger.workers.health.measuring import ROLE as MEASURING_ROLE
 from arranger.workers.health.measuring import Measuring
 from arranger.workers.health_report import HealthReport
 from arranger.workers.log.follower import Follower
-from arranger.workers.members.membership import MISSED_BEATS, ROLES, Membership
+from arranger.workers.members.membership import ANALYST, MISSED_BEATS, ROLES, Membership
 from arranger.workers.members.problems import MemberProblems
 from arranger.workers.members.ticks import Ticker, TickLoop
 from arranger.workers.members.timekeeping import Timekeeper
-from arranger.workers.parts import Parts
+from arranger.workers.parts import Answering, Parts
 from arranger.workers.roles import END_S, Roles, Task, tell_late
 
 _log = logging.getLogger(__name__)
@@ -48,9 +48,10 @@ _GC_THRESHOLDS = (10_000, 5, 400)
 class Process:
     """The roles of one process and what they share."""
 
-    def __init__(self, settings: Settings, roles: Sequence[str]) -> None:
+    def __init__(self, settings: Settings, roles: Sequence[str], answering: Answering | None = None) -> None:
+        """`answering` is for an analyst."""
         self._settings = settings
-        self._roles = tuple(role for role in ROLES if role in roles)
+        self._roles = tuple(role for role in (*ROLES, ANALYST) if role in roles)
         clock = SystemClock()
         member_id = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
         bound_ms = round(settings.clock_bound_s * 1000)
@@ -84,6 +85,7 @@ class Process:
             ticker=Ticker(client, cluster=settings.cluster, clock=time, keys=keys),
             cluster=None,
             identity=None,
+            answering=answering,
         )
         self._health = Health(["log", "clock", "fold"], metrics)
         self._ticks: TickLoop | None = None
@@ -174,8 +176,8 @@ async def _first_end(tasks: Iterable[Task], report: HealthReport) -> None:
 
 
 def checked_roles(names: Sequence[str]) -> tuple[str, ...]:
-    """The named roles, or all if none is named. Raises `UsageError` for an unknown role."""
+    """The named roles, or all but the analyst if none is named. Raises `UsageError` for an unknown role."""
     for name in names:
-        if name not in ROLES:
-            raise UsageError(f"no role {name!r}", hint="roles are " + ", ".join(ROLES))
+        if name not in (*ROLES, ANALYST):
+            raise UsageError(f"no role {name!r}", hint="roles are " + ", ".join((*ROLES, ANALYST)))
     return tuple(names) or ROLES

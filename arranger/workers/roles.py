@@ -18,6 +18,7 @@ from arranger.model.provisioning import Provisioning
 from arranger.projections.folding.provisioning import anybody_asks
 from arranger.projections.queues.tree import QueueTree
 from arranger.projections.state import Changes
+from arranger.workers.analysis import analyst
 from arranger.workers.applying import applier
 from arranger.workers.deciding import controller, forecaster, scheduler
 from arranger.workers.flow.cancelling import end
@@ -77,8 +78,8 @@ class Roles:
 
     async def drain(self) -> None:
         """Take no new work, let effects in flight end, and leave the members."""
-        # A cancelled applier finishes its effects in flight; every other task just ends.
-        once = [task for name, task in self.tasks.items() if name == applier.ROLE]
+        # A cancelled applier finishes its effects in flight, an analyst its question; every other task just ends.
+        once = [task for name, task in self.tasks.items() if name in (applier.ROLE, analyst.ROLE)]
         late = await end(self.tasks.values(), once=once, within_s=self._parts.settings.drain_s, again_s=1.0)
         tell_late(late)
         tell_late(await end(late, within_s=END_S))  # cancels unfinished effects
@@ -113,6 +114,22 @@ class Roles:
         self._run(role.run(), forecaster.ROLE)
         self._run(self._parts.ticker.run(forecaster.TICK, every_s), "forecast-ticks")
         return {forecaster.TICK: role.tick}
+
+    def _start_analyst(self) -> None:
+        parts, settings = self._parts, self._parts.settings
+        assert parts.answering is not None
+        role = analyst.Analyst(
+            settings.redis_url,
+            cluster=settings.cluster,
+            member_id=parts.member_id,
+            answering=parts.answering,
+            loop=asyncio.get_running_loop(),
+            keys=parts.stream.keys,
+            clock=parts.time,
+            metrics=parts.metrics,
+        )
+        self._run(role.run(drain_s=max(0.0, settings.drain_s - 3.0)), analyst.ROLE)
+        self._run(analyst.measure(parts.redis, settings.cluster, parts.clock, parts.metrics), "questions")
 
     def _start_applier(self) -> None:
         self._follow(applier.ROLE, applier.Applier(self._parts))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from arranger.cli.inputs import reading
+from arranger.cli.inputs import progress
 from arranger.cli.inputs.reading import begin_early, feed, position_before
 from arranger.events.kinds import JobSeen, Watched
 from arranger.replay.reading.history import Point
@@ -59,11 +59,25 @@ def test_an_unknown_job_may_be_in_the_log_of_the_demo_before(
 def test_long_work_says_how_far_it_is_where_there_is_no_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(reading, "_A_LINE_S", 0)
-    with reading.progress("explaining", 2, worth=3) as moved:
+    monkeypatch.setattr(progress, "_A_LINE_S", 0)
+    with progress.progress("explaining", 2, worth=3) as moved:
         moved(1)
     assert capsys.readouterr().err == ""
-    with reading.progress("explaining", 3_000, worth=3) as moved:
+    with progress.progress("explaining", 3_000, worth=3) as moved:
         moved(1)
         moved(1_999)
     assert capsys.readouterr().err == "arranger: explaining: 1 of 3,000\narranger: explaining: 2,000 of 3,000\n"
+
+
+def test_a_program_hears_by_lines_of_json_how_far_long_work_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "_A_JSON_LINE_S", 0)
+    monkeypatch.setenv("ARRANGER_PROGRESS_LINES", "1")
+    with progress.progress("folding", 200, first=1_000) as moved:
+        moved(50)
+    with progress.progress("", 3) as moved:
+        moved(3)
+    assert capsys.readouterr().err == (
+        '{"arranger":"progress","percent":25,"offset":1050}\n{"arranger":"progress","percent":100,"offset":0}\n'
+    )

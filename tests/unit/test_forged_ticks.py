@@ -15,7 +15,8 @@ import redis
 from rq.serializers import JSONSerializer
 
 from arranger.clock import SystemClock
-from arranger.workers.members.tick_jobs import TickJob, queue_name
+from arranger.workers.jobs.table_jobs import TableJob
+from arranger.workers.members.tick_jobs import queue_name
 from arranger.workers.members.ticks import Ticker, TickLoop
 from tests.members import connected
 from tests.servers import RealRedis
@@ -253,6 +254,21 @@ async def test_nothing_is_called_that_rqs_registries_name(
     assert "this" not in sys.modules
 
 
+@pytest.mark.parametrize("registry", ["wip", "finished", "failed"])
+async def test_a_registry_that_is_none_stops_no_tick(redis_server: RealRedis, cluster: str, registry: str) -> None:
+    scene = Scene(redis_server, cluster)
+    scene.redis.set(f"rq:{registry}:{queue_name(cluster, 'cycle')}", "no registry")
+    await run_forged(redis_server, cluster, scene, drops=1)
+    assert scene.redis.type(f"rq:{registry}:{queue_name(cluster, 'cycle')}") != b"string"
+
+
+async def test_many_names_in_a_registry_are_settled_some_at_a_time(redis_server: RealRedis, cluster: str) -> None:
+    scene, key = Scene(redis_server, cluster), f"rq:wip:{queue_name(cluster, 'cycle')}"
+    scene.redis.zadd(key, {f"{cluster}-{number}:execution": 1 + number for number in range(1_000)})
+    await run_forged(redis_server, cluster, scene, drops=0)
+    assert scene.redis.zcard(key) == 0 or scene.redis.zcard(key) >= 900
+
+
 async def test_dependents_of_a_good_tick_are_not_looked_at(
     redis_server: RealRedis, cluster: str, tmp_path: Path
 ) -> None:
@@ -281,7 +297,7 @@ async def test_a_tick_runs_once_however_often_it_is_put_back(redis_server: RealR
 async def test_what_is_packed_behind_a_tick_isnt_unpacked(redis_server: RealRedis, cluster: str) -> None:
     scene, tick = Scene(redis_server, cluster), zlib.decompress(data(TICK, [cluster, "cycle"]))
     padded = zlib.compress(tick.ljust(5_000_000) + b"x")
-    job = type("Tick", (TickJob,), {"duty": scene.working(redis_server, asyncio.get_running_loop())._duty})
+    job = type("Tick", (TableJob,), {"duty": scene.working(redis_server, asyncio.get_running_loop())._duty})
     found = job("x", scene.redis, JSONSerializer)
     found.restore({b"data": padded, b"status": b"queued"})
     assert found.data == tick.ljust(1_024) and found.args == [cluster, "cycle"]

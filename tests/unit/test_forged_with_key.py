@@ -25,8 +25,9 @@ from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.workers.flow.cancelling import end
+from arranger.workers.jobs.table_jobs import Duty, NoJob, TableJob
 from arranger.workers.log.follower import Follower
-from arranger.workers.members.tick_jobs import FUNCTION, Duty, NoTick, TickJob, queue_name, tick_job
+from arranger.workers.members.tick_jobs import FUNCTION, queue_name, tick_job
 from arranger.workers.members.ticks import Ticker, TickLoop
 from tests.contract.test_signed_log import KEYED, OTHER, appended, forge, written
 from tests.servers import RealRedis
@@ -144,13 +145,13 @@ async def _until(holds: object) -> None:
         await asyncio.sleep(0.05)
 
 
-def read_by(keys: LogKeys, job: rq.job.Job, job_id: str = "") -> TickJob:
-    """The tick as a worker with other keys takes it from Redis. Raises `NoTick` if it doesn't."""
+def read_by(keys: LogKeys, job: rq.job.Job, job_id: str = "") -> TableJob:
+    """The tick as a worker with other keys takes it from Redis. Raises `NoJob` if it doesn't."""
     duty = Duty(
-        cluster="c", ticks={}, functions={FUNCTION: print}, keys=keys, clock=SystemClock(), stopping=threading.Event(),
+        cluster="c", queues={}, functions={FUNCTION: print}, keys=keys, clock=SystemClock(), stopping=threading.Event(),
         dropped=lambda tick, problem: None,
     )  # fmt: skip
-    found = type("Tick", (TickJob,), {"duty": duty})(job_id or job.id, redis.Redis(), JSONSerializer)
+    found = type("Tick", (TableJob,), {"duty": duty})(job_id or job.id, redis.Redis(), JSONSerializer)
     stored = {
         name.encode(): part if isinstance(part, bytes) else str(part).encode() for name, part in job.to_dict().items()
     }
@@ -179,10 +180,10 @@ def test_a_tick_counts_with_a_signature_by_one_of_the_keys(
     if fault is None:
         read_by(reader, job).check(job.origin, 1_000_000 + late_ms)
         if reader.strict:
-            with pytest.raises(NoTick):
+            with pytest.raises(NoJob):
                 read_by(reader, job, "another")
     else:
-        with pytest.raises(NoTick) as refused:
+        with pytest.raises(NoJob) as refused:
             read_by(reader, job).check(job.origin, 1_000_000 + late_ms)
         assert refused.value.fault == fault
 

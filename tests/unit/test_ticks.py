@@ -1,6 +1,7 @@
 """Ticks on a real Redis: one waits at most, none is lost for long, and nothing pickled gets there."""
 
 import asyncio
+import concurrent.futures
 import contextlib
 import subprocess
 import sys
@@ -367,6 +368,40 @@ async def test_ticks_go_on_after_redis_was_away(own_redis: RealRedis, cluster: s
         period = asyncio.create_task(ticker.run("cycle", 0.1))
         await until(lambda: runs >= 2)
         period.cancel()
+
+
+async def test_a_worker_registers_anew_after_redis_was_away(own_redis: RealRedis, cluster: str) -> None:
+    """Redis may have lost everything meanwhile, and rq's own tool shows only workers that are registered."""
+
+    async def cycle() -> None: ...
+
+    def names() -> set[object]:
+        with redis.Redis.from_url(own_redis.url) as client:
+            return set(client.smembers("rq:workers"))  # type: ignore[arg-type]
+
+    async with working(own_redis, cluster, cycle=cycle):
+        await until(names)
+        before = names()
+        own_redis.stop(kill=True)
+        await asyncio.sleep(0.2)
+        own_redis.start()
+        await until(lambda: names() - before)
+
+
+async def test_a_tick_that_was_taken_before_a_stop_is_not_begun_after_it(redis_server: RealRedis, cluster: str) -> None:
+    runs = 0
+
+    async def cycle() -> None:
+        nonlocal runs
+        runs += 1
+
+    async with working(redis_server, cluster, cycle=cycle) as loop:
+        pass
+    coroutine = cycle()
+    with pytest.raises(concurrent.futures.CancelledError):
+        loop.begin(coroutine)
+    await asyncio.sleep(0.05)
+    assert runs == 0
 
 
 async def test_a_redis_that_hangs_does_not_hold_up_the_end(own_redis: RealRedis, cluster: str) -> None:

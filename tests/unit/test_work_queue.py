@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from arranger.workers.flow.work_queue import SWEEP_S, WorkQueue
+from arranger.workers.flow.work_queue import SWEEP_S, KeyQueue
 from tests.simulation.loop import SimulatedClock, VirtualLoop
 
 
@@ -19,7 +19,7 @@ class Scene:
         self.keys = list(keys)
         self.passed_s = 0.0
         #: The namespace of a key is what stands before its first slash.
-        self.queue = WorkQueue(
+        self.queue = KeyQueue(
             SimulatedClock(self.loop),
             lambda: self.keys,
             namespace_of=lambda key: key.rpartition("/")[0],

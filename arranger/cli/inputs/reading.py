@@ -6,19 +6,17 @@ Nothing here writes to a log. Messages and progress go to standard error, so tha
 import asyncio
 import gc
 import shlex
-import sys
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from arranger.cli.inputs.log_options import given_epoch
+from arranger.cli.inputs.progress import progress as progress  # noqa: PLC0414 - commands have it from here
 from arranger.cli.inputs.server import access_of, found_server
 from arranger.cli.rendering.output import duration, local_time, say
-from arranger.cli.rendering.pager import Screen
 from arranger.clock import SystemClock
 from arranger.errors import ArrangerError, DamagedEntry, LogError, LogUnavailable, TooOld, UsageError
 from arranger.events.file_log import Copyable, FileLog
@@ -40,12 +38,6 @@ _Made = TypeVar("_Made")
 
 #: A state, and the position from which to continue reading.
 Begun = tuple[State, Position]
-
-#: Below this number of events, reading ends too soon for a progress bar.
-_WORTH_A_BAR = 20_000
-
-#: Where standard error is no terminal, long work says so often how far it is.
-_A_LINE_S = 10
 
 #: A running Arranger appends something more often than this.
 _QUIET_MS = 120_000
@@ -319,7 +311,7 @@ async def feed(
     last = until.offset if until.offset is not None else await end_offset(log)
     reached = shown = after.offset
     time_ms, last_taken = 0, None
-    with progress(doing, last - after.offset) as moved:
+    with progress(doing, last - after.offset, first=after.offset) as moved:
         while reached < last and (found := await log.read(after, limit=min(last - reached, _ENTRIES_A_READ))):
             for entry in found:
                 if until.before(entry) or take(entry) is False:
@@ -404,45 +396,6 @@ async def end_offset(log: Log) -> int:
         return (await log.end()).offset
     except DamagedEntry as damage:
         return damage.offset
-
-
-class _Lines:
-    """Says on standard error how far long work is."""
-
-    def __init__(self, doing: str, total: int) -> None:
-        self._doing, self._total, self._done = doing, total, 0
-        self._next_s = time.monotonic() + _A_LINE_S
-
-    def moved(self, count: int) -> None:
-        self._done += count
-        if time.monotonic() >= self._next_s:
-            self._next_s = time.monotonic() + _A_LINE_S
-            say(f"arranger: {self._doing}: {self._done:,} of {self._total:,}", err=True)
-
-
-@contextmanager
-def progress(doing: str, total: int, *, worth: int = _WORTH_A_BAR) -> Iterator[Callable[[int], object]]:
-    """Show a progress bar on standard error for long work; where that is no terminal, a line every ten seconds. Yields
-    a function that advances it by events. Work of a smaller total than `worth` ends too soon for that.
-
-    If `doing` is empty, there is no bar: output that the caller prints meanwhile would mix with it.
-    """
-    if not doing or total < worth:
-        yield lambda count: None
-        return
-    if not sys.stderr.isatty():
-        yield _Lines(doing, total).moved
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn(doing), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as bar:
-        if isinstance(sys.stdout, Screen):
-            sys.stdout.before_pager.append(bar.stop)
-        task = bar.add_task(doing, total=total)
-        yield lambda count: bar.advance(task, count)
 
 
 async def before_beginning(log: Log) -> LogError:

@@ -21,7 +21,7 @@ from arranger.workers.applying.effects.progress import Look, Progress, StateRepl
 from arranger.workers.applying.pods.job_pods import JobPods
 from arranger.workers.applying.statuses.all_statuses import AllStatuses
 from arranger.workers.flow.retries import Retries
-from arranger.workers.flow.work_queue import WorkQueue
+from arranger.workers.flow.work_queue import KeyQueue
 from arranger.workers.parts import Parts
 
 _log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Applier:
         self._clock = parts.time
         self._progress: dict[str, Progress] = {}
         self._retries = Retries(parts.time)
-        self._queue = WorkQueue(
+        self._queue = KeyQueue(
             parts.time,
             self._sweep,
             namespace_of=lambda uid: namespace_of(parts.follower.state, uid),

@@ -15,7 +15,7 @@ from arranger.lifecycle.stages import next_decision
 from arranger.logs import log_event
 from arranger.projections.state import Changes
 from arranger.projections.verdicts.ownership import namespace_of
-from arranger.workers.flow.work_queue import WorkQueue
+from arranger.workers.flow.work_queue import KeyQueue
 from arranger.workers.parts import Parts
 
 _log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Controller:
         self._images = ImageWaits()
         #: Large job → until when it is left alone, in `monotonic_s`.
         self._rests_until_s: dict[str, float] = {}
-        self._queue = WorkQueue(
+        self._queue = KeyQueue(
             parts.time,
             lambda: parts.follower.state.jobs,
             namespace_of=lambda uid: namespace_of(parts.follower.state, uid),

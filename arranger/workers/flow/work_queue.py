@@ -23,7 +23,7 @@ SWEEP_S = 5.0
 _SWEPT_AT_ONCE, _SWEPT_APART_S = 50, 0.1
 
 
-class WorkQueue:
+class KeyQueue:
     """The keys of one role. `all_keys` returns every existing key; the queue calls it once in a sweep. `namespace_of`
     says in whose turns a key is looked at.
 

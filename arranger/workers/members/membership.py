@@ -33,6 +33,8 @@ _log = logging.getLogger(__name__)
 
 #: Every role, in the order of the path from Kubernetes through the log and back.
 ROLES = ("watcher", "controller", "scheduler", "applier", "maintenance")
+#: What a process may do besides: it answers questions. Without any, those who are asked do it themselves.
+ANALYST = "analyst"
 #: A member whose heartbeat is this many periods old no longer counts as live.
 MISSED_BEATS = 3
 

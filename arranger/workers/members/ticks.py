@@ -4,15 +4,13 @@ A tick is a hint. rq has no authoritative state, so a lost, late or duplicate ti
 queue of its own, `arranger:<cluster>:<name>`, and at most one tick waits in it, however many processes push and however
 long no worker runs. A tick that a killed worker had begun doesn't count as waiting, so it never delays the next.
 
-The worker is synchronous. It runs in a side thread and passes each tick to a coroutine on the event loop's thread,
-which has the warm projection. rq's bookkeeping stays in the side thread, so a slow Redis delays ticks and nothing else.
+The worker runs in a side thread (`jobs/duty_loop.py`) and passes each tick to a coroutine on the event loop's thread,
+which has the warm projection.
 """
 
 import asyncio
 import concurrent.futures
 import logging
-import threading
-import time
 from collections.abc import Awaitable, Callable, Mapping
 
 import redis
@@ -20,33 +18,19 @@ import redis.asyncio
 import rq.queue
 from redis.exceptions import RedisError
 
-from arranger.clock import Clock, SystemClock
+from arranger.clock import Clock
 from arranger.errors import ClockOff
 from arranger.events.log_keys import UNKEYED, LogKeys
-from arranger.events.redis_connection import sync_client
 from arranger.logs import log_event
 from arranger.workers.flow.cancelling import end
-from arranger.workers.members.tick_jobs import (
-    FORGOTTEN_AFTER_S,
-    FUNCTION,
-    HANDLER_LIMIT_S,
-    Duty,
-    NoTick,
-    queue_name,
-    tick_job,
-)
-from arranger.workers.members.tick_worker import TickWorker
+from arranger.workers.jobs.duty_loop import DutyLoop
+from arranger.workers.jobs.table_jobs import pairs_of
+from arranger.workers.members.tick_jobs import FORGOTTEN_AFTER_S, FUNCTION, HANDLER_LIMIT_S, queue_name, tick_job
 
 _log = logging.getLogger(__name__)
 
 #: The work that a tick triggers.
 Handler = Callable[[], Awaitable[None]]
-
-_LOOK_S, _LONGEST_WAIT_S = 0.05, 5.0
-#: Time for the worker to finish its blocking pop and to remove its name from Redis.
-_GOODBYE_S = 2.0
-#: Dropped jobs are logged at most this often, in seconds.
-_TELL_DROPPED_S = 60.0
 
 # KEYS: the queue's list, rq's set of queues, the job's hash.
 # ARGV: job id, the hash's time to live in seconds, then fields and values of the hash.
@@ -83,11 +67,10 @@ class Ticker:
         except ClockOff:  # others would take it for an old one
             return False
         job = tick_job(self._cluster, tick, self._unused, keys=self._keys, now_ms=now_ms)
-        pairs = [part for pair in job.to_dict().items() for part in pair]
         queue = rq.queue.Queue(job.origin, connection=self._unused)
         try:
             pushed = await self._push(
-                keys=[queue.key, queue.redis_queues_keys, job.key], args=[job.id, FORGOTTEN_AFTER_S, *pairs]
+                keys=[queue.key, queue.redis_queues_keys, job.key], args=[job.id, FORGOTTEN_AFTER_S, *pairs_of(job)]
             )
         except (RedisError, OSError) as problem:
             if self._reachable:
@@ -103,7 +86,7 @@ class Ticker:
             await self._clock.sleep(period_s)
 
 
-class TickLoop:
+class TickLoop(DutyLoop):
     """Runs rq's worker on the queues of some ticks in a side thread, and their handlers on the event loop `loop`."""
 
     def __init__(
@@ -119,85 +102,21 @@ class TickLoop:
         keys: LogKeys = UNKEYED,
         clock: Clock | None = None,
     ) -> None:
-        """Earlier `handlers` have precedence, `keys` check the ticks, and `clock` their age: while it raises `ClockOff`
-        none is taken, so that others take them.
-
-        `told(tick, result)` is called in the side thread after each tick with `ok`, `failed`, `timeout` or `stopped`,
-        `dropped(tick)` for each job in that tick's queue that is not a tick. Raises `UsageError` for an unusable URL.
-        """
-        self._connection = sync_client(redis_url)
-        self._handlers, self._loop = dict(handlers), loop
-        self._told, self._dropped = told, dropped
-        #: Jobs dropped since the last log line about them, and the time of that line.
-        self._untold, self._told_dropped_s = 0, -_TELL_DROPPED_S
-        self._stopping = threading.Event()
-        self._running: concurrent.futures.Future[None] | None = None
-        self._duty = Duty(
-            cluster=cluster, keys=keys, clock=clock or SystemClock(), stopping=self._stopping, dropped=self._drop,
-            ticks={queue_name(cluster, tick): tick for tick in handlers}, functions={FUNCTION: self._handle},
+        """Earlier `handlers` have precedence. `told(tick, result)` is called in the side thread after each tick with
+        `ok`, `failed`, `timeout` or `stopped`. The rest is as of any duty."""
+        self._handlers, self._told = dict(handlers), told
+        super().__init__(
+            redis_url, cluster=cluster, member_id=member_id, functions={FUNCTION: self._handle},
+            queues={queue_name(cluster, tick): tick for tick in handlers},
+            loop=loop, dropped=dropped, keys=keys, clock=clock,
         )  # fmt: skip
-        self._thread = threading.Thread(target=self._work, args=[member_id], name="ticks", daemon=True)
-
-    def start(self) -> None:
-        """Begin to work; Redis need not be reachable yet."""
-        self._thread.start()
-
-    async def stop(self, *, drain_s: float = 10.0) -> None:
-        """Take no further tick; a running handler gets `drain_s` seconds to end and is then cancelled.
-
-        Without a running handler it takes about a second, whatever Redis does: a hanging one may block the thread
-        longer, but that is a daemon and only unregisters its worker then.
-        """
-        self._stopping.set()
-        asked_s = handled_s = time.monotonic()
-        while self._thread.is_alive() and time.monotonic() < handled_s + _GOODBYE_S:
-            if running := self._running:
-                handled_s = time.monotonic()
-                if handled_s > asked_s + drain_s:
-                    running.cancel()
-            await asyncio.sleep(_LOOK_S)
-
-    def _work(self, member_id: str) -> None:
-        """The side thread: run an rq worker, and a new one whenever it ends, until stopped."""
-        wait_s = 0.1
-        while not self._stopping.is_set():
-            began_s = time.monotonic()
-            try:
-                TickWorker.of(self._duty, self._connection, member_id).work(logging_level="WARNING")
-            except Exception as problem:
-                if wait_s < _LONGEST_WAIT_S:
-                    log_event(_log, "ticks can't be fetched, trying again", level=logging.WARNING, problem=problem)
-            finally:
-                self._connection.close()
-            if time.monotonic() - began_s > _LONGEST_WAIT_S:
-                wait_s = 0.1
-            self._stopping.wait(wait_s)
-            wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
-
-    def _drop(self, tick: str, problem: NoTick) -> None:
-        """In the side thread: count a job that is not a tick, and log such jobs at most once a minute."""
-        self._dropped(tick)
-        self._untold += 1
-        now_s = time.monotonic()
-        if now_s - self._told_dropped_s < _TELL_DROPPED_S:
-            return
-        log_event(
-            _log, "a job that isn't a tick was dropped", level=logging.ERROR,
-            tick=tick, fault=problem.fault, named=problem.named, dropped=self._untold,
-        )  # fmt: skip
-        self._untold, self._told_dropped_s = 0, now_s
 
     def _handle(self, cluster: str, tick: str, **_signed: object) -> None:
         """In the side thread, the function that a tick names: run the handler on the event loop and wait for its end.
 
         Raises what the handler does, `CancelledError` at a stop, and `TimeoutError`: rq counts that as a failure.
         """
-        result, coroutine = "stopped", _awaited(self._handlers[tick])
-        try:
-            self._running = future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        except RuntimeError:  # the event loop is closed: the process ends
-            coroutine.close()
-            raise
+        result, future = "stopped", self.begin(_awaited(self._handlers[tick]))
         try:
             future.result(HANDLER_LIMIT_S)
             result = "ok"
@@ -211,8 +130,14 @@ class TickLoop:
                 log_event(_log, "a tick's handler failed", level=logging.ERROR, exc_info=problem, tick=tick)
             raise
         finally:
-            self._running = None
+            self.end()
             self._told(tick, result)
+
+    def _tell_unfetched(self, problem: Exception) -> None:
+        log_event(_log, "ticks can't be fetched, trying again", level=logging.WARNING, problem=problem)
+
+    def _tell_dropped(self, word: str, **about: object) -> None:
+        log_event(_log, "a job that isn't a tick was dropped", level=logging.ERROR, tick=word, **about)
 
 
 async def _awaited(handler: Handler) -> None:

@@ -6,7 +6,7 @@ from arranger.kube.cluster import ApiError
 from arranger.model.text import one_line
 from arranger.workers.applying.effects.carrying_out import SETTLE_S, STALE_S, Effects
 from arranger.workers.applying.effects.progress import Look
-from arranger.workers.flow.work_queue import WorkQueue
+from arranger.workers.flow.work_queue import KeyQueue
 from arranger.workers.log.writer import Writer
 
 #: Limits of a refusal's texts in the log, in characters: webhooks return arbitrary text.
@@ -17,7 +17,7 @@ class Means(NamedTuple):
     """What writers act by: their effects, the queue of the jobs to look at again, and what appends to the log."""
 
     effects: Effects
-    queue: WorkQueue
+    queue: KeyQueue
     writer: Writer
 
 

@@ -12,7 +12,7 @@ from arranger.errors import ClockOff, ClusterError
 from arranger.kube.cluster import ApiError
 from arranger.workers.applying.effects.carrying_out import Effects
 from arranger.workers.flow.retries import Retries
-from arranger.workers.flow.work_queue import WorkQueue
+from arranger.workers.flow.work_queue import KeyQueue
 
 #: There is a round this often at most, and rarer where one takes long: this many times as long.
 _EVERY_S, _TIMES_AS_LONG = 1.0, 20.0
@@ -49,7 +49,7 @@ class StatusRounds(ABC, Generic[_Stored]):
         self._clock = effects.parts.time
         self._retries = Retries(effects.parts.time)
         #: By UID, as `_names` and `_progress`.
-        self._queue = WorkQueue(effects.parts.time, lambda: ())
+        self._queue = KeyQueue(effects.parts.time, lambda: ())
         self._names: dict[str, str] = {}
         self._progress: dict[str, _Stored] = {}
 
