@@ -216,3 +216,15 @@ def test_after_each_entry_accounts_have_what_each_job_holds_of_what_is_lacking(e
                 for uid, sums in by_hand(state, counting, names).items()
             }
             assert told == {uid: of for uid, of in amounts.items() if any(of)}
+
+
+@given(st.one_of(histories(), comings_and_goings()))
+@settings(max_examples=60, deadline=None)
+def test_when_a_cycle_has_decided_somebody_holds_what_it_found_lacking(entries: list[Entry]) -> None:
+    """So no time from then on counts as waiting for a cycle, until what was lacking is free."""
+    ledger = WaitLedger(State(), Span(), CycleConfig())
+    for entry in entries:
+        ledger.feed(entry)
+        if any(isinstance(event, k.CycleTaken) for event in entry.batch.events):
+            waiting = [of.account for of in ledger._open.values() if of.account is not None]
+            assert all(any(account._totals) for account in waiting)
