@@ -54,8 +54,9 @@ def command(target: str | None, settings: Settings, output: str, **options: Any)
     If nodes refuse the job for different reasons, each such node counts the same, but for those that are too small for
     the pod, full of the job's own pods, or closed (cordoned, not ready, or with a taint that the pod doesn't tolerate)
     and full of the pods of others. Room is attributed to those who held it meanwhile on any node where the job may run,
-    in proportion to their GPUs (of a job without GPUs: their cpu). Room that they got while the job already waited has
-    the cause Order, and not Room.
+    in proportion to what they held of the resource that it lacked; pods that leave count for the job whose they are,
+    also if it is suspended, has ended or was deleted. Room that they got while the job already waited has the cause
+    Order, and not Room.
 
     \b
       arranger waits                                   by queue, and by the queues that held the room

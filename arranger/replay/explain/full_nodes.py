@@ -74,6 +74,19 @@ def too_few_if_open(state: State, job: JobRecord, config: CycleConfig, policies:
     return try_empty_cluster(opened, job, config, policies).shortage is not None
 
 
+def too_small(nodes: NodeTable, shape: PodShape, resource: str) -> int:
+    """How many of the present nodes that are open to such a pod have too little of a resource for it, if they are
+    empty. Kept as `_would_take` keeps its answers."""
+    asked, column = dict(shape.requests).get(resource, 0), nodes.columns.get(resource)
+
+    def found() -> int:
+        rows = _open_among(nodes, nodes.by_name(), shape)
+        return int((nodes.allocatable[rows, column] < asked).sum()) if column is not None else len(rows)
+
+    key = (too_small, resource, asked, shape.node_selector, shape.tolerations, shape.required_terms)
+    return remembered(nodes.facts_version, key, found)
+
+
 def open_names(nodes: NodeTable, shape: PodShape) -> frozenset[str]:
     """The names of the present nodes that are open to such a pod. Kept as `_would_take` keeps its answers."""
     return remembered(

@@ -1,8 +1,8 @@
-"""Who had which part of all that is held, over time: of the GPUs, and of the cpu for jobs that wait without GPUs.
+"""Who had which part of all that is held of a resource, over time.
 
 At each moment the parts of all holders sum to one, and a holder's share of a time is the integral of its part. So
-shares of parts of a time sum to that of the whole, whoever came and went meanwhile. While nobody holds any GPU, the
-parts are those of cpu, and while nobody holds any cpu those of pods.
+shares of parts of a time sum to that of the whole, whoever came and went meanwhile. An account may be of several
+resources: while nobody holds any of the first one, the parts are those of the second, and so on.
 
 That is only true among those who count. Of shares of everything that is held, those of others can't be taken away
 afterwards: a moment would weigh the less, the more these held then. So there is an account for each group of waiting
@@ -14,9 +14,8 @@ from typing import TypeVar
 
 import msgspec
 
-#: What GPUs (0), millicores (1) and pods (2) an amount has.
-Amounts = tuple[int, int, int]
-NONE: Amounts = (0, 0, 0)
+#: How much of each resource of an account, in its order.
+Amounts = tuple[int, ...]
 #: A share of one millisecond, of a job that holds everything; others have parts of it.
 WHOLE = 1 << 40
 
@@ -28,16 +27,14 @@ class _Held(msgspec.Struct):
 
     began_ms: int
     since: int
-    amounts: Amounts = NONE
+    amounts: Amounts
     share: int = 0
 
 
 class _Clock(msgspec.Struct):
     """What a holder of one unit has had a share of: it runs the faster, the less is held in all. The unit is the first
-    from `first` on, in the order of `Amounts`, of which anything is held; with none, `unit` is -1 and the clock stands
-    still, for `idle_ms` up to now."""
+    resource of which anything is held; with none, `unit` is -1 and the clock stands still, for `idle_ms` up to now."""
 
-    first: int
     since_ms: int
     unit: int = -1
     total: int = 0
@@ -53,11 +50,8 @@ class _Clock(msgspec.Struct):
     def turn(self, totals: Amounts, time_ms: int) -> None:
         """Go on with these totals."""
         self.passed, self.idle_ms, self.since_ms = self.at(time_ms), self.idle_until(time_ms), time_ms
-        self.unit = self.unit_of(totals)
+        self.unit = unit_of(totals)
         self.total = totals[self.unit] if self.unit >= 0 else 0
-
-    def unit_of(self, totals: Amounts) -> int:
-        return next((unit for unit in range(self.first, len(totals)) if totals[unit]), -1)
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -70,11 +64,12 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class Account:
-    """What some jobs (UIDs) hold, from `time_ms` on. With `of_gpus`, their GPUs count before their cpu."""
+    """What some jobs (UIDs) hold of so many resources, from `time_ms` on."""
 
-    def __init__(self, time_ms: int, *, of_gpus: bool) -> None:
-        self._clock = _Clock(0 if of_gpus else 1, time_ms)
-        self._totals = NONE
+    def __init__(self, time_ms: int, resources: int) -> None:
+        self._clock = _Clock(time_ms)
+        self._none = (0,) * resources
+        self._totals: Amounts = self._none
         self._held: dict[str, _Held] = {}
         #: Each time that a job held something which is over: its UID, when it began, and its share.
         self._stopped: list[tuple[str, int, int]] = []
@@ -82,18 +77,18 @@ class Account:
     def set(self, uid: str, amounts: Amounts, began_ms: int, time_ms: int) -> None:
         """From now on, a job holds these amounts. It began with that at `began_ms`, unless it held some before."""
         held = self._held.get(uid)
-        had = held.amounts if held is not None else NONE
+        had = held.amounts if held is not None else self._none
         if amounts == had:
             return
         totals = changed(self._totals, had, amounts)
-        if self._clock.unit_of(totals) != self._clock.unit:  # from now on, another amount counts
+        if unit_of(totals) != self._clock.unit:  # from now on, another amount counts
             for of in self._held.values():
                 self._settle(of, time_ms)
         if held is None:
-            held = self._held[uid] = _Held(began_ms, self._clock.at(time_ms))
+            held = self._held[uid] = _Held(began_ms, self._clock.at(time_ms), self._none)
         self._settle(held, time_ms)
         held.amounts, self._totals = amounts, totals
-        if amounts == NONE:
+        if not any(amounts):
             del self._held[uid]
             self._stopped.append((uid, held.began_ms, held.share))
         self._clock.turn(totals, time_ms)
@@ -122,10 +117,14 @@ class Account:
         return found, self._clock.idle_until(time_ms) - reading.idle_ms
 
 
+def unit_of(totals: Amounts) -> int:
+    """The first resource of which there is anything; -1 for none."""
+    return next((unit for unit, total in enumerate(totals) if total), -1)
+
+
 def changed(totals: Amounts, had: Amounts, has: Amounts) -> Amounts:
     """Totals in which one amount is replaced by another."""
-    gpus, cpu, pods = (total + now - before for total, before, now in zip(totals, had, has, strict=True))
-    return gpus, cpu, pods
+    return tuple(total + now - before for total, before, now in zip(totals, had, has, strict=True))
 
 
 def shared_out(total: int, weights: dict[_Key, int]) -> dict[_Key, int]:

@@ -4,9 +4,10 @@ The parts sum exactly to the whole. GPUs count while the nodes that are there co
 what no cluster of them could give, nobody could have used. A job waits from its creation, or from when it is scheduled
 again, until it starts; not while it is suspended. Its causes are those that the log recorded (`causes`). Where room is
 held by others, the time is shared out among those who hold some on nodes that are open to the job's next pod, by all
-that they held meanwhile, moment by moment. A guest in room that is reserved for the job isn't among them: it leaves as
-soon as the job can start, and the time until its pods have left is a cause of its own. At moments at which nobody of
-them holds any, it waits for a cycle to see that. Where free room is kept for others, equally among those.
+that they held meanwhile of what it lacks, moment by moment, pods that leave included. A guest in room that is reserved
+for the job isn't among them: it leaves as soon as the job can start, and the time until its pods have left is a cause
+of its own. So is that of pods of the job itself that fill no slot any more. At moments at which nobody of them holds
+any, it waits for a cycle to see that. Where free room is kept for others, equally among those.
 """
 
 from collections.abc import Sequence
@@ -17,16 +18,16 @@ from arranger.events.facts import nodes_lack
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
-from arranger.model.pod import PodShape, gpus_of
+from arranger.model.pod import gpus_of
 from arranger.projections.derived.queue_counts import queue_of
 from arranger.projections.derived.queue_membership import submitter_of
 from arranger.projections.jobs.records import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.awaited import began_ms
-from arranger.replay.explain.full_nodes import shape_of
 from arranger.replay.ledger.accounts import WHOLE, Account, Reading, shared_out
 from arranger.replay.ledger.causes import Cause, Weights, causes_of, pod_for_closed
 from arranger.replay.ledger.holdings import Counting, Holder, Holdings
+from arranger.replay.ledger.lacked import lacked, next_shape
 from arranger.replay.ledger.watched_room import WatchedRoom
 from arranger.replay.reading.describe import label
 from arranger.replay.reading.gpus import gpus_there
@@ -105,7 +106,7 @@ class WaitLedger:
         """Fold one entry. Raises `DamagedEntry`."""
         state, changes = self.state, Changes()
         self._log_ms = self._log_ms or entry.batch.time_ms
-        reserved, there = set(state.reservations), gpus_there(state.nodes)
+        reserved, there, facts = set(state.reservations), gpus_there(state.nodes), state.nodes.facts_version
         begins = not self.begin_ms and self._span.meets(entry)
         if begins and self._from_ms():  # jobs wait since then, though nothing happened
             self._begin_span()
@@ -119,10 +120,17 @@ class WaitLedger:
         changed += self._rooms.changed()
         if gpus_there(state.nodes) != there:
             changed += self._open
+        elif state.nodes.facts_version is not facts:
+            changed += self._lack_several()
         for uid in changed:  # also before the span: who waits, and since when
             self._look(uid, state.time_ms)
         if begins and not self.begin_ms:
             self._begin_span()
+
+    def _lack_several(self) -> list[str]:
+        """The jobs (UIDs) that lack several resources: which of them counts depends on which nodes are too small."""
+        waiting = self._open.items()
+        return [uid for uid, of in waiting if of.counting is not None and len(of.counting.resources) > 1]
 
     def _from_ms(self) -> int:
         """The time, not before the last event, from which the span counts in the present state; 0 if it doesn't begin
@@ -170,7 +178,8 @@ class WaitLedger:
         if Cause.RESERVATION in named:
             waits.kept_for = self._kept_for(job)
         if Cause.ROOM in named:
-            waits.counting = self._holdings.counting(job.uid, _next(job), of_gpus=bool(gpus))
+            resources = lacked(self.state, job, of_gpus=bool(gpus))
+            waits.counting = self._holdings.counting(job.uid, next_shape(job), resources)
         return waits
 
     def _count_unseen(self, job: JobRecord, waiter: Waiter, gpus: int, now_ms: int) -> int:
@@ -243,19 +252,19 @@ class WaitLedger:
         self.gpu_ms += span_ms * waits.gpus
         over_ms = min(max(time_ms - max(waits.not_before_ms, waits.since_ms), 0), span_ms)
         if waits.causes == ((Cause.BACK_OFF, 1),) and over_ms:
-            self._add(waits, ((Cause.SCHEDULER, 1),), time_ms, over_ms)
+            self._add(uid, waits, ((Cause.SCHEDULER, 1),), time_ms, over_ms)
             span_ms -= over_ms
-        self._add(waits, waits.causes, time_ms, span_ms)
+        self._add(uid, waits, waits.causes, time_ms, span_ms)
         if waits.counting is not None:
             self._holdings.leave(waits.counting)
 
-    def _add(self, waits: _Open, causes: Weights, time_ms: int, span_ms: int) -> None:
+    def _add(self, uid: str, waits: _Open, causes: Weights, time_ms: int, span_ms: int) -> None:
         weights: dict[str, int] = dict(causes)
         times, gpu_times = shared_out(span_ms, weights), shared_out(span_ms * waits.gpus, weights)
         for cause, _ in causes:
             amounts = times.get(cause, 0), gpu_times.get(cause, 0)
             if cause == Cause.ROOM:
-                self._add_room(waits, time_ms, amounts)
+                self._add_room(uid, waits, time_ms, amounts)
             elif cause == Cause.RESERVATION and waits.kept_for:
                 parts = [shared_out(amount, dict.fromkeys(waits.kept_for, 1)) for amount in amounts]
                 for of in waits.kept_for:
@@ -263,15 +272,17 @@ class WaitLedger:
             else:
                 self._put(waits.waiter, cause, "", amounts)
 
-    def _add_room(self, waits: _Open, time_ms: int, amounts: tuple[int, int]) -> None:
-        """Share time out among those who held room meanwhile that counts for the job. Where nobody did, it waited for a
-        cycle to see it."""
+    def _add_room(self, uid: str, waits: _Open, time_ms: int, amounts: tuple[int, int]) -> None:
+        """Share time out among those who held room meanwhile that counts for the job. What it held itself had pods of
+        earlier attempts or slots. Where nobody held any, it waited for a cycle to see it."""
         held, idle_ms = dict[tuple[str, int], int](), 0
         if waits.account is not None and waits.reading is not None:
             held, idle_ms = waits.account.since(waits.reading, time_ms)
         weights: dict[tuple[Cause, str], int] = {}
         for (of, got_ms), amount in sorted(held.items()):
             key = (Cause.ORDER if got_ms > waits.began_ms else Cause.ROOM, of)
+            if of == uid:
+                key = (Cause.EARLIER_PODS, "")
             weights[key] = weights.get(key, 0) + amount
         if idle_ms or not weights:
             weights[Cause.SCHEDULER, ""] = idle_ms * WHOLE or 1
@@ -293,12 +304,6 @@ class WaitLedger:
             holder = holders[uid] if uid or cause in (Cause.ROOM, Cause.ORDER) else None
             found.append(WaitPart(waiter, cause, holder, wait_ms, gpu_ms))
         return found
-
-
-def _next(job: JobRecord) -> PodShape | None:
-    """The shape of the pod for which the last cycle found no node."""
-    nodes = nodes_lack(job.waits.shortage) if job.waits is not None and job.spec is not None else None
-    return shape_of(job, nodes.group) if nodes is not None else None
 
 
 def quorum_gpus(spec: JobSpec, *, whole: bool) -> int:
@@ -350,7 +355,7 @@ def rows_of(lines: list[WaitPart], by: str, held_by: str) -> list[Row]:
     for line in lines:
         group = str(getattr(line.waiter, by))
         holder = (
-            (getattr(line.holder, held_by) or "(pods of no job, or of one that ended)")
+            (getattr(line.holder, held_by) or "(pods of no job, or of a deleted one)")
             if line.holder is not None
             else ""
         )
