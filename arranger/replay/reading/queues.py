@@ -133,7 +133,9 @@ def queue_detail(state: State, name: str, config: CycleConfig, policies: Policie
     below, others = tuple(_line(of) for of in view.queues.values() if name in of.path[1:]), _others(state)
     found = largest_first(holders(state, HolderKind.JOB, within=name), default_resource(view.total, others))
     waiting = tuple(_waiting(state, {name, *(of.name for of in below)}, recorded_order(state, config, policies)))
-    return QueueDetail(state.offset, state.epoch, state.time_ms, view.total, _line(queue), below, found, waiting, others)
+    return QueueDetail(
+        state.offset, state.epoch, state.time_ms, view.total, _line(queue), below, found, waiting, others
+    )
 
 
 def holdings(state: State, by: HolderKind, resource: str = "") -> QueueHoldings:
