@@ -304,6 +304,12 @@ def _succeeding(spec: Fields, jobs: list[ReplicatedJob]) -> set[str]:
     return {of.name for of in targets}
 
 
+def _is_there(coordinator: Fields, name: str, index: int, there: int, whose: str) -> None:
+    """The coordinator is one of the pods."""
+    if index >= there:
+        coordinator.fault(name, f"must be below {whose}, which are {there}, but is {index}")
+
+
 def _tell(spec: Fields, head: Head, jobs: list[ReplicatedJob]) -> None:
     """Host names and variables that the pods of a JobSet have."""
     network, coordinator = spec.record("network"), spec.record("coordinator")
@@ -314,6 +320,8 @@ def _tell(spec: Fields, head: Head, jobs: list[ReplicatedJob]) -> None:
     by_name = {of.name: of for of in jobs}
     if chosen := by_name.get(coordinator.text("replicatedJob")):
         job, pod = coordinator.whole("jobIndex") or 0, coordinator.whole("podIndex") or 0
+        _is_there(coordinator, "jobIndex", job, chosen.replicas, f"the replicas of {chosen.name}")
+        _is_there(coordinator, "podIndex", pod, chosen.part.count, f"the pods of a Job of {chosen.name}")
         known[f"{_DOMAIN}/coordinator"] = f"{chosen.set_name}-{job * chosen.part.count + pod}.{head.name}"
         words = f"the address is {known[f'{_DOMAIN}/coordinator']}: variables that refer to the label have it"
         coordinator.changed("replicatedJob", words)

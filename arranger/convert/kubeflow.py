@@ -81,6 +81,20 @@ def _replicas(specs: Fields, kinds: Sequence[str], default_restart: str) -> list
     return found
 
 
+def _within_replicas(policy: RunPolicy, specs: Fields, replicas: Sequence[Replicas]) -> None:
+    """The pods that start together are at most all of them; else the minimum counts as absent."""
+    total, given = _count(replicas), policy.min_available
+    if given is not None and given > total:
+        words = f"must not be above the replicas of all types, which are {total}, but is {given}"
+        policy.fields.record("schedulingPolicy").fault("minAvailable", words, of=_counted(specs))
+        policy.min_available = None
+
+
+def _counted(specs: Fields) -> list[str]:
+    """The paths of what says how many pods there are: which types of replicas, and how many of each."""
+    return [specs.path, *(path for name in specs.names() for path in (specs.at(name), specs.at(f"{name}.replicas")))]
+
+
 def _stand_in(specs: Fields, kind: str) -> Replicas:
     """Replicas in place of those that are missing, for which a fault is noted: so the rest of the object is looked
     at."""
@@ -245,6 +259,7 @@ def pytorch_jobs_of(root: Fields, around: Input) -> list[Json]:
     head, spec = Head(root, around, _QUEUE), root.record("spec")
     policy = _run_policy(head, spec)
     replicas = _replicas(spec.record("pytorchReplicaSpecs"), ("Master", "Worker"), "OnFailure")
+    _within_replicas(policy, spec.record("pytorchReplicaSpecs"), replicas)
     _named(head, replicas)
     _hosts(head, replicas)
     leader = _single(replicas, ("Master",))
@@ -252,6 +267,7 @@ def pytorch_jobs_of(root: Fields, around: Input) -> list[Json]:
     workers = [of for of in replicas if of is not leader]
     per_node = _per_node(spec)
     elastic = spec.record("elasticPolicy")
+    _elastic_range(elastic, workers, _counted(spec.record("pytorchReplicaSpecs")))
     port = elastic.whole("rdzvPort", least=1, most=65535) or _port(replicas[0].template, "pytorchjob-port", 23456)
     least = _elastic(elastic, workers, leader, per_node, head.name) if "elasticPolicy" in spec else None
     if least is not None and policy.min_available is not None:
@@ -306,24 +322,41 @@ def _told_of_torch(per_node: str, nodes: int, *, elastic: bool) -> dict[str, str
     return told
 
 
+def _elastic_range(policy: Fields, workers: Sequence[Replicas], counted_by: Sequence[str]) -> None:
+    """The least of the workers is at most the most, and at most all workers: with fewer, torchrun never begins."""
+    least, most, there = policy.whole("minReplicas", least=1), policy.whole("maxReplicas", least=1), _count(workers)
+    if least is None:
+        return
+    bounds = [f"maxReplicas, which is {most}"] if most is not None and most < least else []
+    if there < least and all(map(policy.notes.sound, counted_by)):
+        bounds.append(f"the replicas of the workers, which are {there}")
+    if bounds:
+        policy.fault("minReplicas", f"must not be above {', nor above '.join(bounds)}, but is {least}")
+
+
+def _count(replicas: Sequence[Replicas]) -> int:
+    return sum(of.count for of in replicas)
+
+
 def _elastic(
     policy: Fields, workers: Sequence[Replicas], leader: Replicas | None, per_node: str, job: str
 ) -> int | None:
     """Take an elastic policy; how many workers the job needs at least."""
-    workers_now = sum(of.count for of in workers)
-    least = policy.whole("minReplicas", least=1)
+    workers_now, leaders = _count(workers), int(leader is not None)
+    least = policy.whole("minReplicas", least=1) if policy.sound("minReplicas") else None
     most = policy.whole("maxReplicas", least=1)
+    nodes = f"{(least or workers_now) + leaders}:{max(most or 0, workers_now) + leaders}"
     if most is not None and most > workers_now:
         more = f": kubectl scale tyj {job} --replicas={most} asks for more" if len(workers) == 1 else ""
         policy.to_do("maxReplicas", f"{counted(workers_now, 'worker')}, as replicas says{more}")
+    elif most is not None and most < workers_now:
+        policy.changed("maxReplicas", f"{counted(workers_now, 'worker')}, as replicas says: PET_NNODES is {nodes}")
     policy.lost("metrics", "make a HorizontalPodAutoscaler for the TYJob (docs/jobs.md, Scaling)")
     processes = policy.whole("nProcPerNode", least=1)
     if per_node != "auto":
         policy.lost("nProcPerNode", f"nprocPerNode of the job counts: {per_node}")
         processes = None
-    leaders = int(leader is not None)
-    nodes = f"{(least or workers_now) + leaders}:{max(most or 0, workers_now) + leaders}"
-    if leader is not None:
+    if leader is not None and policy.sound("minReplicas"):
         words = f"PET_NNODES is {nodes}, one more than in Kubeflow: the leader is a node of torchrun as each worker is"
         policy.say(NoteKind.CHANGED, "", words)
     told = _told_of_elastic(policy, nodes, processes)
@@ -368,6 +401,7 @@ def tensorflow_jobs_of(root: Fields, around: Input) -> list[Json]:
         spec.changed("enableDynamicWorker", "TF_CONFIG lists all workers, and doesn't change when the job is scaled")
     kinds = ("Chief", "Master", "PS", "Worker", "Evaluator", "Eval")
     replicas = _replicas(spec.record("tfReplicaSpecs"), kinds, "Never")
+    _within_replicas(policy, spec.record("tfReplicaSpecs"), replicas)
     _named(head, replicas)
     _hosts(head, replicas)
     leader = _single(replicas, ("Chief", "Master"))
@@ -439,6 +473,7 @@ def mpi_jobs_of(root: Fields, around: Input) -> list[Json]:
     spec.ignore("mainContainer", "waitForWorkers")
     spec.one_of("launcherCreationPolicy", "AtStartup", "WaitForWorkersReady")
     replicas = _replicas(spec.record("mpiReplicaSpecs"), ("Launcher", "Worker"), "Never")
+    _within_replicas(policy, spec.record("mpiReplicaSpecs"), replicas)
     _named(head, replicas)
     _hosts(head, replicas)
     launcher = next((of for of in replicas if of.kind == "Launcher"), None)

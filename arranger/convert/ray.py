@@ -356,9 +356,7 @@ def _group(group: Fields) -> Group | None:
     for each in misspelt(group, "replicas", _GROUP):
         group.fault(each, "unknown field, did you mean replicas?")
     counts = max(given or 0, least)
-    if most is not None and most < counts:
-        words = f"must not be below the replicas, which are {counts}"
-        group.fault("maxReplicas", words, of=[group.at("replicas"), group.at("minReplicas")])
+    _range(group, given, least, most)
     group.lost("scaleStrategy", "the workers with the highest indices are removed first")
     group.lost("idleTimeoutSeconds", "Ray's autoscaler can't remove pods of a TYJob")
     _resources(group)
@@ -369,6 +367,17 @@ def _group(group: Fields) -> Group | None:
     if not counts:
         group.changed("replicas", "0 workers until somebody scales the TYJob")
     return Group(group, name, name, template_of(group), _params(group), counts, least, size, most)
+
+
+def _range(group: Fields, given: int | None, least: int, most: int | None) -> None:
+    """The least and the number of workers are at most the most; of fewer workers than the least, KubeRay makes it."""
+    if most is not None and given is not None and most < given:
+        low = f", nor below minReplicas, which is {least}" if most < least else ""
+        group.fault("maxReplicas", f"must not be below replicas, which is {given}{low}, but is {most}")
+    elif most is not None and most < least:
+        group.fault("minReplicas", f"must not be above maxReplicas, which is {most}, but is {least}")
+    if given is not None and given < least and group.sound("minReplicas"):
+        group.changed("replicas", f"{counted(least, 'worker')}, as minReplicas says: KubeRay makes no fewer either")
 
 
 def _ask_for_shared_memory(template: Template) -> None:

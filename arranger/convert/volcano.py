@@ -138,7 +138,7 @@ def _task(spec: Fields, fields: Fields, default_name: str, of_job: Lifecycle, re
         for each in wrong:
             fields.fault(each, "unknown field, did you mean replicas?")
             replicas = _meant_replicas(fields, each) or 1
-        if not wrong:
+        if not wrong and _below_its_replicas(fields, fields.whole("minAvailable"), 0):
             fields.say(NoteKind.NO_EQUIVALENT, "", "0 replicas: left out")
             fields.ignore(*fields.names())
             return None
@@ -335,13 +335,20 @@ def _replica_fields(spec: Fields) -> list[str]:
 def _below_replicas(spec: Fields, tasks: Sequence[Task], given: int) -> None:
     """The minimums of the job and of its tasks are at most their replicas."""
     for of in tasks:
-        if of.least is not None and of.least > of.replicas:
-            words = f"must not be above replicas, which is {of.replicas}"
-            of.fields.fault("minAvailable", words, of=[of.fields.at("replicas")])
+        _below_its_replicas(of.fields, of.least, of.replicas)
     total = sum(of.replicas for of in tasks)
     if given > total:
-        words = f"must not be above the replicas of all tasks, which are {total}"
+        words = f"must not be above the replicas of all tasks, which are {total}, but is {given}"
         spec.fault("minAvailable", words, of=[spec.at("tasks"), *_replica_fields(spec)])
+
+
+def _below_its_replicas(task: Fields, least: int | None, replicas: int) -> bool:
+    """Whether the minimum of a task is at most its replicas."""
+    if least is None or least <= replicas:
+        return True
+    words = f"must not be above replicas, which is {replicas}, but is {least}"
+    task.fault("minAvailable", words, of=[task.at("replicas")])
+    return False
 
 
 def _volumes(spec: Fields, head: Head, tasks: Sequence[Task]) -> list[Json]:

@@ -8,6 +8,10 @@ from difflib import get_close_matches
 _ALIKE = 0.65
 #: A longer name isn't misspelt. It is cut, because it may be of any length.
 _LONGEST = 100
+#: Names that people use for a field whose own name isn't near, in small letters: what is known of these is meant.
+_ALSO_CALLED = {
+    name: ("schedulerPolicy", "basicPolicy") for name in ("policy", "podpolicy", "placementpolicy", "schedulingpolicy")
+}
 #: Digits that are read as letters, or typed for them: in a short name, one of these is much of it.
 _READ_AS = str.maketrans("10", "lo")
 
@@ -22,7 +26,9 @@ def near_names(
     for one in sorted(known):
         folded.setdefault(one.casefold().translate(read_as), one)
     asked = name[:_LONGEST].casefold().translate(read_as)
-    return [folded[of] for of in get_close_matches(asked, folded, n=most, cutoff=alike)]
+    close = [folded[of] for of in get_close_matches(asked, folded, n=most, cutoff=alike)]
+    called = [one for one in _ALSO_CALLED.get(asked, ()) if one in folded.values()]
+    return [*called, *(one for one in close if one not in called)][:most]
 
 
 def did_you_mean(close: Sequence[str], otherwise: str = "") -> str:

@@ -199,7 +199,7 @@ function Jobs({ steady }: { steady: boolean }) {
 
 /** How running ended, in words and in colours. */
 const ENDS: Record<string, string> = { Succeeded: "succeeded", Failed: "failed", Rescheduling: "had to start again", Suspended: "was suspended" };
-const END_COLOURS: Record<string, string> = { Succeeded: "--succeeded", Failed: "--failed", Rescheduling: "--again" };
+const END_COLOURS: Record<string, string> = { Succeeded: "--succeeded", Failed: "--failed", Rescheduling: "--again", Suspended: "--suspended" };
 
 const causeOf = (bar: Bar): string => (bar.kind === "waiting" ? (bar.cause ?? "unknown") : "");
 const said = (bar: Bar): string =>

@@ -247,6 +247,31 @@ def test_a_cluster_without_gpus_is_shown_by_its_cpu(tmp_path: Path, capsys: pyte
     assert "the nodes offer 256Gi memory" in memory
 
 
+def test_gpus_are_what_is_shown_where_there_are_any_whoever_holds_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = World()
+    there.node("n0", cpu=64, gpus=8)
+    there.pod("other", "n0", cpu=1, gpus=8)
+    there.job("sweep", leader=shape(cpu=4), workers=0, min_workers=0)
+    there.settle()
+    log = to_file(there.entries, tmp_path / "run.log")
+    top = Run(capsys, "top", "--by", "job", *log)
+    assert "the nodes offer 8 GPUs\n" in top.out
+    assert [line.split() for line in table(top.out)] == [
+        ["JOB", "QUEUE", "PODS", "GPUS", "OF", "ALL", "CPU", "MEMORY"],
+        ["default/sweep", "default", "1", "0", "0%", "4", "0"],
+        ["(other", "pods)", "-", "1", "8", "100%", "1", "0"],
+    ]
+    programs = Run(capsys, "top", "-o", "json", *log).json
+    assert (programs["resource"], programs["total"][GPU]) == ("gpus", 8)
+    for command in (("queue",), ("queue", "default")):
+        shown = Run(capsys, *command, *log).out
+        assert "the nodes offer 0 GPUs to jobs, and other pods hold 8\n" in shown
+    cpu = Run(capsys, "queue", "--resource", "cpu", *log).out
+    assert "the nodes offer 63 cpu to jobs, and other pods hold 1\n" in cpu
+
+
 def test_it_is_said_that_queues_may_not_be_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     there = teams()
     there.say(k.WatchRefused(k.Watched.QUEUE, there.watch_queues(), 403))

@@ -24,6 +24,15 @@ def test_what_jobs_wait_for_has_the_words_of_the_command() -> None:
     assert words == {cause.value: said for cause, said in ledger_page._CAUSES.items()}
 
 
+def test_each_way_in_which_a_run_ended_has_a_colour_of_its_own_in_the_gantt_chart() -> None:
+    ends = re.findall(r"(\w+): \"", block("gantt.tsx", "ENDS"))
+    colours = dict(re.findall(r'(\w+): "(--\w+)"', block("gantt.tsx", "END_COLOURS")))
+    assert sorted(colours) == sorted(ends)
+    for scheme in (SOURCES / "style.css").read_text().split("}")[:2]:
+        shown = [re.search(rf"{name}: (#\w+);", scheme) for name in (*colours.values(), "--runs")]
+        assert all(shown) and len({found[1] for found in shown if found}) == len(ends) + 1
+
+
 def test_the_offered_policies_are_those_that_arranger_brings() -> None:
     assert CONSOLE.read_text(encoding="utf-8") == console_text(), "python -m tests.crd_fields writes it"
 

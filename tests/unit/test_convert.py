@@ -130,7 +130,7 @@ NOTES = [
     ("vc-plain", f"{TASK}.partitionPolicy", {}, LOST, "spec.tasks[0].partitionPolicy", "groupSize"),
     ("vc-plain", f"{TASK}.networkTopology", {}, LOST, "spec.tasks[0].networkTopology", "topology"),
     ("vc-plain", "spec.networkTopology", {}, LOST, "spec.networkTopology", "topology"),
-    ("vc-pytorch", f"{TASK}.replicas", 0, LOST, "spec.tasks[0]", "left out"),
+    ("vc-ordered", f"{TASK}.replicas", 0, LOST, "spec.tasks[0]", "left out"),
     ("vc-plain", "spec.policies", [{"event": "*", "action": "RestartJob"}], CHANGED, "spec.policies[0].event", "every event"),
     ("vc-plain", "spec.policies", [{"event": "PodPending", "action": "RestartJob", "timeout": "10m"}], LOST, "spec.policies[0].timeout", "startGraceSeconds"),
     ("vc-plain", "spec.policies", [{"events": ["Unknown"], "action": "AbortJob"}], LOST, "spec.policies[0].events", "Unknown leads to no AbortJob"),
@@ -451,6 +451,48 @@ MORE_FAULTS: list[Fault] = [
     (RJ, "spec.backoffLimit", -1, "spec.backoffLimit", "greater than or equal to 0"),
     (RJ, "spec.ttlSecondsAfterFinished", [], "spec.ttlSecondsAfterFinished", "of type integer"),
     ("lws-small", "spec.startupPolicy", "Never", "spec.startupPolicy", "Unsupported value"),
+    (
+        "pt-elastic",
+        "spec.elasticPolicy.minReplicas",
+        9,
+        "spec.elasticPolicy.minReplicas",
+        "must not be above maxReplicas, which is 3, nor above the replicas of the workers, which are 2, but is 9",
+    ),
+    (
+        "pt-elastic",
+        "spec.runPolicy",
+        {"schedulingPolicy": {"minAvailable": 3}},
+        "spec.runPolicy.schedulingPolicy.minAvailable",
+        "must not be above the replicas of all types, which are 2, but is 3",
+    ),
+    (
+        "pt-elastic",
+        "spec.pytorchReplicaSpecs.Worker.restartPolicy",
+        "Sometimes",
+        "spec.pytorchReplicaSpecs.Worker.restartPolicy",
+        "Unsupported value",
+    ),
+    (
+        "vc-ordered",
+        "spec.tasks.0",
+        {"name": "none", "replicas": 0, "minAvailable": 2, "template": POD},
+        "spec.tasks[0].minAvailable",
+        "must not be above replicas, which is 0",
+    ),
+    (
+        "js-driver",
+        "spec.coordinator",
+        {"replicatedJob": "driver", "jobIndex": 1},
+        "spec.coordinator.jobIndex",
+        "must be below the replicas of driver, which are 1, but is 1",
+    ),
+    (
+        "js-driver",
+        "spec.coordinator",
+        {"replicatedJob": "driver", "podIndex": 4},
+        "spec.coordinator.podIndex",
+        "must be below the pods of a Job of driver, which are 1, but is 4",
+    ),
     ("js-driver", "metadata.labels", {"a": 1}, "metadata.labels.a", "of type string"),
 ]
 
@@ -465,7 +507,11 @@ def test_what_cannot_be_converted_says_which_field_and_why(
 
 
 #: Of what isn't there nobody can say this.
-_UNKNOWABLE = {("spec.tasks", "spec.minAvailable"), ("spec.replicatedJobs", "spec.successPolicy.targetReplicatedJobs")}
+_UNKNOWABLE = {
+    ("spec.tasks", "spec.minAvailable"),
+    ("spec.replicatedJobs", "spec.successPolicy.targetReplicatedJobs"),
+    ("spec.replicatedJobs", "spec.coordinator"),
+}
 
 
 def _apart(one: str, other: str) -> bool:
@@ -1095,7 +1141,7 @@ def test_the_queue_of_a_volcano_job_counts_before_that_of_a_label() -> None:
     assert (note.kind, "the queue a of spec.queue counts" in note.text) == (LOST, True)
 
 
-@pytest.mark.parametrize(("least", "available", "started"), [(1, 3, 3), (3, 2, 3), (1, 9, None)])
+@pytest.mark.parametrize(("least", "available", "started"), [(1, 3, 3), (3, 2, 3), (1, 4, None)])
 def test_an_elastic_job_with_a_minimum_of_its_gang_starts_with_that(
     least: int, available: int, started: int | None
 ) -> None:
@@ -1128,6 +1174,58 @@ def test_an_elastic_job_says_what_becomes_of_its_minimums() -> None:
     said = {note.path: note.text for note in conversion(gang).notes}
     assert "minWorkersNum is 1: it doesn't count" in said["spec.runPolicy.schedulingPolicy.minAvailable"]
     assert spec_of(gang)["minWorkersNum"] == 1
+
+
+def test_a_range_is_told_with_its_bounds_and_nothing_is_said_of_what_cannot_start() -> None:
+    led = next(name for name, of in SHAPE.items() if "Master" in of["spec"].get("pytorchReplicaSpecs", {}))
+    job = with_field(led, "spec.elasticPolicy", {"minReplicas": 9, "maxReplicas": 4})
+    job["spec"]["runPolicy"] = {"schedulingPolicy": {"minAvailable": 2}}
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 3
+    found = conversion(job)
+    above = "must not be above maxReplicas, which is 4, nor above the replicas of the workers, which are 3, but is 9"
+    assert found.faults == (("spec.elasticPolicy.minReplicas", above),)
+    assert not [note.text for note in found.notes if "10" in note.text or "start together" in note.text]
+    job["spec"]["runPolicy"]["schedulingPolicy"]["minAvailable"] = 5
+    job["spec"]["elasticPolicy"]["minReplicas"] = 4
+    assert dict(conversion(job).faults) == {
+        "spec.elasticPolicy.minReplicas": "must not be above the replicas of the workers, which are 3, but is 4",
+        "spec.runPolicy.schedulingPolicy.minAvailable": "must not be above the replicas of all types, which are 4, "
+        "but is 5",
+    }
+    job["spec"]["pytorchReplicaSpecs"]["Wroker"] = job["spec"]["pytorchReplicaSpecs"].pop("Worker")
+    assert [path for path, _ in conversion(job).faults] == ["spec.pytorchReplicaSpecs.Wroker"], "nobody knows the sum"
+
+
+def test_a_maximum_of_torchrun_below_the_replicas_is_not_dropped_in_silence() -> None:
+    job = with_field("pt-elastic", "spec.pytorchReplicaSpecs.Worker.replicas", 4)
+    said = {note.path: note.text for note in conversion(job).notes}
+    assert said["spec.elasticPolicy.maxReplicas"] == "4 workers, as replicas says: PET_NNODES is 1:4"
+
+
+@pytest.mark.parametrize("kind", ["TFJob", "MPIJob"])
+def test_a_minimum_of_a_gang_is_at_most_its_pods(kind: str) -> None:
+    name = next(name for name, of in SHAPE.items() if of["kind"] == kind)
+    faults = conversion(with_field(name, "spec.runPolicy", {"schedulingPolicy": {"minAvailable": 99}})).faults
+    ((path, words),) = faults
+    assert path.endswith("minAvailable") and "must not be above the replicas of all types, which are " in words
+
+
+def test_ranges_of_ray_are_told_by_the_fields_that_are_given() -> None:
+    group = "spec.workerGroupSpecs[0]"
+    plain = with_field("rc-mini", "spec.workerGroupSpecs.0.replicas", 2)
+    plain["spec"]["workerGroupSpecs"][0] |= {"minReplicas": 5, "maxReplicas": 4}
+    assert conversion(plain).faults == (
+        (f"{group}.minReplicas", "must not be above maxReplicas, which is 4, but is 5"),
+    )
+    plain["spec"]["workerGroupSpecs"][0]["replicas"] = 6
+    assert dict(conversion(plain).faults) == {
+        f"{group}.maxReplicas": "must not be below replicas, which is 6, nor below minReplicas, which is 5, but is 4"
+    }
+    plain["spec"]["workerGroupSpecs"][0] |= {"replicas": 2, "maxReplicas": 5}
+    (workers,) = spec_of(plain)["workerSets"]
+    assert (workers["counts"], workers["minCount"]) == (5, 5)
+    said = {note.path: note.text for note in conversion(plain).notes}
+    assert said[f"{group}.replicas"] == "5 workers, as minReplicas says: KubeRay makes no fewer either"
 
 
 def test_the_deadline_of_one_job_is_said_to_be_that_of_the_whole_tyjob() -> None:

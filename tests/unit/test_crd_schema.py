@@ -11,10 +11,12 @@ import yaml
 from arranger.messages.faults import fault_text
 from arranger.model.pod_rules import RULES as COUNTERPARTS
 from arranger.model.schema import _text, definition
+from arranger.sandbox.validation import Schema
 from tests import crd_fields
 from tests.crd_schema import DEFINITIONS, RULES, crd_text, reduced
 from tests.servers import TYJOB_CRD
 from tests.tyjob_schema import wrong_status
+from tests.unit.tyjob_table import GONE, SETS, tyjob_with
 
 CRD = yaml.load(TYJOB_CRD.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 SPEC = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
@@ -72,6 +74,30 @@ def test_each_definition_with_rules_has_their_counterpart_in_the_controllers_own
 @pytest.mark.parametrize("name", sorted(OWN))
 def test_every_definition_can_be_checked(name: str) -> None:
     assert list(definition(name)([], "here"))
+
+
+NO_ACTORS = [{**SETS[0], "counts": 0}, *SETS[1:2], {**SETS[2], "minCount": 0}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"spec/workerSets/0/groupSize": 0}, "groupSize"),
+        ({"spec/workerSets/0/groupSize": -3, "spec/minWorkersNum": 2}, "groupSize"),
+        ({"spec/workerSets/0/groupSize": 0, "spec/replicas": 2}, "groupSize"),
+        ({"spec/workerSets/0/groupSize": 0, "spec/workerSets/0/restart": {"scope": "Worker"}}, "groupSize"),
+        ({"spec/workerSets/0/groupSize": 0, "spec/leader": GONE}, "groupSize"),
+        ({"spec/workerSets/0/counts": 0, "spec/minWorkersNum": 2}, "counts"),
+        ({"spec/workerSets/0/counts": 0, "spec/workerSets/0/minCount": 1}, "counts"),
+        ({"spec/workerSets": NO_ACTORS, "spec/scaledSet": "replay", "spec/replicas": 0}, "counts"),
+    ],
+)  # fmt: skip
+def test_a_number_out_of_range_breaks_no_rule_between_fields_too(changes: dict[str, Any], field: str) -> None:
+    schema = Schema(CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
+    job = tyjob_with(changes)
+    schema.default(job)
+    found = schema.verdict(job, None, [])
+    assert [error.field for error in found] == [f"spec.workerSets[0].{field}"], found
 
 
 def messages(schema: Any, field: str = "") -> Iterator[tuple[str, str, str]]:

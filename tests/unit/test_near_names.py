@@ -20,6 +20,10 @@ from tests.servers import REPOSITORY
         ("hotfix", ["nightly", "sweep-1"], []),
         ("x" * 100_000, ["x" * 90], ["x" * 90]),
         ("", ["a"], []),
+        ("podPolicy", ["cleanPodPolicy", "queue", "schedulerPolicy"], ["schedulerPolicy"]),
+        ("policy", ["cleanPodPolicy", "schedulerPolicy", "successPolicy"], ["schedulerPolicy"]),
+        ("podPolicy", ["basicPolicy", "jobQueuePolicy"], ["basicPolicy"]),
+        ("podPolicy", ["cleanPodPolicy", "queue"], ["cleanPodPolicy"]),
     ],
 )
 def test_a_near_name_is_one_that_was_probably_meant(name: str, known: list[str], near: list[str]) -> None:

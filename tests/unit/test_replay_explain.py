@@ -1208,6 +1208,24 @@ def test_one_step_comes_before_two_and_two_undo_nothing_when_one_of_them_never_w
     ]
 
 
+def test_a_failure_beyond_the_limit_is_not_called_a_restart() -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    job = world.job("j", leader=shape(gpus=1), workers=2, worker=shape(gpus=1), min_workers=1, restart_limit=1)
+    world.settle()
+    world.change_pod(job.bound[1, 0], phase="Failed", ready=False)
+    world.pass_time(20)
+    world.settle()
+    assert explained(world.entries, "j").standing.budget == "leader 0 of 1, actors-0 1 of 1"
+    world.change_pod(job.bound[1, 0], phase="Failed", ready=False)
+    world.pass_time(20)
+    world.settle()
+    answer = explained(world.entries, "j")
+    assert (1, 0) in job.slots.given_up and desired_status(world.state, job)["workers"][0]["restarts"] == 1
+    assert answer.standing.budget == "leader 0 of 1, actors-0 failed 2 times (limit 1), 1 given up"
+    assert answer.consequences[-1].budget == "leader 0 of 1, actors-0 failed 2 times (limit 1), 1 given up"
+
+
 def test_restarts_by_the_kubelet_count_and_the_first_one_is_told() -> None:
     world = World()
     world.node("n1", gpus=4)

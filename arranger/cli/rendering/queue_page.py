@@ -36,10 +36,10 @@ _OTHERS, _LEAVING = "(other pods)", "(pods that leave)"
 
 def print_queues(found: QueueList, resource: str) -> None:
     """The tree, with the amounts of one resource: a name, `GPUS`, or empty for `default_resource`."""
-    resource = resource or default_resource(found)
+    resource = resource or default_resource(found.total, found.others)
     leaving = amount_of(found.leaving, resource)
     more = f"; beside what queues use, pods that leave have {_text(resource, leaving)}" if leaving else ""
-    print_text(_heading(found, resource) + more)
+    print_text(_heading(found, resource) + _beside(found, resource) + more)
     if found.refused:
         print_text(f"the API server doesn't let Arranger list queues ({found.refused}): only default is known")
     say()
@@ -48,9 +48,9 @@ def print_queues(found: QueueList, resource: str) -> None:
 
 def print_queue(found: QueueDetail, resource: str, *, everything: bool) -> None:
     """One queue: its fields, the queues below it, its largest holders, and its waiting jobs."""
-    resource = resource or default_resource(found)
+    resource = resource or default_resource(found.total, found.others)
     queue = found.queue
-    print_text(f"queue {queue.name}: {_heading(found, resource)}")
+    print_text(f"queue {queue.name}: {_heading(found, resource)}{_beside(found, resource)}")
     say()
     state = f"{queue.state}: {queue.message}" if queue.message else queue.state
     facts = [
@@ -102,6 +102,12 @@ def print_holdings(found: QueueHoldings, *, everything: bool) -> None:
 def _heading(found: QueueList | QueueDetail | QueueHoldings, resource: str) -> str:
     total = _text(resource, amount_of(found.total, resource))
     return f"offset {found.offset}, {local_time(found.time_ms)}; the nodes offer {total} {_word(resource)}"
+
+
+def _beside(found: QueueList | QueueDetail, resource: str) -> str:
+    """What the nodes have beside the total for jobs."""
+    others = amount_of(found.others, resource)
+    return f" to jobs, and other pods hold {_text(resource, others)}" if others else ""
 
 
 def _print_tree(lines: Sequence[QueueLine], total: Sums, resource: str) -> None:

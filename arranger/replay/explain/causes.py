@@ -507,7 +507,8 @@ def shortage_in(event: k.Event) -> ShortageFacts | None:
 
 def restarts_used(job: JobRecord, state: State) -> dict[str, int]:
     """Group name → restarts that count against the limit: the leader's, and of each worker set those of the worker with
-    the most. In logs without restart policies, those of the whole set."""
+    the most. In logs without restart policies, those of the whole set. A worker's failure counts at once, so beyond the
+    limit the last one is no restart."""
     if job.spec is None:
         return {}
     groups = job.spec.groups
@@ -542,6 +543,12 @@ def _worker(job: JobRecord, number: int, told: SlotKey | None) -> tuple[int, int
     return _most_charged(job, number)
 
 
+def _beyond(who: str, count: int, limit: int, number: int) -> str:
+    """What is beyond the limit: restarts of the leader, and failures of a worker, the last of which is no restart."""
+    told = count if number == LEADER_GROUP else f"failed {counted(count, 'time')}"
+    return f"{who} {told} (limit {limit})"
+
+
 def budget_text(
     job: JobRecord | None, state: State, about: Collection[int] | None = (), *, told: SlotKey | None = None
 ) -> str:
@@ -558,6 +565,6 @@ def budget_text(
             index, count = _worker(job, number, told)
             who = f"{name}-{index}"
         if count or number == LEADER_GROUP or about is None or number in about:
-            parts.append(f"{who} {count} of {limit}" if count <= limit else f"{who} {count} (limit {limit})")
+            parts.append(f"{who} {count} of {limit}" if count <= limit else _beyond(who, count, limit, number))
     parts += [f"{len(job.slots.given_up)} given up"] if job.slots.given_up else []
     return ", ".join(parts)

@@ -19,7 +19,6 @@ from arranger.scheduling import (
     HolderKind,
     HolderView,
     Policies,
-    QueuesView,
     QueueView,
     holders,
     positions,
@@ -64,7 +63,7 @@ class QueueLine(msgspec.Struct, frozen=True):
 class QueueList(msgspec.Struct, frozen=True):
     """All queues, each after its parent; `total` is what the nodes offer to jobs. `refused` is the HTTP status with
     which the API server refuses to list queues, 0 if it doesn't. `leaving` is what pods use that fill no slot of their
-    job any more and leave: no queue has it in `used`."""
+    job any more and leave: no queue has it in `used`. `others` is what pods of other programs hold, beside `total`."""
 
     offset: int
     epoch: int
@@ -73,6 +72,7 @@ class QueueList(msgspec.Struct, frozen=True):
     queues: tuple[QueueLine, ...]
     refused: int = 0
     leaving: Sums = {}
+    others: Sums = {}
 
 
 class WaitingJob(msgspec.Struct, frozen=True):
@@ -90,7 +90,7 @@ class WaitingJob(msgspec.Struct, frozen=True):
 
 class QueueDetail(msgspec.Struct, frozen=True):
     """One queue: what it has, who holds it, the largest holders of GPUs first, and which jobs wait, in their order;
-    all with the queues below it."""
+    all with the queues below it. `total` and `others` are as in `QueueList`."""
 
     offset: int
     epoch: int
@@ -100,6 +100,7 @@ class QueueDetail(msgspec.Struct, frozen=True):
     below: tuple[QueueLine, ...]
     holders: tuple[HolderView, ...]
     waiting: tuple[WaitingJob, ...]
+    others: Sums = {}
 
 
 class QueueHoldings(msgspec.Struct, frozen=True):
@@ -120,7 +121,7 @@ def queue_list(state: State) -> QueueList:
     lines = tuple(_line(of) for of in view.queues.values())
     refused = state.unwatched.get(Watched.QUEUE, 0)
     leaving = next((of.amounts for of in holders(state, HolderKind.QUEUE) if of.leaving), {})
-    return QueueList(state.offset, state.epoch, state.time_ms, view.total, lines, refused, leaving)
+    return QueueList(state.offset, state.epoch, state.time_ms, view.total, lines, refused, leaving, _others(state))
 
 
 def queue_detail(state: State, name: str, config: CycleConfig, policies: Policies = BUILT_IN) -> QueueDetail | None:
@@ -129,24 +130,32 @@ def queue_detail(state: State, name: str, config: CycleConfig, policies: Policie
     queue = view.queues.get(name)
     if queue is None:
         return None
-    below = tuple(_line(of) for of in view.queues.values() if name in of.path[1:])
-    found = largest_first(holders(state, HolderKind.JOB, within=name), default_resource(view))
+    below, others = tuple(_line(of) for of in view.queues.values() if name in of.path[1:]), _others(state)
+    found = largest_first(holders(state, HolderKind.JOB, within=name), default_resource(view.total, others))
     waiting = tuple(_waiting(state, {name, *(of.name for of in below)}, recorded_order(state, config, policies)))
-    return QueueDetail(state.offset, state.epoch, state.time_ms, view.total, _line(queue), below, found, waiting)
+    return QueueDetail(
+        state.offset, state.epoch, state.time_ms, view.total, _line(queue), below, found, waiting, others
+    )
 
 
 def holdings(state: State, by: HolderKind, resource: str = "") -> QueueHoldings:
     """`resource` is a name or `GPUS`; if empty, the GPUs of a cluster that has any, else the cpu."""
-    view = queues_view(state)
-    resource = resource or default_resource(view)
-    found, others = largest_first(holders(state, by), resource), state.queue_use.others_total
-    total = {name: amount + others.get(name, 0) for name, amount in view.total.items()}
+    view, others = queues_view(state), _others(state)
+    resource = resource or default_resource(view.total, others)
+    found = largest_first(holders(state, by), resource)
+    total = {name: view.total.get(name, 0) + others.get(name, 0) for name in {**view.total, **others}}
     return QueueHoldings(state.offset, state.epoch, state.time_ms, by, resource, total, found)
 
 
-def default_resource(of: QueuesView | QueueList | QueueDetail) -> str:
-    """The resource that people ask for first: the GPUs of a cluster that has any, else the cpu."""
-    return GPUS if gpus_of(of.total.items()) else "cpu"
+def default_resource(total: Mapping[str, int], others: Mapping[str, int]) -> str:
+    """The resource that people ask for first: the GPUs of a cluster that has any, else the cpu. Those that pods of
+    other programs hold (`others`) are not in the `total` for jobs, and are there."""
+    return GPUS if gpus_of(total.items()) or gpus_of(others.items()) else "cpu"
+
+
+def _others(state: State) -> Sums:
+    """What pods of other programs hold."""
+    return dict(state.queue_use.others_total)
 
 
 def amount_of(amounts: Mapping[str, int], resource: str) -> int:
