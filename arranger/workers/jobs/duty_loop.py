@@ -6,6 +6,7 @@ stays in the side thread, so a slow Redis delays these jobs and nothing else.
 
 import asyncio
 import concurrent.futures
+import logging
 import threading
 import time
 from abc import ABC, abstractmethod
