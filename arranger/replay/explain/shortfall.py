@@ -131,7 +131,7 @@ class ShortfallObserver(CycleObserver):
     def shortfall(self) -> Shortfall | None:
         """The final shortfall: after a first split of the quorum failed, the cycle may have tried others."""
         left = self._try.shortage if self._try is not None else None
-        if left is None:
+        if left is None or left.untried:
             return None
         # The same one, or a copy that was told more.
         found = next((shortfall for shortage, shortfall in self._found if shortage is left), None) or next(
