@@ -21,7 +21,7 @@ from arranger.workers.process import Process, checked_roles
 def command(roles: tuple[str, ...], settings: Settings) -> None:
     r"""Run workers until SIGTERM: watcher, controller, scheduler, applier, maintenance. Without ROLE, run them all.
 
-    An analyst answers long questions about the log for those who ask the API. It runs only if it is named.
+    An analyst works on long questions about the log. It runs only if it is named; nothing asks analysts yet.
 
     Any number of processes with any mix of roles may run against one Redis and one cluster:
 
@@ -29,7 +29,7 @@ def command(roles: tuple[str, ...], settings: Settings) -> None:
       arranger run                                        everything in one process
       arranger run watcher maintenance                    two roles in one process
       arranger run controller scheduler applier           and three in another
-      arranger run analyst                                answers questions
+      arranger run analyst                                works on questions
     """
     chosen = checked_roles(roles)
     configure_logging(settings.log_level, settings.log_format)
